@@ -1,0 +1,259 @@
+"""One model per kind: what the payload of each command, event and dead letter holds.
+
+`schemas/` is generated from these. `v1` never changes meaning; fields may be added.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grns import subjects
+from grns.envelope import Envelope, Instant, first_problem
+from grns.errors import Rejected
+from grns.submission import AgentType, Submission, Token
+
+TaskId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+AgentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+Attempt = Annotated[int, Field(ge=0)]
+ErrorClass = Annotated[str, Field(max_length=255)]
+Reason = Annotated[str, Field(max_length=1000)]
+
+
+class Payload(BaseModel):
+    """What all payloads share: unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ErrorDetail(Payload):
+    """What went wrong: the exception's class name and its message."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+
+    class_: ErrorClass = Field(alias="class")
+    message: str
+
+
+class TaskExecute(Payload):
+    """Run a task. It only names one: the row in Postgres decides everything."""
+
+    task_id: TaskId
+    target_agent_type: AgentType
+    reason: Annotated[str, Field(max_length=64)] = "new_task"
+
+
+class TaskSubmit(Submission):
+    """Create a task and run it."""
+
+
+class TaskCancel(Payload):
+    """End a task that has not ended."""
+
+    task_id: TaskId
+    reason: Reason | None = None
+
+
+class AgentCommand(Payload):
+    """A directed request to the agents of one type: a free JSON object."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class MailboxCommand(AgentCommand):
+    """A directed request to one agent: `action` and a free JSON object."""
+
+    action: Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class TaskQueued(Payload):
+    """The task may be claimed."""
+
+    task_id: TaskId
+    task_type: Token
+    agent_type: AgentType
+    priority: Annotated[int, Field(ge=0, le=3)]
+    reason: str
+
+
+class TaskWaiting(Payload):
+    """The task was handed in with a delay."""
+
+    task_id: TaskId
+    task_type: Token
+    agent_type: AgentType
+    priority: Annotated[int, Field(ge=0, le=3)]
+    next_attempt_at: Instant
+
+
+class TaskClaimed(Payload):
+    """A worker owns the task until `lease_until`, or longer if it renews."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    lease_until: Instant
+
+
+class TaskCompleted(Payload):
+    """The task succeeded."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    result_ref: str
+    duration_ms: Annotated[int, Field(ge=0)]
+
+
+class TaskFailed(Payload):
+    """The task failed in a way that another attempt would not mend."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    error: ErrorDetail
+    error_class: ErrorClass
+
+
+class TaskRetryScheduled(Payload):
+    """The attempt failed; another one follows at `next_attempt_at`."""
+
+    task_id: TaskId
+    attempt: Attempt
+    next_attempt_at: Instant
+    backoff_ms: Annotated[int, Field(ge=0)]
+    error_class: ErrorClass
+
+
+class TaskLeaseExpired(Payload):
+    """The worker did not renew in time; the task is queued again."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    lease_until: Instant
+
+
+class TaskReleased(Payload):
+    """A worker that shuts down gave the task back."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    reason: str
+
+
+class TaskDead(Payload):
+    """All attempts are spent."""
+
+    task_id: TaskId
+    attempt: Attempt
+    max_attempts: Annotated[int, Field(ge=1)]
+    error: ErrorDetail
+    error_class: ErrorClass
+
+
+class TaskCancelled(Payload):
+    """Somebody ended the task."""
+
+    task_id: TaskId
+    agent_id: AgentId | None = None
+    attempt: Attempt
+    reason: str | None = None
+
+
+class AgentEvent(Payload):
+    """A fact that an agent publishes: a free JSON object."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class _DeadLetter(Payload):
+    task_type: Token
+    payload: dict[str, Any]
+    fingerprint: str | None = None
+
+
+class DeadTask(TaskDead, _DeadLetter):
+    """A dead task, with what is needed to understand it."""
+
+
+class FailedTask(TaskFailed, _DeadLetter):
+    """A failed task, with what is needed to understand it."""
+
+
+class MessageRejected(Payload):
+    """A message that could not be accepted. The whole of it is in `grns.dead_letters`."""
+
+    reason: str
+    subject: str
+    stream: str | None = None
+    stream_seq: int | None = None
+    delivery_count: int | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    body_base64: str
+    body_size: Annotated[int, Field(ge=0)]
+    body_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Truncated(Payload):
+    """Stands in for a payload that the broker is too small for: read it in Postgres."""
+
+    truncated: Literal[True] = True
+    ref: str
+    task_id: TaskId | None = None
+    message_id: UUID | None = None
+
+
+PAYLOADS: dict[str, type[BaseModel]] = {
+    subjects.EXECUTE: TaskExecute,
+    subjects.SUBMIT: TaskSubmit,
+    subjects.CANCEL: TaskCancel,
+    "evt.task.queued": TaskQueued,
+    "evt.task.waiting": TaskWaiting,
+    "evt.task.claimed": TaskClaimed,
+    "evt.task.completed": TaskCompleted,
+    "evt.task.failed": TaskFailed,
+    "evt.task.retry_scheduled": TaskRetryScheduled,
+    "evt.task.lease_expired": TaskLeaseExpired,
+    "evt.task.released": TaskReleased,
+    "evt.task.dead": TaskDead,
+    "evt.task.cancelled": TaskCancelled,
+    "dlq.task.dead": DeadTask,
+    "dlq.task.failed": FailedTask,
+    "dlq.message.rejected": MessageRejected,
+}
+
+# Kinds with names of the users' own in them, in the order in which they are tried.
+PATTERNS: dict[str, type[BaseModel]] = {
+    "cmd.agent.instance.<agent_id>": MailboxCommand,
+    "cmd.agent.<agent_type>.<action>": AgentCommand,
+    "evt.agent.<agent_type>.<event>": AgentEvent,
+}
+_COMPILED = [
+    (re.compile(re.sub(r"<[a-z_]+>", "[A-Za-z0-9_-]{1,64}", pattern.replace(".", r"\.")) + r"\Z"), model)
+    for pattern, model in PATTERNS.items()
+]
+
+
+def model_of(kind: str) -> type[BaseModel]:
+    """Return the model of a kind's payload; `Rejected('unknown_kind')` where there is none."""
+    model = PAYLOADS.get(kind)
+    if model is not None:
+        return model
+    for pattern, candidate in _COMPILED:
+        if pattern.match(kind):
+            return candidate
+    raise Rejected("unknown_kind", f"the kind {kind[:100]} is not known here")
+
+
+def read(envelope: Envelope) -> BaseModel:
+    """Return the payload as its model; `Rejected('bad_payload')` where it does not fit."""
+    model = model_of(envelope.kind)
+    try:
+        return model.model_validate(envelope.payload)
+    except ValidationError as error:
+        raise Rejected("bad_payload", "payload." + first_problem(error)) from error

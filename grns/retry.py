@@ -1,0 +1,39 @@
+"""When to try again: the backoff policies, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+JITTER = (0.8, 1.2)
+MAX_BACKOFF_SECONDS = 366 * 24 * 3600.0
+_MAX_DOUBLINGS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before the next attempt.
+
+    `form` is `exponential` (base · 2^(attempts − 1)) or `polynomial` (base · attempts²);
+    both end at `cap_seconds`, then jitter of ±20 % is applied. A `function` of the
+    number of counted attempts (1, 2, …) returning seconds takes the place of the form.
+    """
+
+    base_seconds: float = 5.0
+    cap_seconds: float = 900.0
+    form: Literal["exponential", "polynomial"] = "exponential"
+    function: Callable[[int], float] | None = None
+
+    def delay_seconds(self, attempts: int, random: float) -> float:
+        """Return the delay after `attempts` counted attempts; `random` lies in [0, 1)."""
+        low, high = JITTER
+        delay = min(self._raw_seconds(max(attempts, 1)), self.cap_seconds)
+        return min(max(delay, 0.0) * (low + (high - low) * random), MAX_BACKOFF_SECONDS)
+
+    def _raw_seconds(self, attempts: int) -> float:
+        if self.function is not None:
+            return float(self.function(attempts))
+        if self.form == "polynomial":
+            return self.base_seconds * attempts**2
+        return self.base_seconds * 2.0 ** min(attempts - 1, _MAX_DOUBLINGS)

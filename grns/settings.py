@@ -1,0 +1,222 @@
+"""Settings: flag > environment (`GRNS_*`) > secret file (`GRNS_*_FILE`) > `grns.toml` > default."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from grns import subjects
+from grns.envelope import first_problem
+from grns.errors import SettingsError
+from grns.strict_json import Limits
+
+PREFIX = "GRNS_"
+# The second is written by `grns dev` while it runs, so that a second terminal finds the servers.
+FILES = (Path("grns.toml"), Path(".grns/dev.toml"))
+
+Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(gt=0)]
+Days = Annotated[float, Field(gt=0, le=36500, allow_inf_nan=False)]
+
+
+class _SecretFiles(PydanticBaseSettingsSource):
+    """Reads `GRNS_<NAME>_FILE`: the setting's value is that file's content."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        path = os.environ.get(f"{PREFIX}{field_name.upper()}_FILE")
+        if not path:
+            return None, field_name, False
+        try:
+            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
+        except OSError as error:
+            raise SettingsError(
+                f"{PREFIX}{field_name.upper()}_FILE: cannot read {path}: {error.strerror}"
+            ) from error
+
+    def __call__(self) -> dict[str, Any]:
+        found = (
+            (name, self.get_field_value(field, name)[0])
+            for name, field in self.settings_cls.model_fields.items()
+        )
+        return {name: value for name, value in found if value is not None}
+
+
+class Settings(BaseSettings):
+    """All settings of grns. Durations are in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, toml_file=FILES)
+
+    database_url: SecretStr | None = Field(
+        None, description="postgresql:// URL of the database that holds the truth"
+    )
+    database_pool_size: int = Field(8, ge=2, le=1000, description="connections of one process to Postgres")
+    database_tuned: bool = Field(
+        True, description="send planner settings when connecting; false behind a pooler that refuses them"
+    )
+    nats_url: SecretStr = Field(
+        SecretStr("nats://127.0.0.1:4222"), description="one or more servers, by commas"
+    )
+    nats_credentials_file: Path | None = Field(None, description="credentials file of the NATS user")
+    nats_manage: Literal["apply", "verify"] = Field(
+        "apply", description="make streams and durables, or only check them and report the drift"
+    )
+    nats_replicas: Literal[1, 3, 5] = Field(1, description="copies of each stream")
+    nats_cmd_max_per_subject: int = Field(1_000_000, gt=0, description="commands that one lane may hold")
+    nats_cmd_max_bytes: Bytes = Field(8 * 1024**3, description="size of GRNS_CMD")
+    nats_evt_max_bytes: Bytes = Field(8 * 1024**3, description="size of GRNS_EVT")
+    nats_dlq_max_bytes: Bytes = Field(4 * 1024**3, description="size of GRNS_DLQ")
+    nats_max_consumers: int = Field(20_000, gt=0, description="durables that one stream may have")
+    nats_startup_seconds: Seconds = Field(
+        30.0, description="how long a service waits for the broker at its start"
+    )
+
+    workspace: str = Field(
+        subjects.DEFAULT_WORKSPACE, description="the workspace that this worker or client serves"
+    )
+
+    lease_seconds: float = Field(15.0, ge=1, le=86_400, description="how long a claim lasts unless renewed")
+    concurrency: int = Field(10, ge=1, le=100_000, description="tasks that one worker process runs at a time")
+    shutdown_grace_seconds: float = Field(
+        30.0, ge=0, description="how long running tasks may go on after SIGTERM"
+    )
+    claim_batch: int = Field(
+        100, ge=1, le=1000, description="tasks that one statement claims or finishes at most"
+    )
+    floor_after_seconds: Seconds = Field(
+        2.0, description="silence of the broker after which a worker asks Postgres"
+    )
+    floor_max_seconds: Seconds = Field(10.0, description="longest pause between two such questions")
+    floor_busy_age_seconds: Seconds = Field(
+        60.0, description="a busy worker asks for tasks queued longer than this"
+    )
+
+    reap_seconds: Seconds | None = Field(None, description="reaper's tick; min(2, lease / 5) where unset")
+    promote_seconds: Seconds = Field(1.0, description="retry scheduler's tick")
+    relay_busy_seconds: Seconds = Field(0.1, description="relay's poll while there is something to do")
+    relay_idle_seconds: Seconds = Field(0.25, description="relay's poll otherwise")
+    relay_window: int = Field(
+        1000, ge=1, le=100_000, description="messages of the relay that await the broker's answer"
+    )
+    relay_lease_seconds: Seconds = Field(2.0, description="how long a relay leads without renewing")
+    relay_replay_seconds: Seconds = Field(
+        3600.0, description="how far back events are replayed to a broker that lost them"
+    )
+    janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
+
+    log_retention_days: Days = Field(30.0, description="how long events stay in the log")
+    task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
+    dead_retention_days: Days = Field(90.0, description="how long dead and failed tasks stay")
+    processed_retention_days: Days = Field(8.0, description="how long handled message ids are remembered")
+    log_partition_rows: int = Field(2_000_000, ge=1000, description="rows of one partition of the log")
+    unserved_seconds: Seconds = Field(
+        3600.0, description="age at which a command that nobody serves is a dead letter"
+    )
+
+    payload_max_bytes: Bytes = Field(256 * 1024, description="largest payload of a task")
+    result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
+    envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
+
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
+    )
+    metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe lines shown"
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: console on a terminal, else JSON"
+    )
+    loop: Literal["auto", "asyncio"] = Field("auto", description="auto: uvloop where it can be imported")
+
+    @field_validator("workspace")
+    @classmethod
+    def _workspace_is_a_token(cls, value: str) -> str:
+        return subjects.token(value, name="workspace")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources; the first that has a value wins."""
+        files = [TomlConfigSettingsSource(settings_cls, toml_file=path) for path in FILES]
+        return (init_settings, env_settings, _SecretFiles(settings_cls), *files)
+
+    @property
+    def reap_tick_seconds(self) -> float:
+        """How often the reaper looks."""
+        return self.reap_seconds or min(2.0, self.lease_seconds / 5)
+
+    @property
+    def renew_seconds(self) -> float:
+        """How often a worker renews its leases."""
+        return self.lease_seconds / 3
+
+    @property
+    def ack_wait_seconds(self) -> float:
+        """How long the broker waits for a sign of life before it delivers again."""
+        return min(30.0, self.lease_seconds)
+
+    @property
+    def payload_limits(self) -> Limits:
+        """Limits of a task's payload."""
+        return Limits(document_bytes=self.payload_max_bytes)
+
+    @property
+    def result_limits(self) -> Limits:
+        """Limits of a task's result."""
+        return Limits(document_bytes=self.result_max_bytes)
+
+    @property
+    def envelope_limits(self) -> Limits:
+        """Limits of a message: a little more room than a payload, for the fields around it."""
+        return Limits(document_bytes=self.envelope_max_bytes, depth=66, nodes=10_100)
+
+    def require_database_url(self) -> str:
+        """Return the database URL; `SettingsError` says how to give one."""
+        if self.database_url is None:
+            raise SettingsError(
+                "no database is named: set GRNS_DATABASE_URL=postgresql://…, or start one with `grns dev`"
+            )
+        return self.database_url.get_secret_value()
+
+    def nats_servers(self) -> list[str]:
+        """Return the broker's URLs."""
+        return [url.strip() for url in self.nats_url.get_secret_value().split(",") if url.strip()]
+
+
+def load(**flags: Any) -> Settings:
+    """Return the settings; flags that are None do not count. `SettingsError` names what is wrong."""
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        raise SettingsError(f"setting {first_problem(error)}") from error
+    except OSError as error:
+        raise SettingsError(f"cannot read the settings file: {error}") from error
+    except ValueError as error:  # a TOML file that is none
+        raise SettingsError(f"cannot read the settings: {error}") from error
+
+
+def redact_url(url: str) -> str:
+    """Return the URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = parts.username or ""
+    host = parts.netloc.rsplit("@", 1)[1]
+    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))

@@ -1,0 +1,181 @@
+"""JSON as grns accepts it: one document, no surprises, and nothing Postgres cannot keep."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from grns.errors import BadInput
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_DIGITS_OF_INT64 = 20  # with sign; longer texts are not even converted (quadratic time)
+_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large and how deep a document may be."""
+
+    document_bytes: int = 256 * 1024
+    depth: int = 64
+    nodes: int = 10_000
+    string_bytes: int = 64 * 1024
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
+    """Return the value of one strict JSON document.
+
+    Refused, with `BadInput.code`: more bytes than allowed (`too_large`), anything but
+    UTF-8 without a byte order mark (`bad_encoding`), what is not one JSON document
+    (`bad_json`), duplicate keys (`duplicate_key`), NaN and Infinity, integers beyond
+    64 bits, floats that are not finite (`bad_number`), and all that `check` refuses.
+    """
+    body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(body) > limits.document_bytes:
+        raise BadInput(
+            "too_large", f"the document has {len(body)} bytes, {limits.document_bytes} are allowed"
+        )
+    value = _decode(_utf8(body))
+    check(value, limits)
+    return value
+
+
+def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Refuse a value that is not plain JSON or that Postgres would not give back unchanged."""
+    nodes = 0
+    pending: list[tuple[Any, int]] = [(value, 1)]
+    while pending:
+        item, depth = pending.pop()
+        nodes += 1
+        if nodes > limits.nodes:
+            raise BadInput("too_many_nodes", f"more than {limits.nodes} values in one document")
+        if isinstance(item, dict):
+            _check_depth(depth, limits)
+            nodes += len(item)
+            for key, member in item.items():
+                _check_key(key, limits)
+                pending.append((member, depth + 1))
+        elif isinstance(item, (list, tuple)):
+            _check_depth(depth, limits)
+            pending.extend((member, depth + 1) for member in item)
+        else:
+            _check_scalar(item, limits)
+
+
+def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
+    """Return `value` as JSON text after checking it; `BadInput` where it cannot be kept."""
+    check(value, limits)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    size = len(text.encode())
+    if size > limits.document_bytes:
+        raise BadInput("too_large", f"the document has {size} bytes, {limits.document_bytes} are allowed")
+    return text
+
+
+def loads_stored(text: str | None) -> Any:
+    """Return what Postgres kept; a float that jsonb wrote out as a long integer is a float again."""
+    return None if text is None else json.loads(text, parse_int=_stored_int)
+
+
+def _stored_int(digits: str) -> int | float:
+    if len(digits) <= _DIGITS_OF_INT64:
+        number = int(digits)
+        if INT64_MIN <= number <= INT64_MAX:
+            return number
+    return float(digits)
+
+
+def _utf8(body: bytes) -> str:
+    if body.startswith(_BOMS):
+        raise BadInput("bad_encoding", "the document starts with a byte order mark; plain UTF-8 is needed")
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            "bad_encoding", f"the document is not UTF-8: byte {error.start} does not fit"
+        ) from error
+
+
+def _decode(text: str) -> Any:
+    try:
+        return _DECODER.decode(text)
+    except RecursionError as error:
+        raise BadInput("too_deep", "the document is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise BadInput("bad_json", f"not one JSON document: {error.msg} at character {error.pos}") from error
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise BadInput("duplicate_key", "an object has the same key twice")
+    return members
+
+
+def _int(digits: str) -> int:
+    if len(digits) <= _DIGITS_OF_INT64:
+        number = int(digits)
+        if INT64_MIN <= number <= INT64_MAX:
+            return number
+    raise BadInput("bad_number", "an integer does not fit in 64 bits")
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise BadInput("bad_number", "a number is too large for a 64-bit float")
+    return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise BadInput("bad_number", f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_members, parse_int=_int, parse_float=_float, parse_constant=_constant
+)
+
+
+def _check_depth(depth: int, limits: Limits) -> None:
+    if depth > limits.depth:
+        raise BadInput("too_deep", f"nested more than {limits.depth} levels deep")
+
+
+def _check_key(key: Any, limits: Limits) -> None:
+    if not isinstance(key, str):
+        raise BadInput("bad_type", f"object keys are strings, not {type(key).__name__}")
+    _check_string(key, limits)
+
+
+def _check_scalar(item: Any, limits: Limits) -> None:
+    if isinstance(item, str):
+        _check_string(item, limits)
+    elif item is None or isinstance(item, bool):
+        return
+    elif isinstance(item, int):
+        if not INT64_MIN <= item <= INT64_MAX:
+            raise BadInput("bad_number", "an integer does not fit in 64 bits")
+    elif isinstance(item, float):
+        if not math.isfinite(item):
+            raise BadInput("bad_number", f"{item} is not JSON")
+    else:
+        raise BadInput("bad_type", f"{type(item).__name__} is not a JSON type")
+
+
+def _check_string(text: str, limits: Limits) -> None:
+    if text.isascii():
+        size = len(text)
+    else:
+        try:
+            size = len(text.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise BadInput("bad_string", "a string has a lone surrogate, which is no character") from error
+    if "\x00" in text:
+        raise BadInput("bad_string", "a string has the character U+0000, which Postgres cannot store")
+    if size > limits.string_bytes:
+        raise BadInput("too_large", f"a string has {size} bytes, {limits.string_bytes} are allowed")

@@ -1,0 +1,104 @@
+"""The grammar of subjects: `<kind>.v1[.<routing tokens>]`.
+
+Every name that becomes part of a subject passes `token` first, so that no dot,
+wildcard, space or control character ever reaches the broker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from grns.errors import BadInput
+
+VERSION = "v1"
+DEFAULT_WORKSPACE = "default"
+RESERVED_AGENT_TYPE = "instance"
+PRIORITIES = (0, 1, 2, 3)
+
+CMD_STREAM, EVT_STREAM, DLQ_STREAM = "GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"
+STREAM_OF = {"cmd": CMD_STREAM, "evt": EVT_STREAM, "dlq": DLQ_STREAM}
+
+EXECUTE = "cmd.task.execute"
+SUBMIT = "cmd.task.submit"
+CANCEL = "cmd.task.cancel"
+
+# Hints between processes, on core NATS and in no stream: losing one costs only delay.
+RELAY_NUDGE = f"nudge.relay.{VERSION}"
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+
+
+def token(value: object, *, name: str) -> str:
+    """Return `value` if it may stand in a subject, else raise `BadInput('bad_name')`."""
+    if isinstance(value, str) and _TOKEN.match(value):
+        return value
+    shown = ascii(value)[:100]
+    raise BadInput("bad_name", f"{name} must be 1 to 64 of the characters A-Z a-z 0-9 _ -, not {shown}")
+
+
+def agent_type(value: object) -> str:
+    """Return `value` if it names a type of agent; `instance` is reserved for mailboxes."""
+    name = token(value, name="agent_type")
+    if name == RESERVED_AGENT_TYPE:
+        raise BadInput("bad_name", "agent_type 'instance' is reserved")
+    return name
+
+
+def message(kind: str, workspace: str = DEFAULT_WORKSPACE, route: str | None = None) -> str:
+    """Return the subject that a message of `kind` is published on.
+
+    A command that runs a task is routed into its lane (`route` is `<agent_type>.p<0-3>`);
+    anything else carries the workspace only where it is not the default one.
+    """
+    if route is not None:
+        return f"{kind}.{VERSION}.{workspace}.{route}"
+    if workspace == DEFAULT_WORKSPACE:
+        return f"{kind}.{VERSION}"
+    return f"{kind}.{VERSION}.{workspace}"
+
+
+def lane(workspace: str, agent: str, priority: int) -> str:
+    """Return the subject of one lane: the tasks of one agent type and priority."""
+    return message(EXECUTE, workspace, f"{agent}.p{priority}")
+
+
+def front_door(workspace: str = DEFAULT_WORKSPACE) -> str:
+    """Return the subject on which any system may ask for a task of `workspace` to be run."""
+    return message(EXECUTE, workspace)
+
+
+def lease_nudge(agent_id: str) -> str:
+    """Return the subject that asks one worker to renew now (and so to learn of cancellations)."""
+    return f"nudge.lease.{VERSION}.{agent_id}"
+
+
+def durable(filter_subject: str) -> str:
+    """Return the name of the durable that serves `filter_subject`.
+
+    The front door and the server's own subjects keep readable names. Lanes get a digest:
+    joined names would collide (`a_b` + `c` and `a` + `b_c`).
+    """
+    readable = {message(EXECUTE): "execute", message(SUBMIT): "submit", message(CANCEL): "cancel"}
+    if filter_subject in readable:
+        return readable[filter_subject]
+    return "execute_" + hashlib.sha256(filter_subject.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a subject says: the kind, its version and the routing tokens behind it."""
+
+    kind: str
+    version: str
+    routing: tuple[str, ...]
+
+
+def parse(subject: str) -> Parsed:
+    """Take a subject apart; `BadInput('bad_subject')` where it has no version token."""
+    tokens = subject.split(".")
+    for place, part in enumerate(tokens):
+        if place > 1 and re.fullmatch(r"v[0-9]+", part):
+            return Parsed(".".join(tokens[:place]), part, tuple(tokens[place + 1 :]))
+    raise BadInput("bad_subject", f"the subject {ascii(subject)[:100]} has no version token")

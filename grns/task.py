@@ -1,0 +1,126 @@
+"""What a task is: its states, the only transitions there are, and its id.
+
+This table is the one place that knows the transitions. The database gets it as a
+trigger condition (a test compares), so that no statement can write another one.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+DEFAULT_MAX_ATTEMPTS = 3
+DEFAULT_PRIORITY = 2
+
+
+class Status(StrEnum):
+    """Where a task can be."""
+
+    WAITING = "waiting"
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRY_WAIT = "retry_wait"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELLED})
+REDRIVABLE = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table: `source` None is a new task; `command` is the reason sent along."""
+
+    source: Status | None
+    target: Status
+    by: str
+    event: str
+    command: str | None = None
+    dead_letter: str | None = None
+
+
+_WAITING, _QUEUED, _RUNNING, _RETRY_WAIT = Status.WAITING, Status.QUEUED, Status.RUNNING, Status.RETRY_WAIT
+_SUCCEEDED, _FAILED, _DEAD, _CANCELLED = Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELLED
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition(None, _QUEUED, "submit", "evt.task.queued", command="new_task"),
+    Transition(None, _WAITING, "submit", "evt.task.waiting"),
+    Transition(_WAITING, _QUEUED, "promote", "evt.task.queued", command="new_task"),
+    Transition(_QUEUED, _RUNNING, "claim", "evt.task.claimed"),
+    Transition(_RETRY_WAIT, _RUNNING, "claim", "evt.task.claimed"),
+    Transition(_RUNNING, _SUCCEEDED, "finish", "evt.task.completed"),
+    Transition(_RUNNING, _RETRY_WAIT, "finish", "evt.task.retry_scheduled"),
+    Transition(_RETRY_WAIT, _QUEUED, "promote", "evt.task.queued", command="retry_due"),
+    Transition(_RUNNING, _FAILED, "finish", "evt.task.failed", dead_letter="dlq.task.failed"),
+    Transition(_RUNNING, _DEAD, "finish", "evt.task.dead", dead_letter="dlq.task.dead"),
+    Transition(_RUNNING, _DEAD, "reap", "evt.task.dead", dead_letter="dlq.task.dead"),
+    Transition(_RUNNING, _DEAD, "release", "evt.task.dead", dead_letter="dlq.task.dead"),
+    Transition(_RUNNING, _QUEUED, "reap", "evt.task.lease_expired", command="lease_expired"),
+    Transition(_RUNNING, _QUEUED, "release", "evt.task.released", command="released"),
+    Transition(_QUEUED, _CANCELLED, "cancel", "evt.task.cancelled"),
+    Transition(_RETRY_WAIT, _CANCELLED, "cancel", "evt.task.cancelled"),
+    Transition(_WAITING, _CANCELLED, "cancel", "evt.task.cancelled"),
+    Transition(_RUNNING, _CANCELLED, "finish", "evt.task.cancelled"),
+    Transition(_RUNNING, _CANCELLED, "reap", "evt.task.cancelled"),
+    Transition(_RUNNING, _CANCELLED, "release", "evt.task.cancelled"),
+    Transition(_DEAD, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
+    Transition(_FAILED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
+    Transition(_CANCELLED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
+)
+
+# What each event leaves behind: replaying a task's events with this gives its status.
+STATUS_AFTER: dict[str, Status] = {row.event: row.target for row in TRANSITIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task as Postgres has it. Timestamps are aware, in UTC, of the database's clock."""
+
+    id: str
+    workspace: str
+    task_type: str
+    agent_type: str
+    priority: int
+    status: Status
+    attempt: int
+    max_attempts: int | None
+    forgiven: int
+    version: int
+    trace_id: str
+    created_at: datetime
+    updated_at: datetime
+    payload: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    result_ref: str | None = None
+    owner_agent_id: str | None = None
+    lease_until: datetime | None = None
+    next_attempt_at: datetime | None = None
+    last_error: dict[str, Any] | None = None
+    fingerprint: str | None = None
+    idempotency_key: str | None = None
+    causation_id: UUID | None = None
+    cancel_requested_at: datetime | None = None
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Say whether the task has ended (a redrive can still open it again)."""
+        return self.status in TERMINAL
+
+
+def new_id(milliseconds: int, randomness: bytes) -> str:
+    """Return a task id: `gr-` and 26 base32 characters that sort by time, then 80 random bits.
+
+    The time only keeps neighbours together in the index; nothing is ever decided by it.
+    """
+    value = (milliseconds & (2**48 - 1)).to_bytes(6, "big") + randomness[:10]
+    return "gr-" + base64.b32hexencode(value).decode().rstrip("=").lower()

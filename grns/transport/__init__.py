@@ -1,0 +1,1 @@
+"""The broker: nothing here knows the store, and nothing here knows tasks."""

@@ -1,0 +1,191 @@
+"""What grns needs of a broker. Two implementations have to fit: JetStream now, RabbitMQ later.
+
+A transport moves bytes and knows nothing of tasks. The suite in `tests/conformance/`
+is the other half of this contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from grns.errors import GrnsError
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to be published. `id` is the same whenever the same message is sent again."""
+
+    subject: str
+    body: bytes
+    id: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The broker stored the message, or already had it (`duplicate`)."""
+
+    stream: str
+    seq: int
+    duplicate: bool
+
+
+Done = Callable[[Receipt | GrnsError], None]
+
+
+class Delivery(Protocol):
+    """One received copy of a message. Exactly one of ack, nak and term ends it."""
+
+    @property
+    def subject(self) -> str:
+        """The subject the message was published on."""
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, as they were sent."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, empty where there are none."""
+
+    @property
+    def stream(self) -> str:
+        """The stream that delivered it."""
+
+    @property
+    def stream_seq(self) -> int:
+        """Its place in the stream: a hint for people, never a key."""
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the broker says that it has delivered the message, this time included."""
+
+    @property
+    def token(self) -> str:
+        """What `Transport.in_progress` needs to keep this delivery alive, also from another process."""
+
+    async def ack(self) -> None:
+        """End the delivery: its effect is durable."""
+
+    async def nak(self, delay_seconds: float = 0.0) -> None:
+        """Give it back; it is delivered again after the delay."""
+
+    async def in_progress(self) -> None:
+        """Restart the broker's timer for this delivery."""
+
+    async def term(self, reason: str) -> None:
+        """End it for good without an effect: the message cannot be accepted."""
+
+
+class Consumer(Protocol):
+    """A running subscription to one durable."""
+
+    @property
+    def is_failing(self) -> bool:
+        """True while nothing can be fetched (broker away, stream or durable missing)."""
+
+    def set_depth(self, depth: int) -> None:
+        """Say how many unfinished deliveries may be held at once; 0 pauses fetching."""
+
+    def done(self) -> None:
+        """Say that one delivery has ended, so that another may be fetched."""
+
+    async def stop(self) -> None:
+        """Stop fetching. Deliveries that are held can still be ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a stream says of itself. `epoch` is written when the stream is made: another one means that
+    everything the stream held is gone."""
+
+    epoch: str
+    last_seq: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as a stream holds it."""
+
+    stream: str
+    seq: int
+    subject: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Transport(Protocol):
+    """A connection to the broker.
+
+    Nothing here loses a message silently: what is not confirmed is an error. Errors are
+    `Unavailable` (try again), `BrokerRefused` (never, as it is) and `Drift`.
+    """
+
+    @property
+    def is_connected(self) -> bool:
+        """True while the broker answers."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest body that the broker says it takes."""
+
+    async def connect(self) -> None:
+        """Connect, within the startup deadline, or raise `Unavailable`. Reconnects by itself from then on."""
+
+    async def close(self) -> None:
+        """Close the connection; what was not confirmed is reported as `Unavailable`."""
+
+    async def provision(self) -> bool:
+        """Make the streams (or check them, if so set); True where one had to be made: its content is gone."""
+
+    async def send(self, message: Message, done: Done) -> None:
+        """Send one message, as soon as the window has room; `done` is called once with the answer."""
+
+    async def publish(self, message: Message) -> Receipt:
+        """Send one message and wait for the answer, or raise it."""
+
+    async def consume(
+        self, filter_subject: str, on_delivery: Callable[[Delivery], None], *, depth: int
+    ) -> Consumer:
+        """Fetch what arrives on a subject from its durable, which is made where it is missing.
+
+        `on_delivery` must not block. The consumer mends itself after a lost connection,
+        a deleted durable or stream, or a broker that came back empty.
+        """
+
+    async def in_progress(self, tokens: Sequence[str]) -> None:
+        """Restart the broker's timer for deliveries, which may be another connection's."""
+
+    async def nudge(self, subject: str) -> None:
+        """Send a hint that may get lost. Never raises, never waits for an answer."""
+
+    async def on_nudge(self, subject: str, callback: Callable[[], None]) -> None:
+        """Call back for each hint on `subject`."""
+
+    async def subscribe(
+        self,
+        name: str,
+        filter_subjects: Sequence[str],
+        on_delivery: Callable[[Delivery], None],
+        *,
+        depth: int,
+    ) -> Consumer:
+        """Fetch events from the durable `name` (a subscriber's own), from the first stored one on."""
+
+    async def observe(self, subject: str, callback: Callable[[str, bytes, Mapping[str, str]], None]) -> None:
+        """Watch what is published from now on, without storing a position; what is missed is missed."""
+
+    async def state(self, stream: str) -> StreamState:
+        """Return what the stream says of itself; `NotFound` where it does not exist."""
+
+    async def last_message(self, stream: str) -> StoredMessage | None:
+        """Return the newest message of the stream, None where it is empty."""
+
+    async def unserved(self, stream: str, *, older_than_seconds: float) -> Sequence[StoredMessage]:
+        """Return old messages (some, oldest first) of a work queue on subjects that no durable serves."""
+
+    async def discard(self, stream: str, seq: int) -> None:
+        """Remove one message from a stream."""
