@@ -1,0 +1,82 @@
+"""What came of an attempt: a value. Deciding is separate from writing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+
+class Verb(StrEnum):
+    """What the attempt asks for; the row decides what becomes of it (attempts left, cancellation)."""
+
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    RETRY = "retry"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended. `result` and `error` are JSON text; `backoff_seconds` is for retries."""
+
+    verb: Verb
+    result: str | None = None
+    error: str | None = None
+    error_class: str | None = None
+    fingerprint: str | None = None
+    backoff_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claimed attempt: what it may write with, and what its handler needs.
+
+    `id`, `attempt` and `lease_id` together are the fence: nothing is written without all
+    three. `expires_at` is on the local monotonic clock, counted from before the request
+    was sent, hence never later than the database's `lease_until`.
+    """
+
+    id: str
+    task_type: str
+    priority: int
+    payload: str
+    attempt: int
+    attempt_limit: int
+    forgiven: int
+    lease_id: UUID
+    trace_id: str
+    causation_id: UUID | None
+    queued_seconds: float
+    expires_at: float
+
+    @property
+    def counted_attempts(self) -> int:
+        """How many attempts count, this one included."""
+        return self.attempt - self.forgiven
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Why a task could not be claimed: `lost_race`, `not_due`, `terminal`, `no_handler`, `unknown_task`,
+    `other_workspace`, `other_agent_type`, `locked`."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What the row became; `status` is `lost` where the attempt owned it no more."""
+
+    status: str
+    total_seconds: float | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether nothing was written."""
+        return self.status == "lost"
+
+
+JsonObject = dict[str, Any]

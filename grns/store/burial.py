@@ -1,0 +1,54 @@
+"""Dead letters: messages that belong to no task, kept whole."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grns.store.database import Database
+
+HEAD_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Corpse:
+    """A message that could not be accepted, and why."""
+
+    workspace: str
+    reason: str
+    detail: str
+    subject: str
+    stream: str
+    stream_seq: int
+    delivery_count: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def bury(database: Database, corpses: Sequence[Corpse]) -> None:
+    """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat."""
+    await database.run(
+        "bury_messages",
+        [corpse.workspace for corpse in corpses],
+        [corpse.reason for corpse in corpses],
+        [_text(corpse.detail) for corpse in corpses],
+        [_text(corpse.subject) for corpse in corpses],
+        [corpse.stream for corpse in corpses],
+        [corpse.stream_seq for corpse in corpses],
+        [corpse.delivery_count for corpse in corpses],
+        [
+            json.dumps({_text(name): _text(value) for name, value in corpse.headers.items()})
+            for corpse in corpses
+        ],
+        [corpse.body for corpse in corpses],
+        [hashlib.sha256(corpse.body).hexdigest() for corpse in corpses],
+        [base64.b64encode(corpse.body[:HEAD_BYTES]).decode() for corpse in corpses],
+    )
+
+
+def _text(value: str) -> str:
+    """Return text that Postgres can store, whatever a stranger sent."""
+    return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:2000]

@@ -1,0 +1,119 @@
+"""Claiming: a guarded statement that gives a task to one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from grns.errors import OutcomeUnknown, Unavailable
+from grns.outcome import Claim, Unclaimed
+from grns.store.batch import Batch
+from grns.store.database import Database, Row
+
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims: one life of a worker, what it serves, and for how long a claim lasts."""
+
+    agent_id: str
+    workspace: str
+    agent_type: str
+    handled: Mapping[str, int | None]
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    task_id: str
+    lease_id: UUID
+    causation_id: UUID | None
+
+
+class Claims:
+    """Claims tasks for one worker, one await at a time; what waits together is one statement."""
+
+    def __init__(self, database: Database, claimant: Claimant, *, batch_limit: int) -> None:
+        self._database = database
+        self._who = claimant
+        self._types = list(claimant.handled)
+        self._maxima = [claimant.handled[name] for name in self._types]
+        self._batch: Batch[_Wish, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
+
+    async def claim(self, task_id: str, causation_id: UUID | None = None) -> Claim | Unclaimed:
+        """Claim one task, or say why it cannot be claimed now."""
+        return await self._batch.ask(_Wish(task_id, uuid4(), causation_id))
+
+    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
+        """Claim up to `count` tasks that have been queued for a while, most urgent first."""
+        leases = [uuid4() for _ in range(count)]
+        sent_at = time.monotonic()
+        rows = await self._database.run(
+            "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,
+            self._types, self._maxima, self._who.lease_seconds, older_than_seconds,
+        )  # fmt: skip
+        return [_claim(row, sent_at + self._who.lease_seconds) for row in rows]
+
+    async def _send(self, wishes: Sequence[_Wish]) -> Sequence[Claim | Unclaimed]:
+        sent_at = time.monotonic()
+        try:
+            rows = await self._claim(wishes)
+        except OutcomeUnknown:
+            rows = await self._settle(wishes, sent_at)
+        claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
+        refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
+        reasons = await self._explain(refused) if refused else {}
+        return [
+            claims.get(wish.lease_id) or Unclaimed(wish.task_id, reasons.get(wish.task_id, "locked"))
+            for wish in wishes
+        ]
+
+    async def _claim(self, wishes: Sequence[_Wish]) -> Sequence[Row]:
+        return await self._database.run(
+            "claim", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes],
+            [wish.causation_id for wish in wishes], self._who.agent_id, self._who.workspace,
+            self._who.agent_type, self._types, self._maxima, self._who.lease_seconds,
+        )  # fmt: skip
+
+    async def _settle(self, wishes: Sequence[_Wish], sent_at: float) -> Sequence[Row]:
+        """Find out what a claim without an answer has claimed, while that is worth something."""
+        ids, leases = [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
+        while True:
+            try:
+                rows = await self._database.run("read_claims", ids, leases)
+            except Unavailable:
+                if time.monotonic() - sent_at > self._who.lease_seconds / 2:
+                    raise
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                # Nothing claimed may also mean that the statement is still under way.
+                if rows:
+                    return rows
+                raise Unavailable("the claim got no answer and claimed nothing")
+
+    async def _explain(self, ids: list[str]) -> dict[str, str]:
+        rows = await self._database.run(
+            "explain_unclaimed", ids, self._who.workspace, self._who.agent_type, self._types
+        )
+        return {row["id"]: row["reason"] for row in rows}
+
+
+def _claim(row: Row, expires_at: float) -> Claim:
+    return Claim(
+        id=row["id"],
+        task_type=row["task_type"],
+        priority=row["priority"],
+        payload=row["payload"],
+        attempt=row["attempt"],
+        attempt_limit=row["attempt_limit"],
+        forgiven=row["forgiven"],
+        lease_id=row["lease_id"],
+        trace_id=row["trace_id"],
+        causation_id=row["causation_id"],
+        queued_seconds=row["queued_seconds"],
+        expires_at=expires_at,
+    )

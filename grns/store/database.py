@@ -1,0 +1,133 @@
+"""The connections of one process to Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from grns.errors import OutcomeUnknown, SettingsError, Unavailable
+from grns.store.fault import translated
+from grns.store.statement import statement
+
+Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
+Row = asyncpg.Record
+
+# The hot statements look rows up by primary key, in batches. These keep a planner that has
+# no statistics yet (or stale ones) from answering them by reading the whole table.
+_PLANNER = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+_LOCK_TIMEOUT = {"lock_timeout": "2s"}
+_UTC = {"timezone": "UTC"}
+_FOREVER = 2**62
+
+
+async def _keep(_connection: asyncpg.Connection) -> None:
+    """Skip the pool's reset between statements: ours leave nothing behind."""
+
+
+class Database:
+    """A pool of connections, and the statements run on them.
+
+    `answer_seconds` bounds the wait for each answer; an answer that never comes is
+    `OutcomeUnknown`, a connection that cannot be had `Unavailable`.
+    """
+
+    def __init__(
+        self, url: str, *, name: str, size: int = 4, is_tuned: bool = True, answer_seconds: float = 30.0
+    ) -> None:
+        self._url = url
+        self._name = name
+        self._size = size
+        self._is_tuned = is_tuned
+        self._answer_seconds = answer_seconds
+        self._pool: asyncpg.Pool | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL, with its password: for those who need connections of another kind."""
+        return self._url
+
+    async def connect(self) -> None:
+        """Open the first connection, or say why it cannot be had."""
+        settings = {"application_name": f"grns {self._name}"[:63]}
+        if self._is_tuned:
+            settings |= _PLANNER | _LOCK_TIMEOUT | _UTC
+        try:
+            with translated():
+                self._pool = await asyncpg.create_pool(
+                    self._url,
+                    min_size=1,
+                    max_size=self._size,
+                    max_queries=_FOREVER,
+                    command_timeout=self._answer_seconds,
+                    timeout=min(10.0, self._answer_seconds),
+                    reset=_keep,
+                    server_settings=settings,
+                )
+        except (ValueError, TypeError) as error:
+            raise SettingsError(f"GRNS_DATABASE_URL is no URL of a PostgreSQL database: {error}") from error
+        except OutcomeUnknown as error:
+            raise Unavailable(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
+
+    async def close(self) -> None:
+        """Close all connections; those in use are cut."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            pool.terminate()
+
+    async def run(self, name: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement by its name, in a transaction of its own, and return its rows."""
+        async with self.connection() as connection:
+            return await run(connection, name, *arguments)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend one connection; one that broke meanwhile is not lent again."""
+        if self._pool is None:
+            raise Unavailable("the connection to Postgres is closed")
+        try:
+            with translated():
+                connection = await self._pool.acquire(timeout=self._answer_seconds)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
+        try:
+            yield connection
+        except OutcomeUnknown:
+            connection.terminate()
+            raise
+        finally:
+            with translated():
+                await self._pool.release(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend one connection inside a transaction; what the borrower changed on it is reset afterwards."""
+        async with self.connection() as connection:
+            try:
+                async with connection.transaction():
+                    yield connection
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                if _is_lost(connection):
+                    raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
+                raise
+            with translated():
+                await connection.reset()
+
+
+async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Row]:
+    """Run one statement by its name on a given connection."""
+    with translated():
+        rows: Sequence[Row] = await connection.fetch(statement(name), *arguments)
+        return rows
+
+
+def _is_lost(connection: Connection) -> bool:
+    return bool(connection.is_closed())

@@ -1,0 +1,62 @@
+"""What a failure of the driver means: translated once, here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from grns.errors import BadInput, GrnsError, OutcomeUnknown, SettingsError, Unavailable
+
+# SQLSTATE classes that blame the values: the row that has them fails, not its neighbours.
+_DATA_CLASSES = ("22", "23", "54", "P0")
+# The statement was refused or undone as a whole; sent again, it may pass.
+_TRANSIENT = ("40001", "40P01", "55P03", "57014")
+_MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
+_LOGIN = ("28000", "28P01", "3D000", "42501")
+
+
+class Contended(Unavailable):
+    """A row is locked by somebody else for longer than we wait, or a deadlock was broken: try again."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn errors of asyncpg and of the network into grns' own."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise _from_server(error) from error
+    except asyncpg.InterfaceError as error:
+        raise _from_driver(error) from error
+    except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+        raise OutcomeUnknown(f"no answer from Postgres: {_said(error)}") from error
+
+
+def _from_server(error: asyncpg.PostgresError) -> GrnsError:
+    state = error.sqlstate or ""
+    if state in _TRANSIENT:
+        return Contended(f"Postgres asks to try again: {error}")
+    if state.startswith(_DATA_CLASSES):
+        return BadInput("refused_by_database", str(error)[:500])
+    if state in _MISSING_SCHEMA:
+        return SettingsError(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
+    if state in _LOGIN:
+        return SettingsError(f"Postgres refuses: {error}")
+    if state.startswith("53"):
+        return Unavailable(f"Postgres has no room: {error}")
+    # Connection failures, shutdowns, crashes: the commit may have happened.
+    return OutcomeUnknown(f"Postgres went away: {error}")
+
+
+def _from_driver(error: asyncpg.InterfaceError) -> GrnsError:
+    text = str(error)
+    if isinstance(error, asyncpg.DataError):
+        return BadInput("refused_by_database", text[:500])
+    return OutcomeUnknown(f"the connection to Postgres broke: {text[:500]}")
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,108 @@
+"""The log as the relay reads it, and the relay's cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from grns.store.database import Database, Row
+
+Span = tuple[int, int]  # numbers from the first up to, but not including, the second
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the log."""
+
+    seq: int
+    version: int
+    message_id: UUID
+    workspace: str
+    task_id: str | None
+    kind: str
+    route: str | None
+    trace_id: str
+    causation_id: UUID | None
+    payload: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one snapshot of the log shows. Transactions below `xmin` had all ended in it;
+    those from `xmax` on had not begun."""
+
+    entries: list[Entry]
+    xmin: int
+    xmax: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far the log has been published: everything up to `low`, and `published` beyond it."""
+
+    epoch: int
+    low: int
+    published: list[Span]
+    broker_epoch: str | None
+    evt_last_seq: int
+
+
+async def take(database: Database, owner: str, lease_seconds: float) -> Cursor | None:
+    """Take the lead, None where another relay has it."""
+    rows = await database.run("take_relay", owner, lease_seconds)
+    if not rows:
+        return None
+    row = rows[0]
+    spans = list(zip(row["published_from"], row["published_to"], strict=True))
+    return Cursor(row["epoch"], row["low"], spans, row["broker_epoch"], row["evt_last_seq"])
+
+
+async def hold(database: Database, cursor: Cursor, lease_seconds: float) -> bool:
+    """Persist the cursor and renew the lead; False where another relay has taken it."""
+    rows = await database.run(
+        "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
+        [span[1] for span in cursor.published], cursor.broker_epoch, cursor.evt_last_seq,
+    )  # fmt: skip
+    return bool(rows)
+
+
+async def drop(database: Database, epoch: int) -> None:
+    """Give the lead up."""
+    await database.run("drop_relay", epoch)
+
+
+async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> Reading:
+    """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
+    rows = await database.run(
+        "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
+    )
+    entries = [_entry(row) for row in rows if row["seq"] is not None]
+    return Reading(entries, rows[0]["snapshot_xmin"], rows[0]["snapshot_xmax"])
+
+
+async def read_events(database: Database, after: int, up_to: int, limit: int) -> list[Entry]:
+    """Read a stretch of the log, events only."""
+    return [_entry(row) for row in await database.run("read_events", after, up_to, limit)]
+
+
+async def first_younger_than(database: Database, seconds: float, high: int) -> int:
+    """Return a number of the log such that rows from there on are younger than that, by bisection."""
+    low, top = 0, high + 1
+    while low < top:
+        middle = (low + top) // 2
+        rows = await database.run("read_log_age", middle)
+        if rows and rows[0]["age_seconds"] > seconds:
+            low = rows[0]["seq"] + 1
+        else:
+            top = middle
+    return low
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(
+        row["seq"], row["version"], row["message_id"], row["workspace"], row["task_id"], row["kind"],
+        row["route"], row["trace_id"], row["causation_id"], row["payload"], row["created_at"],
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+"""Brings the schema up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from importlib.resources import files
+
+import asyncpg
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from grns.store.fault import translated
+
+
+def _config(url: str | None = None, output: io.StringIO | None = None) -> Config:
+    config = Config(output_buffer=output) if output is not None else Config()
+    config.set_main_option("script_location", str(files("grns.store") / "migrations").replace("%", "%%"))
+    config.attributes["url"] = url
+    return config
+
+
+def newest() -> str:
+    """Return the revision that this version of grns needs."""
+    return ScriptDirectory.from_config(_config()).get_current_head() or ""
+
+
+async def upgrade(url: str) -> None:
+    """Run the revisions that are missing. Safe to run twice, and from two processes at once."""
+    with translated():
+        await asyncio.to_thread(command.upgrade, _config(url), "head")
+
+
+async def current(url: str) -> str | None:
+    """Return the revision that the database has, None where grns was never there."""
+    with translated():
+        connection = await asyncpg.connect(url, timeout=10)
+        try:
+            if await connection.fetchval("select to_regclass('grns.schema_version')") is None:
+                return None
+            revision: str | None = await connection.fetchval("select version_num from grns.schema_version")
+            return revision
+        finally:
+            await connection.close()
+
+
+def script() -> str:
+    """Return the SQL of all revisions, for those who run it by their own means."""
+    output = io.StringIO()
+    command.upgrade(_config(output=output), "head", sql=True)
+    return output.getvalue()

@@ -1,0 +1,363 @@
+-- The truth: everything of grns lives in this schema, in the user's own database.
+create schema if not exists grns;
+
+-- ---------------------------------------------------------------- tasks
+create table grns.tasks (
+    id                  text primary key,
+    workspace           text not null,
+    task_type           text not null,
+    agent_type          text not null,
+    priority            smallint not null,
+    status              text not null,
+    payload             jsonb not null,
+    owner_agent_id      text,
+    lease_id            uuid,
+    lease_until         timestamptz,
+    attempt             integer not null default 0,
+    max_attempts        integer,              -- what the submission said; null: the handler's
+    attempt_limit       integer,              -- what counts, settled by the latest claim
+    forgiven            integer not null default 0,
+    released            integer not null default 0,  -- shutdowns forgiven since the last redrive
+    next_attempt_at     timestamptz,
+    last_error          jsonb,
+    fingerprint         text,
+    result              jsonb,
+    result_ref          text,
+    idempotency_key     text,
+    trace_id            text not null,
+    causation_id        uuid,
+    last_message_id     uuid not null,        -- the event of the latest transition
+    queued_reason       text,
+    cancel_requested_at timestamptz,
+    cancel_reason       text,
+    version             integer not null default 1,
+    created_at          timestamptz not null default now(),
+    queued_at           timestamptz,          -- set exactly while queued
+    started_at          timestamptz,          -- of the latest attempt
+    finished_at         timestamptz,
+    updated_at          timestamptz not null default now(),
+    constraint tasks_status check (status in
+        ('waiting', 'queued', 'running', 'retry_wait', 'succeeded', 'failed', 'dead', 'cancelled')),
+    constraint tasks_lease check (
+        (status = 'running') = (lease_id is not null and lease_until is not null and owner_agent_id is not null)
+        and (lease_id is null) = (lease_until is null) and (lease_id is null) = (owner_agent_id is null)),
+    constraint tasks_queued check ((status = 'queued') = (queued_at is not null)),
+    constraint tasks_due check ((status in ('waiting', 'retry_wait')) = (next_attempt_at is not null)),
+    constraint tasks_finished check (
+        (status in ('succeeded', 'failed', 'dead', 'cancelled')) = (finished_at is not null))
+) with (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.05
+);
+
+-- Partial indexes have predicates that no hot statement implies: a guard that says
+-- `status = 'running'` must not be answered from them, but from the primary key.
+create unique index tasks_idempotency_key on grns.tasks (workspace, idempotency_key)
+    where idempotency_key is not null;
+create index tasks_ready on grns.tasks (workspace, agent_type, priority, queued_at)
+    where queued_at is not null;
+create index tasks_due on grns.tasks (next_attempt_at)
+    where next_attempt_at is not null;
+create index tasks_lease on grns.tasks (lease_until)
+    where lease_until is not null;
+create index tasks_dead on grns.tasks (workspace, finished_at)
+    where status in ('dead', 'failed');
+
+create function grns.refuse_transition() returns trigger language plpgsql as $$
+begin
+    raise exception 'task %: there is no transition from % to %', new.id, old.status, new.status
+        using errcode = 'check_violation';
+end
+$$;
+
+-- The transitions of grns/task.py; the condition is evaluated without calling the function.
+create trigger tasks_transition after update of status on grns.tasks for each row
+    when (old.status is distinct from new.status and (old.status || '>' || new.status) not in (
+        'waiting>queued', 'queued>running', 'retry_wait>running', 'running>succeeded', 'running>retry_wait',
+        'retry_wait>queued', 'running>failed', 'running>dead', 'running>queued', 'queued>cancelled',
+        'retry_wait>cancelled', 'waiting>cancelled', 'running>cancelled', 'dead>queued', 'failed>queued',
+        'cancelled>queued'))
+    execute function grns.refuse_transition();
+
+-- ---------------------------------------------------------------- events: log, outbox, history
+-- The default of `seq` takes the transaction's id before the number: whoever sees a number
+-- missing can then tell, from a snapshot, when its transaction has ended (see the relay).
+create sequence grns.events_seq as bigint cache 1;
+
+create table grns.events (
+    seq          bigint not null
+        default (case when pg_current_xact_id() is not null then nextval('grns.events_seq') end),
+    version      integer not null,             -- of the task, after the transition
+    message_id   uuid not null default gen_random_uuid(),
+    workspace    text not null,
+    task_id      text,
+    kind         text not null,
+    attempt      integer,
+    route        text,                         -- of a command: <agent_type>.p<priority>
+    trace_id     text not null,
+    causation_id uuid,
+    payload      json not null,
+    created_at   timestamptz not null default now(),
+    primary key (seq)
+) partition by range (seq);
+create index events_task on grns.events (task_id);
+
+create view grns.log_partitions as
+select c.relname::text as name,
+       substring(pg_get_expr(c.relpartbound, c.oid) from $re$FROM \('(\d+)'\)$re$)::bigint as lower_seq,
+       substring(pg_get_expr(c.relpartbound, c.oid) from $re$TO \('(\d+)'\)$re$)::bigint as upper_seq,
+       i.inhdetachpending as is_detaching
+from pg_inherits i
+join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'grns.events'::regclass;
+
+-- A partition is made as a plain table and attached: that waits for nobody who writes.
+create function grns.add_log_partition(rows_per_partition bigint) returns text language plpgsql as $$
+declare
+    lower_seq bigint;
+    upper_seq bigint;
+    name text;
+begin
+    perform pg_advisory_xact_lock(hashtext('grns.events'));  -- one janitor at a time
+    lower_seq := coalesce((select max(p.upper_seq) from grns.log_partitions p), 1);
+    upper_seq := lower_seq + rows_per_partition;
+    name := 'events_' || lpad(lower_seq::text, 19, '0');
+    execute format('create table grns.%I (like grns.events including defaults including indexes)', name);
+    execute format('alter table grns.%I add constraint %I check (seq >= %s and seq < %s)',
+                   name, name || '_range', lower_seq, upper_seq);
+    execute format('alter table grns.events attach partition grns.%I for values from (%s) to (%s)',
+                   name, lower_seq, upper_seq);
+    return name;
+end
+$$;
+select grns.add_log_partition(2000000), grns.add_log_partition(2000000),
+       grns.add_log_partition(2000000), grns.add_log_partition(2000000);
+
+-- ---------------------------------------------------------------- messages that belong to no task
+create table grns.dead_letters (
+    id             uuid primary key default gen_random_uuid(),
+    workspace      text not null default 'default',
+    reason         text not null,
+    detail         text not null,
+    subject        text not null,
+    stream         text not null,
+    stream_seq     bigint not null,
+    delivery_count integer not null,
+    headers        jsonb not null,
+    body           bytea not null,
+    body_sha256    text not null,
+    state          text not null default 'new',
+    created_at     timestamptz not null default now(),
+    updated_at     timestamptz not null default now(),
+    constraint dead_letters_state check (state in ('new', 'redriven', 'discarded')),
+    -- the same delivery may be judged twice, where its end did not reach the broker
+    constraint dead_letters_once unique (stream, stream_seq, body_sha256)
+);
+create index dead_letters_recent on grns.dead_letters (workspace, created_at);
+
+-- ---------------------------------------------------------------- relay, reaper, broker
+create table grns.relay_cursor (
+    id            integer primary key default 1 check (id = 1),
+    epoch         bigint not null default 0,       -- raised by each new leader
+    owner         text,
+    lease_until   timestamptz not null default '-infinity',
+    low           bigint not null default 0,       -- all numbers up to here are done with
+    published     int8multirange not null default '{}',  -- what is done with beyond
+    broker_epoch  text,                            -- of GRNS_EVT, as this log was last sent to
+    evt_last_seq  bigint not null default 0,       -- highest place in GRNS_EVT that was acknowledged
+    updated_at    timestamptz not null default now()
+) with (fillfactor = 10);
+insert into grns.relay_cursor default values;
+
+create table grns.reaper_state (
+    id                integer primary key default 1 check (id = 1),
+    last_tick_at      timestamptz,
+    server_started_at timestamptz,
+    hold_until        timestamptz
+) with (fillfactor = 10);
+insert into grns.reaper_state default values;
+
+-- ---------------------------------------------------------------- event handlers, agents
+create table grns.processed_messages (
+    consumer     text not null,
+    message_id   uuid not null,
+    processed_at timestamptz not null default now(),
+    primary key (consumer, message_id)
+);
+create index processed_messages_age on grns.processed_messages (processed_at);
+
+create table grns.agents (
+    agent_id      text primary key,
+    workspace     text not null,
+    agent_type    text not null,
+    host          text not null,
+    pid           integer not null,
+    version       text not null,
+    concurrency   integer not null,
+    task_types    text[] not null,
+    lease_seconds double precision not null,
+    started_at    timestamptz not null default now(),
+    last_seen_at  timestamptz not null default now(),
+    stopped_at    timestamptz
+) with (fillfactor = 50);
+
+-- ---------------------------------------------------------------- submission
+create function grns.new_task_id() returns text language sql volatile as $$
+    -- 48 bits of time and 80 of randomness in base32, as grns.task.new_id makes them
+    with bits as (
+        select lpad(((extract(epoch from clock_timestamp()) * 1000)::bigint)::bit(48)::text, 48, '0')
+               || ('x' || replace(gen_random_uuid()::text, '-', ''))::bit(128)::bit(48)::text
+               || ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 8))::bit(32)::text || '00' as b
+    )
+    select 'gr-' || string_agg(
+        substr('0123456789abcdefghijklmnopqrstuv', substr(b, place * 5 + 1, 5)::bit(5)::integer + 1, 1),
+        '' order by place)
+    from bits, generate_series(0, 25) as place
+$$;
+
+-- Creates tasks with their events and commands. An idempotency key (or an id) that is taken
+-- returns the task that has it; `same` says whether that one is of the same types and payload.
+create function grns.submit_tasks(
+    ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
+    payloads jsonb[], delays double precision[], attempts integer[], keys text[],
+    traces text[], causations uuid[]
+) returns table (ordinal bigint, task_id text, created boolean, same boolean) language plpgsql as $$
+#variable_conflict use_column
+declare
+    made text[];
+begin
+    with wanted as (
+        select w.*
+        from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
+                    traces, causations) with ordinality
+            as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
+                  trace_id, causation_id, place)
+    ),
+    inserted as (
+        insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
+            idempotency_key, trace_id, causation_id, last_message_id, status, queued_at, next_attempt_at,
+            queued_reason)
+        select w.id, w.workspace, w.task_type, w.agent_type, w.priority, w.payload, w.max_attempts,
+            w.key, w.trace_id, w.causation_id, gen_random_uuid(),
+            case when w.delay > 0 then 'waiting' else 'queued' end,
+            case when w.delay > 0 then null else now() end,
+            case when w.delay > 0 then now() + w.delay * interval '1 second' end,
+            case when w.delay > 0 then null else 'new_task' end
+        from wanted w
+        order by w.workspace, w.key, w.place  -- keys are taken in one order, so that batches do not deadlock
+        on conflict do nothing
+        returning t.*
+    ),
+    logged as (
+        insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id,
+            causation_id, payload)
+        select i.version, i.last_message_id, i.workspace, i.id,
+            case i.status when 'waiting' then 'evt.task.waiting' else 'evt.task.queued' end,
+            0, null, i.trace_id, i.causation_id,
+            case i.status
+                when 'waiting' then json_build_object('task_id', i.id, 'task_type', i.task_type,
+                    'agent_type', i.agent_type, 'priority', i.priority, 'next_attempt_at', i.next_attempt_at)
+                else json_build_object('task_id', i.id, 'task_type', i.task_type,
+                    'agent_type', i.agent_type, 'priority', i.priority, 'reason', i.queued_reason)
+            end
+        from inserted i
+        union all
+        select i.version, gen_random_uuid(), i.workspace, i.id, 'cmd.task.execute',
+            0, i.agent_type || '.p' || i.priority, i.trace_id, i.causation_id,
+            json_build_object('task_id', i.id, 'target_agent_type', i.agent_type, 'reason', i.queued_reason)
+        from inserted i
+        where i.status = 'queued'
+    )
+    select array_agg(i.id) into made from inserted i;
+
+    if cardinality(made) = cardinality(ids) then
+        return query select w.place, w.id, true, true from unnest(ids) with ordinality as w (id, place);
+        return;
+    end if;
+    -- A new statement, hence a new snapshot: it sees who took the key while the first one waited.
+    return query
+    select w.place, t.id, w.id = any(coalesce(made, '{}')) and t.id = w.id,
+        t.task_type = w.task_type and t.agent_type = w.agent_type and t.payload = w.payload
+    from unnest(ids, workspaces, task_types, agent_types, payloads, keys) with ordinality
+        as w (id, workspace, task_type, agent_type, payload, key, place)
+    join grns.tasks t on t.id = w.id
+    union all
+    select w.place, t.id, false,
+        t.task_type = w.task_type and t.agent_type = w.agent_type and t.payload = w.payload
+    from unnest(ids, workspaces, task_types, agent_types, payloads, keys) with ordinality
+        as w (id, workspace, task_type, agent_type, payload, key, place)
+    join grns.tasks t on t.workspace = w.workspace and t.idempotency_key = w.key and t.id <> w.id
+    where w.key is not null and not exists (select from grns.tasks o where o.id = w.id);
+end
+$$;
+
+-- What a payload must keep to, as grns/strict_json.py checks it; here also integers beyond 64 bits
+-- that were written as floats are refused: jsonb cannot tell them apart.
+create function grns.check_payload(payload jsonb) returns void language plpgsql immutable as $$
+begin
+    if payload is null or jsonb_typeof(payload) <> 'object' then
+        raise exception 'grns: the payload must be a JSON object' using errcode = 'invalid_parameter_value';
+    elsif octet_length(payload::text) > 262144 then
+        raise exception 'grns: the payload has % bytes, 262144 are allowed', octet_length(payload::text)
+            using errcode = 'invalid_parameter_value';
+    elsif jsonb_path_exists(payload, 'strict $.**{64 to last} ? (@.type() == "object" || @.type() == "array")') then
+        raise exception 'grns: the payload is nested more than 64 levels deep' using errcode = 'invalid_parameter_value';
+    elsif (select count(*) from jsonb_path_query(payload, 'strict $.**')) > 10000 then
+        raise exception 'grns: the payload has more than 10000 values' using errcode = 'invalid_parameter_value';
+    elsif jsonb_path_exists(payload, 'strict $.** ? (@.type() == "number"
+            && (@ > 9223372036854775807 || @ < -9223372036854775808))') then
+        raise exception 'grns: a number in the payload does not fit in 64 bits' using errcode = 'invalid_parameter_value';
+    elsif exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "string")') as s (text)
+                  where octet_length(s.text #>> '{}') > 65536) then
+        raise exception 'grns: a string in the payload has more than 65536 bytes'
+            using errcode = 'invalid_parameter_value';
+    end if;
+end
+$$;
+
+-- Creates one task and returns its id: for any language, inside the caller's own transaction.
+create function grns.submit_task(
+    task_type text, payload jsonb default '{}', agent_type text default 'worker', priority integer default 2,
+    delay_seconds double precision default 0, max_attempts integer default null,
+    idempotency_key text default null, trace_id text default null, causation_id uuid default null,
+    workspace text default 'default'
+) returns text language plpgsql as $$
+#variable_conflict use_variable
+declare
+    answer record;
+    token constant text := '^[A-Za-z0-9_-]{1,64}$';
+begin
+    if (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true then
+        raise exception 'grns: task_type, agent_type and workspace are 1 to 64 of A-Z a-z 0-9 _ - (and agent_type '
+            'is not instance)' using errcode = 'invalid_parameter_value';
+    elsif (priority between 0 and 3) is not true then
+        raise exception 'grns: priority is 0 (critical) to 3 (background)' using errcode = 'invalid_parameter_value';
+    elsif (delay_seconds between 0 and 31622400) is not true then
+        raise exception 'grns: delay_seconds is 0 to 366 days' using errcode = 'invalid_parameter_value';
+    elsif max_attempts not between 1 and 1000 then
+        raise exception 'grns: max_attempts is 1 to 1000' using errcode = 'invalid_parameter_value';
+    elsif idempotency_key !~ '^[ -~]{1,255}$' then
+        raise exception 'grns: idempotency_key is 1 to 255 printable ASCII characters'
+            using errcode = 'invalid_parameter_value';
+    elsif trace_id !~ '^[!-~]{1,128}$' then
+        raise exception 'grns: trace_id is 1 to 128 printable ASCII characters' using errcode = 'invalid_parameter_value';
+    elsif causation_id = '00000000-0000-0000-0000-000000000000' then
+        raise exception 'grns: the nil UUID names no message' using errcode = 'invalid_parameter_value';
+    end if;
+    perform grns.check_payload(payload);
+    select * into answer from grns.submit_tasks(
+        array[grns.new_task_id()], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
+        array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
+        array[coalesce(trace_id, replace(gen_random_uuid()::text, '-', ''))], array[causation_id]);
+    if answer.task_id is null then
+        raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see', idempotency_key
+            using errcode = 'serialization_failure';
+    elsif not answer.same then
+        raise exception 'grns: idempotency_key % belongs to task %, which is another one', idempotency_key,
+            answer.task_id using errcode = 'unique_violation';
+    end if;
+    return answer.task_id;
+end
+$$;

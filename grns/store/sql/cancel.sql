@@ -1,0 +1,42 @@
+-- Cancels tasks: at once where they do not run, else by a request that the worker's renewal brings.
+-- $1 ids, $2 reason, $3 workspace
+with wanted as (
+    select w.id from unnest($1::text[]) as w (id)
+),
+locked as (
+    select t.id, t.status as was, t.last_message_id as led_here, t.owner_agent_id as agent_id,
+        gen_random_uuid() as event_id
+    from wanted w
+    join grns.tasks t on t.id = w.id
+    where t.workspace = $3
+    order by t.id
+    for update of t
+),
+requested as (
+    update grns.tasks t
+    set cancel_requested_at = coalesce(t.cancel_requested_at, now()),
+        cancel_reason = coalesce(t.cancel_reason, $2::text), updated_at = now()
+    from locked l
+    where t.id = l.id and l.was = 'running'
+    returning t.id, l.agent_id
+),
+cancelled as (
+    update grns.tasks t
+    set status = 'cancelled', cancel_requested_at = now(), cancel_reason = $2::text, next_attempt_at = null,
+        queued_at = null, finished_at = now(), updated_at = now(), version = t.version + 1,
+        last_message_id = l.event_id
+    from locked l
+    where t.id = l.id and l.was in ('queued', 'retry_wait', 'waiting')
+    returning t.*, l.event_id, l.led_here
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
+    select c.version, c.event_id, c.workspace, c.id, 'evt.task.cancelled', c.attempt, c.trace_id, c.led_here,
+        json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason)
+    from cancelled c
+)
+select l.id, r.agent_id,
+    case when c.id is not null then 'cancelled' when r.id is not null then 'requested' else l.was end as answer
+from locked l
+left join requested r on r.id = l.id
+left join cancelled c on c.id = l.id

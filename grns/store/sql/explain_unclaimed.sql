@@ -1,0 +1,15 @@
+-- Says why tasks could not be claimed.
+-- $1 ids, $2 workspace, $3 agent_type, $4 task types with a handler
+select w.id, t.agent_type, t.priority,
+    case
+        when t.id is null then 'unknown_task'
+        when t.workspace <> $2 then 'other_workspace'
+        when t.status in ('succeeded', 'failed', 'dead', 'cancelled') then 'terminal'
+        when t.status = 'running' then 'lost_race'
+        when t.next_attempt_at > now() then 'not_due'
+        when t.agent_type <> $3 then 'other_agent_type'
+        when not t.task_type = any($4::text[]) then 'no_handler'
+        else 'locked'
+    end as reason
+from unnest($1::text[]) as w (id)
+left join grns.tasks t on t.id = w.id

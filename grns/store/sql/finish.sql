@@ -1,0 +1,81 @@
+-- Ends attempts: writes the outcome of each, if the attempt still owns its task, and answers for each
+-- with the task's new status, `lost`, or `locked` where somebody else has the row locked just now.
+-- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
+-- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids
+with wanted as (
+    select w.*
+    from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::jsonb[], $7::jsonb[], $8::text[],
+                $9::text[], $10::double precision[], $11::uuid[])
+        as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id)
+),
+locked as (
+    select t.id, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff, w.causation_id,
+        t.owner_agent_id as agent_id,
+        case
+            when w.verb = 'succeed' then 'succeeded'
+            when w.verb = 'fail' then 'failed'
+            when t.cancel_requested_at is not null then 'cancelled'
+            when t.attempt - t.forgiven >= t.attempt_limit then 'dead'
+            else 'retry_wait'
+        end as target
+    from wanted w
+    join grns.tasks t on t.id = w.id
+    where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+    order by t.id
+    for update of t skip locked
+),
+finished as (
+    update grns.tasks t
+    set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null,
+        next_attempt_at = case l.target when 'retry_wait'
+            then now() + l.backoff * interval '1 second' end,
+        result = case l.target when 'succeeded' then l.result end,
+        result_ref = case l.target when 'succeeded' then 'db://tasks/' || t.id end,
+        last_error = coalesce(l.error, t.last_error),
+        fingerprint = coalesce(l.fingerprint, t.fingerprint),
+        finished_at = case l.target when 'retry_wait' then null else now() end,
+        updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+    from locked l
+    where t.id = l.id
+    returning t.id, t.workspace, t.task_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
+        t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason, t.created_at,
+        t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
+    select f.version, f.event_id, f.workspace, f.id,
+        case f.status
+            when 'succeeded' then 'evt.task.completed'
+            when 'retry_wait' then 'evt.task.retry_scheduled'
+            else 'evt.task.' || f.status
+        end,
+        f.attempt, f.trace_id, f.causation_id,
+        case f.status
+            when 'succeeded' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
+                'result_ref', f.result_ref,
+                'duration_ms', greatest(0, round(extract(epoch from now() - f.started_at) * 1000)))
+            when 'retry_wait' then json_build_object('task_id', f.id, 'attempt', f.attempt,
+                'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
+                'error_class', f.error_class, 'error', f.last_error)
+            when 'failed' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
+                'error', f.last_error, 'error_class', f.error_class)
+            when 'dead' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
+                'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class)
+            else json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
+                'reason', f.cancel_reason)
+        end
+    from finished f
+    union all
+    select f.version, gen_random_uuid(), f.workspace, f.id, 'dlq.task.' || f.status, f.attempt, f.trace_id, f.event_id,
+        json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
+            'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
+            'task_type', f.task_type, 'payload', f.payload, 'fingerprint', f.fingerprint)
+    from finished f
+    where f.status in ('failed', 'dead')
+)
+select w.event_id,
+    coalesce(f.status, case when t.id is not null then 'locked' else 'lost' end) as verdict,
+    extract(epoch from now() - f.created_at)::double precision as total_seconds
+from wanted w
+left join finished f on f.id = w.id and f.event_id = w.event_id
+left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'

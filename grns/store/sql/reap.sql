@@ -1,0 +1,61 @@
+-- Takes tasks back whose lease is over: queued again, or dead where the attempts are spent.
+-- $1 how many at most, $2 how far back to look, in seconds (null: everywhere)
+with locked as (
+    select t.id, t.owner_agent_id as agent_id, t.lease_until as was_until, t.last_message_id as led_here,
+        gen_random_uuid() as event_id,
+        case
+            when t.cancel_requested_at is not null then 'cancelled'
+            when t.attempt - t.forgiven >= t.attempt_limit then 'dead'
+            else 'queued'
+        end as target
+    from grns.tasks t
+    where t.lease_until is not null and t.lease_until < now()
+        and t.lease_until >= coalesce(now() - $2::double precision * interval '1 second', '-infinity') and t.status = 'running'
+    order by t.lease_until
+    limit $1
+    for update of t skip locked
+),
+reaped as (
+    update grns.tasks t
+    set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null, next_attempt_at = null,
+        queued_at = case l.target when 'queued' then now() end,
+        queued_reason = case l.target when 'queued' then 'lease_expired' else t.queued_reason end,
+        last_error = case l.target when 'cancelled' then t.last_error else
+            jsonb_build_object('class', 'lease_expired', 'message', 'the worker ' || l.agent_id || ' did not renew its lease')
+            end,
+        finished_at = case l.target when 'queued' then null else now() end,
+        updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+    from locked l
+    where t.id = l.id
+    returning t.*, l.event_id, l.agent_id, l.was_until, l.led_here
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
+        payload)
+    select r.version, r.event_id, r.workspace, r.id,
+        case r.status when 'queued' then 'evt.task.lease_expired' else 'evt.task.' || r.status end,
+        r.attempt, null, r.trace_id, r.led_here,
+        case r.status
+            when 'queued' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
+                'lease_until', r.was_until)
+            when 'dead' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
+                'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired')
+            else json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
+                'reason', r.cancel_reason)
+        end
+    from reaped r
+    union all
+    select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
+        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id,
+        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'lease_expired')
+    from reaped r
+    where r.status = 'queued'
+    union all
+    select r.version, gen_random_uuid(), r.workspace, r.id, 'dlq.task.dead', r.attempt, null, r.trace_id, r.event_id,
+        json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
+            'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired',
+            'task_type', r.task_type, 'payload', r.payload, 'fingerprint', r.fingerprint)
+    from reaped r
+    where r.status = 'dead'
+)
+select r.id, r.status, r.agent_id, r.attempt, r.was_until from reaped r

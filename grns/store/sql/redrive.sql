@@ -1,0 +1,38 @@
+-- Opens ended tasks again, with a fresh budget of attempts; their history stays.
+-- $1 ids, $2 workspace
+with wanted as (
+    select w.id from unnest($1::text[]) as w (id)
+),
+locked as (
+    select t.id, t.status as was, t.last_message_id as led_here, gen_random_uuid() as event_id
+    from wanted w
+    join grns.tasks t on t.id = w.id
+    where t.workspace = $2
+    order by t.id
+    for update of t
+),
+redriven as (
+    update grns.tasks t
+    set status = 'queued', forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
+        next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
+        updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+    from locked l
+    where t.id = l.id and l.was in ('dead', 'failed', 'cancelled')
+    returning t.*, l.event_id, l.led_here
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
+        payload)
+    select r.version, r.event_id, r.workspace, r.id, 'evt.task.queued', r.attempt, null, r.trace_id, r.led_here,
+        json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
+            'priority', r.priority, 'reason', 'redriven')
+    from redriven r
+    union all
+    select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
+        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id,
+        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
+    from redriven r
+)
+select l.id, case when r.id is not null then 'redriven' else l.was end as answer
+from locked l
+left join redriven r on r.id = l.id

@@ -1,0 +1,69 @@
+-- Gives attempts back at shutdown: the task is queued again and the attempt does not count,
+-- at most as often as the task may be attempted; beyond that the attempt is spent.
+-- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 reason
+with wanted as (
+    select w.* from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[]) as w (id, attempt, lease_id, event_id)
+),
+locked as (
+    select t.id, w.event_id, t.owner_agent_id as agent_id, t.last_message_id as led_here,
+        t.released < t.attempt_limit as is_forgiven,
+        case
+            when t.cancel_requested_at is not null then 'cancelled'
+            when t.released < t.attempt_limit or t.attempt - t.forgiven < t.attempt_limit then 'queued'
+            else 'dead'
+        end as target
+    from wanted w
+    join grns.tasks t on t.id = w.id
+    where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+    order by t.id
+    for update of t skip locked
+),
+given_back as (
+    update grns.tasks t
+    set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null, next_attempt_at = null,
+        queued_at = case l.target when 'queued' then now() end,
+        queued_reason = case l.target when 'queued' then 'released' else t.queued_reason end,
+        forgiven = t.forgiven + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end,
+        released = t.released + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end,
+        last_error = case l.target
+            when 'dead' then '{"class": "released", "message": "given back at shutdown too often"}'::jsonb
+            else t.last_error end,
+        finished_at = case l.target when 'queued' then null else now() end,
+        updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+    from locked l
+    where t.id = l.id
+    returning t.*, l.event_id, l.agent_id, l.led_here
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
+        payload)
+    select g.version, g.event_id, g.workspace, g.id,
+        case g.status when 'queued' then 'evt.task.released' else 'evt.task.' || g.status end,
+        g.attempt, null, g.trace_id, g.led_here,
+        case g.status
+            when 'queued' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
+                'reason', $5::text)
+            when 'dead' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
+                'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released')
+            else json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
+                'reason', g.cancel_reason)
+        end
+    from given_back g
+    union all
+    select g.version, gen_random_uuid(), g.workspace, g.id, 'cmd.task.execute', g.attempt,
+        g.agent_type || '.p' || g.priority, g.trace_id, g.event_id,
+        json_build_object('task_id', g.id, 'target_agent_type', g.agent_type, 'reason', 'released')
+    from given_back g
+    where g.status = 'queued'
+    union all
+    select g.version, gen_random_uuid(), g.workspace, g.id, 'dlq.task.dead', g.attempt, null, g.trace_id, g.event_id,
+        json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
+            'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released',
+            'task_type', g.task_type, 'payload', g.payload, 'fingerprint', g.fingerprint)
+    from given_back g
+    where g.status = 'dead'
+)
+select w.event_id, coalesce(g.status, case when t.id is not null then 'locked' else 'lost' end) as verdict
+from wanted w
+left join given_back g on g.id = w.id and g.event_id = w.event_id
+left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'

@@ -1,0 +1,75 @@
+"""What the janitor asks: retention, and the partitions of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grns.errors import Unavailable
+from grns.store.database import Database, Row
+from grns.store.fault import translated
+
+PARTITIONS_AHEAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a walk over the tasks: where it ended, how many it saw, how many it deleted."""
+
+    last_id: str
+    seen: int
+    deleted: int
+
+
+async def delete_tasks(
+    database: Database, after: str, limit: int, ended_seconds: float, dead_seconds: float
+) -> Page:
+    """Delete ended tasks past their retention from one page of ids."""
+    row = (await database.run("delete_tasks", after, limit, ended_seconds, dead_seconds))[0]
+    return Page(row["last_id"] or "", row["seen"], row["deleted"])
+
+
+async def delete_processed(database: Database, limit: int, seconds: float) -> int:
+    """Forget handled message ids; returns how many."""
+    return len(await database.run("delete_processed_messages", limit, seconds))
+
+
+async def delete_agents(database: Database, seconds: float) -> int:
+    """Forget workers not seen for long; returns how many."""
+    return len(await database.run("delete_agents", seconds))
+
+
+async def queue_ages(database: Database) -> Sequence[Row]:
+    """Return, per lane that holds tasks, how long its oldest one has been queued."""
+    return await database.run("read_queue_ages")
+
+
+async def keep_partitions(database: Database, rows_per_partition: int, retention_seconds: float) -> None:
+    """See to enough partitions ahead, and take away those past their retention.
+
+    No partition goes that is not wholly below the relay's low watermark.
+    """
+    partitions = await database.run("read_partitions")
+    for _ in range(PARTITIONS_AHEAD - sum(row["is_ahead"] for row in partitions)):
+        await database.run("add_log_partition", rows_per_partition)
+    for row in partitions:
+        if row["is_detaching"] or _is_past(row, retention_seconds):
+            await _alone(database, row["detach_statement"])
+    for row in await database.run("read_orphan_partitions"):
+        await _alone(database, row["drop_statement"])
+
+
+def _is_past(row: Row, retention_seconds: float) -> bool:
+    age = row["newest_age_seconds"]
+    return bool(row["is_relayed"]) and not row["is_ahead"] and age is not None and age > retention_seconds
+
+
+async def _alone(database: Database, sql: str) -> None:
+    """Run a statement that the server itself has put together, outside any transaction."""
+    async with database.connection() as connection:
+        try:
+            with translated():
+                await connection.execute(sql)
+        except Unavailable:
+            # Somebody works on that partition; the next round tries again.
+            return
