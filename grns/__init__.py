@@ -1,1 +1,74 @@
-"""grns."""
+"""grns: runs agents' tasks on NATS JetStream with PostgreSQL as the only truth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from grns.errors import (
+    BadInput,
+    Conflict,
+    Fail,
+    GrnsError,
+    LeaseLost,
+    NotFound,
+    OutcomeUnknown,
+    Retry,
+    SettingsError,
+    Unavailable,
+    WaitTimeout,
+)
+from grns.retry import Backoff
+from grns.task import Status, Task
+
+if TYPE_CHECKING:
+    from grns.app import connect
+    from grns.client import Client, Event, Subscription
+    from grns.context import Context, Transaction
+    from grns.pool import Pool
+    from grns.store.submit import Submitted
+
+# Loaded when they are asked for: the broker's client alone takes a fifth of a second to import.
+_LATER = {
+    "Client": "grns.client",
+    "Context": "grns.context",
+    "Event": "grns.client",
+    "Pool": "grns.pool",
+    "Submitted": "grns.store.submit",
+    "Subscription": "grns.client",
+    "Transaction": "grns.context",
+    "connect": "grns.app",
+}
+
+__all__ = [
+    "Backoff",
+    "BadInput",
+    "Client",
+    "Conflict",
+    "Context",
+    "Event",
+    "Fail",
+    "GrnsError",
+    "LeaseLost",
+    "NotFound",
+    "OutcomeUnknown",
+    "Pool",
+    "Retry",
+    "SettingsError",
+    "Status",
+    "Submitted",
+    "Subscription",
+    "Task",
+    "Transaction",
+    "Unavailable",
+    "WaitTimeout",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'grns' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(module), name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -103,6 +105,13 @@ def assemble(
         f'{{"schema_version":"{SCHEMA_VERSION}","message_id":"{message_id}","trace_id":"{trace}",'
         f'"causation_id":{causation},"kind":"{kind}","emitted_at":"{rfc3339(emitted_at)}","payload":{payload}}}'
     ).encode()
+
+
+def traceparent(trace_id: str, message_id: UUID) -> str:
+    """Return the W3C trace header: a trace id of 32 hex digits as it is, any other by its digest."""
+    is_w3c = re.fullmatch(r"[0-9a-f]{32}", trace_id) is not None and trace_id.strip("0") != ""
+    trace = trace_id if is_w3c else hashlib.sha256(trace_id.encode()).hexdigest()[:32]
+    return f"00-{trace}-{message_id.hex[:16]}-01"
 
 
 def rfc3339(instant: datetime) -> str:

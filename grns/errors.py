@@ -4,8 +4,8 @@ GrnsError
 ├── Retry                 a handler asks to be run again
 ├── Fail                  a handler says that running again is useless
 ├── BadInput              what was handed in cannot be accepted (exit code 2)
-│   ├── Rejected          a message on the bus that cannot be accepted
-│   └── SettingsError     a setting is missing or wrong
+│   └── Rejected          a message on the bus that cannot be accepted
+├── SettingsError         a setting is missing or wrong (2)
 ├── NotFound              the thing named does not exist (3)
 ├── Conflict              it exists, but is other than the caller assumes (4)
 ├── Unavailable           Postgres or the broker cannot be reached (5)
@@ -68,11 +68,10 @@ class Rejected(BadInput):
     """A message on the bus cannot be accepted; it goes to the dead letters."""
 
 
-class SettingsError(BadInput):
+class SettingsError(GrnsError):
     """A setting is missing or wrong."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("bad_setting", message)
+    exit_code = 2
 
 
 class NotFound(GrnsError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
 
@@ -15,6 +14,7 @@ class Verb(StrEnum):
     FAIL = "fail"
     RETRY = "retry"
     CANCEL = "cancel"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,3 @@ class Finished:
     def is_lost(self) -> bool:
         """Say whether nothing was written."""
         return self.status == "lost"
-
-
-JsonObject = dict[str, Any]

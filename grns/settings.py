@@ -212,6 +212,15 @@ def load(**flags: Any) -> Settings:
         raise SettingsError(f"cannot read the settings: {error}") from error
 
 
+def reveal(settings: Settings) -> dict[str, Any]:
+    """Return all settings as JSON values, secrets included: for handing them to a process of our own."""
+    values = settings.model_dump(mode="json")
+    for name, value in settings:
+        if isinstance(value, SecretStr):
+            values[name] = value.get_secret_value()
+    return values
+
+
 def redact_url(url: str) -> str:
     """Return the URL without its password."""
     parts = urlsplit(url)

@@ -89,6 +89,12 @@ class Database:
             return await run(connection, name, *arguments)
 
     @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Lend one connection for long: once it breaks, everything asked of it fails."""
+        async with self.connection() as connection:
+            yield Session(connection)
+
+    @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend one connection; one that broke meanwhile is not lent again."""
         if self._pool is None:
@@ -115,11 +121,24 @@ class Database:
                 async with connection.transaction():
                     yield connection
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                if _is_lost(connection):
+                if connection.is_closed():
                     raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
                 raise
-            with translated():
-                await connection.reset()
+            finally:
+                if not connection.is_closed():
+                    with translated():
+                        await connection.reset()
+
+
+class Session:
+    """One connection: its statements see one server, or an error."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def run(self, name: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement by its name, in a transaction of its own, and return its rows."""
+        return await run(self._connection, name, *arguments)
 
 
 async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Row]:
@@ -127,7 +146,3 @@ async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Ro
     with translated():
         rows: Sequence[Row] = await connection.fetch(statement(name), *arguments)
         return rows
-
-
-def _is_lost(connection: Connection) -> bool:
-    return bool(connection.is_closed())

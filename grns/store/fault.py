@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from grns.errors import BadInput, GrnsError, OutcomeUnknown, SettingsError, Unavailable
+from grns.errors import BadInput, GrnsError, OutcomeUnknown, Unavailable
 
 # SQLSTATE classes that blame the values: the row that has them fails, not its neighbours.
 _DATA_CLASSES = ("22", "23", "54", "P0")
@@ -42,9 +42,9 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     if state.startswith(_DATA_CLASSES):
         return BadInput("refused_by_database", str(error)[:500])
     if state in _MISSING_SCHEMA:
-        return SettingsError(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
+        return Unavailable(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
     if state in _LOGIN:
-        return SettingsError(f"Postgres refuses: {error}")
+        return Unavailable(f"Postgres refuses: {error}")
     if state.startswith("53"):
         return Unavailable(f"Postgres has no room: {error}")
     # Connection failures, shutdowns, crashes: the commit may have happened.

@@ -42,6 +42,11 @@ class Finishes:
             raise Contended(f"task {finish.claim.id} is locked by another transaction")
         return finished
 
+    async def read_back(self, finish: Finish) -> Finished | None:
+        """Say whether a finish whose answer was lost has been written, without writing anything."""
+        rows = await self._read_back([finish])
+        return _finished(rows[finish.event_id]) if rows else None
+
     async def release(self, claims: Sequence[Claim], reason: str) -> dict[str, str]:
         """Give attempts back without spending them; returns the verdict per task id."""
         rows = await self._database.run(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from grns.store.database import Database, Row
+from grns.store.database import Database, Row, Session
 
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
 
@@ -50,7 +50,7 @@ class Cursor:
     evt_last_seq: int
 
 
-async def take(database: Database, owner: str, lease_seconds: float) -> Cursor | None:
+async def take(database: Database | Session, owner: str, lease_seconds: float) -> Cursor | None:
     """Take the lead, None where another relay has it."""
     rows = await database.run("take_relay", owner, lease_seconds)
     if not rows:
@@ -60,7 +60,7 @@ async def take(database: Database, owner: str, lease_seconds: float) -> Cursor |
     return Cursor(row["epoch"], row["low"], spans, row["broker_epoch"], row["evt_last_seq"])
 
 
-async def hold(database: Database, cursor: Cursor, lease_seconds: float) -> bool:
+async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> bool:
     """Persist the cursor and renew the lead; False where another relay has taken it."""
     rows = await database.run(
         "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
@@ -69,12 +69,12 @@ async def hold(database: Database, cursor: Cursor, lease_seconds: float) -> bool
     return bool(rows)
 
 
-async def drop(database: Database, epoch: int) -> None:
+async def drop(database: Database | Session, epoch: int) -> None:
     """Give the lead up."""
     await database.run("drop_relay", epoch)
 
 
-async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> Reading:
+async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> Reading:
     """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
     rows = await database.run(
         "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
@@ -83,12 +83,12 @@ async def read(database: Database, missing: Sequence[Span], high: int, limit: in
     return Reading(entries, rows[0]["snapshot_xmin"], rows[0]["snapshot_xmax"])
 
 
-async def read_events(database: Database, after: int, up_to: int, limit: int) -> list[Entry]:
+async def read_events(database: Database | Session, after: int, up_to: int, limit: int) -> list[Entry]:
     """Read a stretch of the log, events only."""
     return [_entry(row) for row in await database.run("read_events", after, up_to, limit)]
 
 
-async def first_younger_than(database: Database, seconds: float, high: int) -> int:
+async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:
     """Return a number of the log such that rows from there on are younger than that, by bisection."""
     low, top = 0, high + 1
     while low < top:

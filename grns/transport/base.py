@@ -132,8 +132,14 @@ class Transport(Protocol):
     def max_message_bytes(self) -> int:
         """The largest body that the broker says it takes."""
 
-    async def connect(self) -> None:
-        """Connect, within the startup deadline, or raise `Unavailable`. Reconnects by itself from then on."""
+    async def connect(self, *, is_patient: bool = False) -> None:
+        """Connect, within the startup deadline, or raise `Unavailable`. Reconnects by itself from then on.
+
+        A patient one returns at once and goes on trying, however long the broker is away.
+        """
+
+    async def wait_connected(self) -> None:
+        """Return once there has been a connection."""
 
     async def close(self) -> None:
         """Close the connection; what was not confirmed is reported as `Unavailable`."""

@@ -1,7 +1,7 @@
--- Takes the lead of the relay where nobody holds it. $1 owner, $2 lease in seconds
+-- Takes the lead of the relay where nobody (else) holds it. $1 owner, $2 lease in seconds
 update grns.relay_cursor c
 set epoch = c.epoch + 1, owner = $1, lease_until = now() + $2::double precision * interval '1 second', updated_at = now()
-where c.id = 1 and c.lease_until < now()
+where c.id = 1 and (c.lease_until < now() or c.owner = $1)
 returning c.epoch, c.low, c.broker_epoch, c.evt_last_seq,
     array(select lower(r) from unnest(c.published) as r) as published_from,
     array(select upper(r) from unnest(c.published) as r) as published_to

@@ -1,0 +1,319 @@
+"""The only place where things are put together."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from grns.attempt import Walk
+from grns.client import Client
+from grns.context import Context
+from grns.daemon import Service
+from grns.door import FrontDoor
+from grns.floor import Floor
+from grns.graveyard import Graveyard
+from grns.handlers import Handlers
+from grns.janitor import Janitor
+from grns.keeper import Keeper, is_running
+from grns.keeper_process import KeeperProcess, book_size
+from grns.lease import Lease, LeaseBook, Leases
+from grns.outcome import Claim
+from grns.pool import Pool
+from grns.reaper import Reaper
+from grns.relay import Relay
+from grns.retry_scheduler import RetryScheduler
+from grns.settings import Settings, load, reveal
+from grns.slots import Slots
+from grns.store.claim import Claimant, Claims
+from grns.store.database import Database
+from grns.store.finish import Finishes
+from grns.telemetry.emit import Leaf, Telemetry
+from grns.telemetry.facts import TransportChanged
+from grns.transport.base import Transport
+from grns.transport.jetstream import JetStream
+from grns.worker import Worker
+
+VERSION = version("grns")
+
+
+@dataclass
+class App:
+    """One process: its settings, its telemetry, and the connections that its services share."""
+
+    settings: Settings
+    leaves: tuple[Leaf, ...] = ()
+    telemetry: Telemetry = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.telemetry = Telemetry(*self.leaves)
+
+    def database(self, name: str, *, size: int | None = None) -> Database:
+        """Return a pool of connections, not yet open."""
+        settings = self.settings
+        return Database(
+            settings.require_database_url(),
+            name=name,
+            size=size or settings.database_pool_size,
+            is_tuned=settings.database_tuned,
+            answer_seconds=max(2.0, settings.lease_seconds / 3),
+        )
+
+    def transport(self, name: str) -> Transport:
+        """Return a connection to the broker, not yet open."""
+        emit = self.telemetry.emit
+
+        def tell(what: str, detail: dict[str, Any]) -> None:
+            emit(TransportChanged(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
+
+        return JetStream(self.settings, name=f"grns {name}", on_fact=tell)
+
+    @asynccontextmanager
+    async def connections(
+        self, name: str, *, size: int | None = None, is_patient: bool = False
+    ) -> AsyncIterator[tuple[Database, Transport]]:
+        """Open both connections, and close them afterwards.
+
+        A patient process begins its work without the broker, which is connected to when it comes.
+        """
+        database, transport = self.database(name, size=size), self.transport(name)
+        await database.connect()
+        try:
+            await transport.connect(is_patient=is_patient)
+            try:
+                yield database, transport
+            finally:
+                await transport.close()
+        finally:
+            await database.close()
+
+    def relay(self, database: Database, transport: Transport) -> Relay:
+        """Return a relay."""
+        settings = self.settings
+        return Relay(
+            database=database,
+            transport=transport,
+            owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+            lease_seconds=settings.relay_lease_seconds,
+            busy_seconds=settings.relay_busy_seconds,
+            idle_seconds=settings.relay_idle_seconds,
+            window=settings.relay_window,
+            max_bytes=settings.envelope_max_bytes,
+            replay_seconds=settings.relay_replay_seconds,
+            emit=self.telemetry.emit,
+        )
+
+    def reaper(self, database: Database, transport: Transport) -> Reaper:
+        """Return a reaper."""
+        return Reaper(
+            database=database,
+            transport=transport,
+            tick_seconds=self.settings.reap_tick_seconds,
+            lease_seconds=self.settings.lease_seconds,
+            emit=self.telemetry.emit,
+        )
+
+    def retry_scheduler(self, database: Database, transport: Transport) -> RetryScheduler:
+        """Return a retry scheduler."""
+        return RetryScheduler(
+            database=database,
+            transport=transport,
+            tick_seconds=self.settings.promote_seconds,
+            emit=self.telemetry.emit,
+        )
+
+    def janitor(self, database: Database, transport: Transport) -> Janitor:
+        """Return a janitor."""
+        settings = self.settings
+        return Janitor(
+            database=database,
+            transport=transport,
+            tick_seconds=settings.janitor_seconds,
+            partition_rows=settings.log_partition_rows,
+            log_days=settings.log_retention_days,
+            task_days=settings.task_retention_days,
+            dead_days=settings.dead_retention_days,
+            processed_days=settings.processed_retention_days,
+            unserved_seconds=settings.unserved_seconds,
+            emit=self.telemetry.emit,
+        )
+
+    @property
+    def daemons(self) -> dict[str, Callable[[Database, Transport], Service]]:
+        """The daemons by name, as `grns server` runs them all."""
+        return {
+            "relay": self.relay,
+            "reaper": self.reaper,
+            "retry-scheduler": self.retry_scheduler,
+            "janitor": self.janitor,
+        }
+
+    def client(self, database: Database, transport: Transport) -> Client:
+        """Return a client."""
+        settings = self.settings
+        return Client(
+            database=database,
+            transport=transport,
+            workspace=settings.workspace,
+            payload_limits=settings.payload_limits,
+            envelope_limits=settings.envelope_limits,
+            batch_limit=settings.claim_batch,
+            emit=self.telemetry.emit,
+        )
+
+    def keeper(self, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
+        """Return the keeper of the worker that is our parent."""
+        return Keeper(
+            database=database,
+            transport=transport,
+            book=LeaseBook.attach(orders.book_descriptor, orders.slots),
+            agent_id=orders.agent_id,
+            lease_seconds=self.settings.lease_seconds,
+            ack_wait_seconds=self.settings.ack_wait_seconds,
+            is_worker_running=partial(is_running, os.getppid()),
+            emit=self.telemetry.emit,
+        )
+
+    def worker(self, pool: Pool, database: Database, transport: Transport) -> Worker:
+        """Return a worker of one pool."""
+        return _WorkerKit(self, pool, database, transport).worker()
+
+
+@dataclass(frozen=True)
+class KeeperOrders:
+    """What a worker tells its keeper."""
+
+    book_descriptor: int
+    slots: int
+    agent_id: str
+    settings: Settings
+
+    def dump(self) -> bytes:
+        """Return the orders as one line."""
+        return json.dumps(
+            {"slots": self.slots, "agent_id": self.agent_id, "settings": reveal(self.settings)}
+        ).encode()
+
+    @classmethod
+    def read(cls, line: bytes, book_descriptor: int) -> KeeperOrders:
+        """Read what `dump` wrote."""
+        said = json.loads(line)
+        return cls(book_descriptor, said["slots"], said["agent_id"], load(**said["settings"]))
+
+
+class _WorkerKit:
+    """Puts one worker together."""
+
+    def __init__(self, app: App, pool: Pool, database: Database, transport: Transport) -> None:
+        settings = app.settings
+        self.settings = settings
+        self.emit = app.telemetry.emit
+        self.pool, self.database, self.transport = pool, database, transport
+        self.claimant = Claimant(
+            agent_id=f"{pool.agent_type}-{secrets.token_hex(8)}",
+            workspace=settings.workspace,
+            agent_type=pool.agent_type,
+            handled={name: handler.max_attempts for name, handler in pool.handlers.items()},
+            lease_seconds=settings.lease_seconds,
+        )
+        self.slots = Slots(settings.concurrency)
+        book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
+        self.book_slots = book.slots
+        self.leases = Leases(book, lease_seconds=settings.lease_seconds, emit=self.emit)
+        self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch)
+        self.handlers = Handlers(
+            pool,
+            make_context=self.context,
+            threads=settings.concurrency,
+            result_limits=settings.result_limits,
+            emit=self.emit,
+        )
+        self.walk = Walk(
+            claims=self.claims,
+            finishes=Finishes(database, batch_limit=settings.claim_batch),
+            leases=self.leases,
+            handlers=self.handlers,
+            graveyard=Graveyard(database, workspace=settings.workspace, emit=self.emit),
+            envelope_limits=settings.envelope_limits,
+            emit=self.emit,
+        )
+
+    def worker(self) -> Worker:
+        """Return the worker."""
+        return Worker(
+            claimant=self.claimant,
+            database=self.database,
+            transport=self.transport,
+            keeper=self.keeper_process(),
+            leases=self.leases,
+            handlers=self.handlers,
+            walk=self.walk,
+            slots=self.slots,
+            make_floor=self.floor,
+            make_door=self.door,
+            grace_seconds=self.settings.shutdown_grace_seconds,
+            version=VERSION,
+            emit=self.emit,
+        )
+
+    def context(self, claim: Claim, lease: Lease) -> Context:
+        """Return what a handler sees of its task."""
+        return Context(
+            claim,
+            lease,
+            agent_id=self.claimant.agent_id,
+            workspace=self.claimant.workspace,
+            database=self.database,
+            result_limits=self.settings.result_limits,
+        )
+
+    def keeper_process(self) -> KeeperProcess:
+        """Return the process that keeps this worker's leases."""
+        orders = KeeperOrders(self.book_descriptor, self.book_slots, self.claimant.agent_id, self.settings)
+        return KeeperProcess(book_descriptor=self.book_descriptor, orders=orders.dump(), emit=self.emit)
+
+    def floor(self, worker: Worker) -> Floor:
+        """Return the worker's floor."""
+        settings = self.settings
+        return Floor(
+            claims=self.claims,
+            walk=self.walk,
+            slots=self.slots,
+            start=worker.start,
+            last_delivery_at=lambda: worker.intake.last_delivery_at,
+            is_broker_failing=lambda: worker.is_broker_failing,
+            after_seconds=settings.floor_after_seconds,
+            longest_pause_seconds=settings.floor_max_seconds,
+            busy_age_seconds=settings.floor_busy_age_seconds,
+            emit=self.emit,
+        )
+
+    def door(self, worker: Worker) -> FrontDoor:
+        """Return the worker's front door."""
+        return FrontDoor(
+            walk=self.walk,
+            database=self.database,
+            claimant=self.claimant,
+            slots=self.slots,
+            start=worker.start,
+            emit=self.emit,
+        )
+
+
+@asynccontextmanager
+async def connect(**settings: Any) -> AsyncIterator[Client]:
+    """Open a client: `async with grns.connect() as client:`.
+
+    Settings come from the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …) unless given
+    here by name. Needs Postgres; the broker is connected to in the background.
+    """
+    app = App(load(**settings))
+    async with app.connections("client", is_patient=True) as (database, transport):
+        yield app.client(database, transport)

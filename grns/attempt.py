@@ -1,0 +1,212 @@
+"""The walk: what happens to one task, from its command to the ack."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+from uuid import UUID, uuid4
+
+from grns import envelope, payloads
+from grns.context import Context
+from grns.errors import BadInput, Rejected, Unavailable
+from grns.graveyard import Graveyard
+from grns.handlers import Handlers
+from grns.lease import Lease, Leases
+from grns.outcome import Claim, Finished, Outcome, Unclaimed, Verb
+from grns.payloads import TaskExecute
+from grns.store.claim import Claims
+from grns.store.finish import Finish, Finishes
+from grns.strict_json import Limits
+from grns.telemetry import failpoint
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import (
+    AttemptFinished,
+    DeliveryDeferred,
+    LeaseLost,
+    TaskClaimed,
+    TaskNotClaimed,
+    TaskReleased,
+)
+from grns.transport.base import Delivery
+
+# How long to wait for a task that may still be uncommitted in its sender's transaction.
+UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
+_LONGEST_PAUSE_SECONDS = 1.0
+
+Answer = TypeVar("Answer")
+SendOn = Callable[[str, UUID, Delivery], Awaitable[None]]
+
+
+class Walk:
+    """Takes one task from its command to the ack; each step is a function of its own."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        finishes: Finishes,
+        leases: Leases,
+        handlers: Handlers,
+        graveyard: Graveyard,
+        envelope_limits: Limits,
+        emit: Emit,
+    ) -> None:
+        self._claims = claims
+        self._finishes = finishes
+        self._leases = leases
+        self._handlers = handlers
+        self._graveyard = graveyard
+        self._envelope_limits = envelope_limits
+        self._emit = emit
+
+    async def follow(self, delivery: Delivery, source: str) -> None:
+        """Run the task that a command names, if it can be claimed; ack after its end has committed."""
+        command = await self.read(delivery)
+        if command is None:
+            return
+        failpoint.reach("worker.before_claim")
+        claim = await self.claim(command, delivery, source)
+        if claim is None:
+            return
+        await self.run(claim, delivery.token)
+        await delivery.ack()
+
+    async def read(self, delivery: Delivery) -> tuple[UUID, TaskExecute] | None:
+        """Return the command, or bury bytes that are none and end their delivery."""
+        try:
+            said = envelope.decode(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
+            command = payloads.read(said)
+            if not isinstance(command, TaskExecute):
+                raise Rejected("unexpected_kind", f"{said.kind} is not served here")
+            return said.message_id, command
+        except Rejected as error:
+            await self._graveyard.bury(delivery, error.code, str(error))
+            return None
+
+    async def claim(
+        self,
+        command: tuple[UUID, TaskExecute],
+        delivery: Delivery,
+        source: str,
+        *,
+        on_other: SendOn | None = None,
+    ) -> Claim | None:
+        """Claim the task; where that cannot be, settle the delivery as the reason demands.
+
+        `on_other` takes a task that turns out to be another agent type's.
+        """
+        message_id, wanted = command
+        try:
+            answer = await self._claims.claim(wanted.task_id, message_id)
+        except Unavailable as error:
+            await self.defer(delivery, wanted.task_id, str(error), random.uniform(1.0, 5.0))
+            return None
+        except BadInput as error:
+            await self._graveyard.bury(delivery, error.code, str(error))
+            return None
+        if isinstance(answer, Unclaimed):
+            if answer.reason == "other_agent_type" and on_other is not None:
+                await on_other(wanted.task_id, message_id, delivery)
+            else:
+                await self.refuse(answer, delivery)
+            return None
+        self.note_claim(answer, source)
+        return answer
+
+    async def refuse(self, answer: Unclaimed, delivery: Delivery) -> None:
+        """Settle a command that claimed nothing: ack and count, unless it may yet claim something."""
+        self._emit(TaskNotClaimed(answer.id, answer.reason))
+        if answer.reason == "locked":
+            await self.defer(delivery, answer.id, "locked", 1.0)
+        elif answer.reason != "unknown_task":
+            await delivery.ack()
+        elif delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
+            await self._graveyard.bury(delivery, "unknown_task", f"there is no task {answer.id}")
+        else:
+            await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
+
+    async def run(self, claim: Claim, token: str = "") -> None:
+        """Run a claimed task and write its outcome, while its lease is kept."""
+        failpoint.reach("worker.after_claim")
+        with self._leases.hold(claim, token) as lease:
+            started_at = time.monotonic()
+            outcome, context = await self._handlers.run(claim, lease)
+            failpoint.reach("worker.handler_ended")
+            finished = await self._write(claim, outcome, lease, context)
+            failpoint.reach("worker.finished")
+            self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
+            if lease.still_running is not None:
+                await asyncio.wait([lease.still_running])
+
+    def note_claim(self, claim: Claim, source: str) -> None:
+        """Tell that a task was claimed."""
+        self._emit(
+            TaskClaimed(
+                claim.id, claim.task_type, claim.attempt, claim.trace_id, source, claim.queued_seconds
+            )
+        )
+
+    async def defer(self, delivery: Delivery, task_id: str, reason: str, delay_seconds: float) -> None:
+        """Give a delivery back for later."""
+        self._emit(DeliveryDeferred(task_id, reason[:200], delay_seconds))
+        await delivery.nak(delay_seconds)
+
+    async def _write(self, claim: Claim, outcome: Outcome, lease: Lease, context: Context) -> Finished:
+        """Write the outcome: once, and for as long as it takes to get an answer."""
+        if context.finished is not None:
+            return context.finished
+        if context.finish is not None:
+            # The handler's own transaction got no answer: it may have committed.
+            written = await self._persist(partial(self._finishes.read_back, context.finish))
+            if written is not None:
+                return written
+        if lease.is_lost:
+            return Finished("lost")
+        if outcome.verb is Verb.RELEASE:
+            return await self._persist(partial(self._release, claim))
+        try:
+            return await self._persist(partial(self._finishes.finish, Finish(claim, outcome, uuid4())))
+        except BadInput as error:
+            return await self._persist(
+                partial(self._finishes.finish, Finish(claim, _unstorable(error), uuid4()))
+            )
+
+    async def _persist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Ask until there is an answer: the guard decides whether it is too late, not the clock."""
+        pause = 0.02
+        while True:
+            try:
+                return await ask()
+            except Unavailable:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    async def _release(self, claim: Claim) -> Finished:
+        verdict = (await self._finishes.release([claim], "shutdown"))[claim.id]
+        if verdict == "locked":
+            raise Unavailable(f"task {claim.id} is locked by another transaction")
+        self._emit(TaskReleased(claim.id, claim.attempt, verdict))
+        return Finished(verdict)
+
+    def _note_finish(self, claim: Claim, outcome: Outcome, finished: Finished, run_seconds: float) -> None:
+        if finished.is_lost:
+            self._emit(LeaseLost(claim.id, claim.attempt, "finish"))
+            return
+        self._emit(
+            AttemptFinished(
+                claim.id, claim.task_type, claim.attempt, claim.trace_id, finished.status, run_seconds,
+                finished.total_seconds, outcome.error_class,
+            )
+        )  # fmt: skip
+
+
+def _unstorable(error: BadInput) -> Outcome:
+    return Outcome(
+        Verb.FAIL,
+        error='{"class": "bad_result", "message": "Postgres refuses what the handler returned or raised"}',
+        error_class=error.code,
+    )

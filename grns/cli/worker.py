@@ -1,0 +1,110 @@
+"""`grns worker MODULE:pool`, and the keeper that each worker starts for itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from importlib import import_module
+
+import click
+
+from grns.app import App, KeeperOrders
+from grns.cli.process import make_app, run, run_services
+from grns.errors import SettingsError
+from grns.pool import Pool
+from grns.settings import load
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:POOL")
+@click.option("--concurrency", type=int, help="Tasks that each process runs at a time.")
+@click.option("--processes", type=click.IntRange(1, 1000), default=1, help="Worker processes to run.")
+@click.option("--metrics-port", type=int, help="Serve Prometheus metrics (process N: this port + N).")
+def worker(target: str, concurrency: int | None, processes: int, metrics_port: int | None) -> None:
+    """Run a pool's handlers until SIGTERM; what does not end within the grace is given back."""
+    if processes > 1:
+        sys.exit(_run_many(target, concurrency, processes, metrics_port))
+    pool = load_pool(target)
+    settings = load(concurrency=concurrency, metrics_port=metrics_port)
+    with ExitStack() as resources:
+        app = make_app(settings, "worker", resources)
+        run(settings, lambda: _work(app, pool))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread that did not end with its attempt must not hold the process back.
+    os._exit(0)
+
+
+async def _work(app: App, pool: Pool) -> None:
+    size = max(app.settings.database_pool_size, 4)
+    async with app.connections("worker", size=size, is_patient=True) as (database, transport):
+        await run_services([app.worker(pool, database, transport)])
+
+
+@click.command(hidden=True)
+@click.argument("book_descriptor", type=int)
+@click.argument("ready_descriptor", type=int)
+def keeper(book_descriptor: int, ready_descriptor: int) -> None:
+    """Renew the leases of the worker that started this process."""
+    # A terminal's Ctrl-C is for the worker: it ends its keeper when its last task has ended.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    orders = KeeperOrders.read(sys.stdin.buffer.readline(), book_descriptor)
+    with ExitStack() as resources:
+        app = make_app(orders.settings.model_copy(update={"metrics_port": None}), "keeper", resources)
+        run(orders.settings, lambda: _keep(app, orders, ready_descriptor))
+
+
+async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
+    import asyncio
+
+    def end_with_worker() -> None:
+        if not os.read(sys.stdin.fileno(), 1024):
+            os._exit(0)
+
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), end_with_worker)
+    async with app.connections("keeper", size=2, is_patient=True) as (database, transport):
+        os.write(ready_descriptor, b".")
+        os.close(ready_descriptor)
+        await app.keeper(orders, database, transport).run()
+
+
+def load_pool(target: str) -> Pool:
+    """Return the pool that `module:name` names; the current directory is on the path."""
+    module_name, _, name = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(import_module(module_name), name or "pool")
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"cannot import {module_name}: {error}") from error
+    except AttributeError as error:
+        raise SettingsError(f"{module_name} has no {name or 'pool'}") from error
+    if not isinstance(found, Pool):
+        raise SettingsError(f"{target} is a {type(found).__name__}, not a grns.Pool")
+    if not found.handlers:
+        raise SettingsError(f"{target} has no handlers: register some with @pool.task(...)")
+    return found
+
+
+def _run_many(target: str, concurrency: int | None, processes: int, metrics_port: int | None) -> int:
+    """Run worker processes side by side; signals are passed on, the first failure is returned."""
+    command = [sys.executable, "-m", "grns", "worker", target]
+    if concurrency is not None:
+        command += ["--concurrency", str(concurrency)]
+    children = []
+    for place in range(processes):
+        port = ["--metrics-port", str(metrics_port + place)] if metrics_port else []
+        children.append(subprocess.Popen([*command, *port], start_new_session=True))
+
+    def pass_on(number: int, _frame: object) -> None:
+        for child in children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    codes = [child.wait() for child in children]
+    return next((abs(code) for code in codes if code), 0)

@@ -1,0 +1,336 @@
+"""The client: submit tasks, ask for them, end them, open them again, and follow events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from grns import envelope, payloads, subjects
+from grns.envelope import Envelope
+from grns.errors import Conflict, NotFound, Rejected, WaitTimeout
+from grns.graveyard import Graveyard
+from grns.store import read
+from grns.store.batch import Batch
+from grns.store.database import Connection, Database
+from grns.store.statement import statement
+from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
+from grns.strict_json import Limits
+from grns.submission import Submission, submission
+from grns.task import TERMINAL, Status, Task
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import WalkBroke
+from grns.transport.base import Consumer, Delivery, Transport
+
+_STATEMENT_TASKS = 500
+_STATEMENTS_AT_ONCE = 2
+_FIRST_LOOK_SECONDS = 0.02
+_LONGEST_LOOK_SECONDS = 0.5
+_RETRY_SECONDS = 1.0
+
+EventHandler = Callable[["Event", Connection], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event, as it was published.
+
+    `version` orders the events of one task, and a number that is missing shows that an
+    event is; `payload` is the model of the kind.
+    """
+
+    envelope: Envelope
+    subject: str
+    task_id: str | None
+    version: int | None
+    payload: Any
+
+    @property
+    def kind(self) -> str:
+        """What happened, as `evt.task.completed`."""
+        return self.envelope.kind
+
+
+class Client:
+    """What applications use. Made by `grns.connect()`; works with Postgres alone.
+
+    The broker, where it can be reached, only makes things quicker; `subscribe` needs it.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        workspace: str,
+        payload_limits: Limits,
+        envelope_limits: Limits,
+        batch_limit: int,
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._workspace = workspace
+        self._payload_limits = payload_limits
+        self._envelope_limits = envelope_limits
+        self._emit = emit
+        self._submissions = Submissions(database, batch_limit=batch_limit)
+        self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
+        self._graveyard = Graveyard(database, workspace=workspace, emit=emit)
+
+    async def submit(
+        self,
+        task_type: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        agent_type: str = "worker",
+        priority: int = 2,
+        delay_seconds: float = 0.0,
+        max_attempts: int | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        causation_id: UUID | None = None,
+        connection: Any = None,
+    ) -> Submitted:
+        """Create a task and have it run.
+
+        `payload` is a JSON object (256 KiB); `priority` 0 (critical) to 3 (background);
+        the task runs `delay_seconds` from now. The same `idempotency_key` returns the task
+        that has it. `connection` (asyncpg, or SQLAlchemy's AsyncSession or AsyncConnection)
+        puts the task into your own transaction: it exists if you commit.
+
+        Raises `BadInput`, `Conflict` (the key belongs to another task), `Unavailable` (nothing
+        happened), `OutcomeUnknown` (submit again with the same idempotency_key).
+        """
+        prepared = self._prepare(
+            task_type=task_type,
+            payload=dict(payload or {}),
+            agent_type=agent_type,
+            priority=priority,
+            delay_seconds=float(delay_seconds) if isinstance(delay_seconds, int) else delay_seconds,
+            max_attempts=max_attempts,
+            idempotency_key=idempotency_key,
+            trace_id=trace_id,
+            causation_id=causation_id,
+        )
+        if connection is not None:
+            answer = (await submit_in(connection, [prepared]))[0]
+            if isinstance(answer, Conflict):
+                raise answer
+            return answer
+        submitted = await self._submissions.submit(prepared)
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return submitted
+
+    async def submit_many(
+        self, submissions: Iterable[Mapping[str, Any]], *, connection: Any = None
+    ) -> list[Submitted | Conflict]:
+        """Create many tasks: each a mapping of `submit`'s fields. The answers come in the same order.
+
+        All are checked before any is created. Without `connection` they are created in
+        transactions of 500; with it, all in yours.
+        """
+        prepared = [self._prepare(**fields) for fields in submissions]
+        if connection is not None:
+            return await submit_in(connection, prepared)
+        parts = [
+            prepared[start : start + _STATEMENT_TASKS] for start in range(0, len(prepared), _STATEMENT_TASKS)
+        ]
+        turns = asyncio.Semaphore(_STATEMENTS_AT_ONCE)
+        answers = await asyncio.gather(*(self._submit_part(part, turns) for part in parts))
+        return [answer for part in answers for answer in part]
+
+    async def get(self, task_id: str) -> Task:
+        """Return a task as it is now; `NotFound` where there is none."""
+        found = await read.tasks(self._database, [_known_id(task_id)], self._workspace)
+        if task_id not in found:
+            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+        return found[task_id]
+
+    async def wait(self, task_id: str, *, timeout_seconds: float | None = None) -> Task:
+        """Return the task once it has ended; `WaitTimeout` where that takes longer."""
+        pause = _FIRST_LOOK_SECONDS
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    status = await self._statuses.ask(_known_id(task_id))
+                    if status is None:
+                        raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+                    if status in TERMINAL:
+                        return await self.get(task_id)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
+        except TimeoutError:
+            raise WaitTimeout(f"task {task_id} has not ended within {timeout_seconds} s") from None
+
+    async def cancel(self, task_id: str, *, reason: str | None = None) -> str:
+        """End a task that has not ended.
+
+        Returns `cancelled`, `requested` (it runs: its worker is told, and it may yet succeed),
+        or the status it ended with before. Raises `NotFound`.
+        """
+        answer = (await self.cancel_many([task_id], reason=reason)).get(task_id)
+        if answer is None:
+            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+        return answer
+
+    async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
+        """End tasks; returns the answer of `cancel` by id, for those that exist."""
+        ids = [_known_id(task_id) for task_id in task_ids]
+        rows = await self._database.run("cancel", ids, _short(reason), self._workspace)
+        for agent_id in {row["agent_id"] for row in rows if row["agent_id"] is not None}:
+            await self._transport.nudge(subjects.lease_nudge(agent_id))
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return {row["id"]: row["answer"] for row in rows}
+
+    async def redrive(self, task_id: str) -> str:
+        """Open a dead, failed or cancelled task again, with a fresh budget of attempts.
+
+        Returns `redriven`, or the status of a task that is none of these. Raises `NotFound`.
+        """
+        answer = (await self.redrive_many([task_id])).get(task_id)
+        if answer is None:
+            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+        return answer
+
+    async def redrive_many(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """Open tasks again; returns the answer of `redrive` by id, for those that exist."""
+        ids = [_known_id(task_id) for task_id in task_ids]
+        rows = await self._database.run("redrive", ids, self._workspace)
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return {row["id"]: row["answer"] for row in rows}
+
+    async def history(self, task_id: str) -> list[dict[str, Any]]:
+        """Return what happened to a task: its rows of the log, in order."""
+        return await read.history(self._database, _known_id(task_id), self._workspace)
+
+    async def subscribe(
+        self, name: str, handler: EventHandler, *, kinds: Sequence[str] = ("evt.task.*",), depth: int = 64
+    ) -> Subscription:
+        """Follow events, durably: `name` remembers how far it got, across restarts and processes.
+
+        `handler(event, connection)` runs inside a transaction in which the event is marked
+        as processed: what it writes through `connection` happens once per event, however
+        often the event is delivered. Where it raises, the event comes again.
+        """
+        filters = [subjects.message(kind, self._workspace) for kind in kinds]
+        subscription = Subscription(
+            subjects.token(name, name="name"),
+            handler,
+            database=self._database,
+            graveyard=self._graveyard,
+            limits=self._envelope_limits,
+            emit=self._emit,
+        )
+        await subscription.open(self._transport, filters, depth)
+        return subscription
+
+    async def _submit_part(
+        self, part: list[Prepared], turns: asyncio.Semaphore
+    ) -> list[Submitted | Conflict]:
+        async with turns:
+            answers = await self._submissions.submit_many(part)
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return answers
+
+    def _prepare(self, **fields: Any) -> Prepared:
+        said: Submission = submission(**fields)
+        if "workspace" not in fields:
+            said = said.model_copy(update={"workspace": self._workspace})
+        return prepare(said, self._payload_limits)
+
+    async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
+        found = await read.statuses(self._database, ids, self._workspace)
+        return [found.get(task_id) for task_id in ids]
+
+
+class Subscription:
+    """A durable subscription that runs; `stop` ends it, its position stays."""
+
+    def __init__(
+        self,
+        name: str,
+        handler: EventHandler,
+        *,
+        database: Database,
+        graveyard: Graveyard,
+        limits: Limits,
+        emit: Emit,
+    ) -> None:
+        self._name = name
+        self._handler = handler
+        self._database = database
+        self._graveyard = graveyard
+        self._limits = limits
+        self._emit = emit
+        self._consumer: Consumer | None = None
+        self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._handling: asyncio.Task[None] | None = None
+
+    async def open(self, transport: Transport, filters: Sequence[str], depth: int) -> None:
+        """Begin to receive."""
+        self._consumer = await transport.subscribe(self._name, filters, self._arrived.put_nowait, depth=depth)
+        self._handling = asyncio.create_task(self._handle_all())
+
+    async def stop(self) -> None:
+        """End the subscription: what has arrived and was not handled is given back."""
+        if self._consumer is not None:
+            await self._consumer.stop()
+        if self._handling is not None:
+            self._handling.cancel()
+            await asyncio.gather(self._handling, return_exceptions=True)
+        while not self._arrived.empty():
+            await self._arrived.get_nowait().nak()
+
+    async def _handle_all(self) -> None:
+        while True:
+            delivery = await self._arrived.get()
+            try:
+                await self._handle(delivery)
+            except asyncio.CancelledError:
+                await delivery.nak()
+                raise
+            except Exception as error:  # the handler's own: told, and tried again
+                self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+                await delivery.nak(_RETRY_SECONDS)
+            finally:
+                if self._consumer is not None:
+                    self._consumer.done()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        """Handle one event, in order, once: the mark and what the handler writes commit together."""
+        try:
+            event = read_event(delivery, self._limits)
+        except Rejected as error:
+            await self._graveyard.bury(delivery, error.code, str(error))
+            return
+        async with self._database.transaction() as connection:
+            marked = await connection.fetchrow(
+                statement("mark_processed"), self._name, event.envelope.message_id
+            )
+            if marked is not None:
+                await self._handler(event, connection)
+        await delivery.ack()
+
+
+def read_event(delivery: Delivery, limits: Limits) -> Event:
+    """Return a delivery as an event; `Rejected` where it is none."""
+    said = envelope.decode(delivery.body, subject=delivery.subject, limits=limits)
+    version = delivery.headers.get("Grns-Version", "")
+    return Event(
+        said,
+        delivery.subject,
+        delivery.headers.get("Grns-Task"),
+        int(version) if version.isdigit() else None,
+        said.payload if said.payload.get("truncated") is True else payloads.read(said),
+    )
+
+
+def _known_id(task_id: str) -> str:
+    return subjects.token(task_id, name="task id")
+
+
+def _short(reason: str | None) -> str | None:
+    return None if reason is None else reason.replace("\x00", "\\x00")[:1000]

@@ -1,0 +1,76 @@
+"""One loop for every daemon: a tick does one batch and says how long to pause."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from grns.errors import GrnsError
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import ServiceStarted, ServiceStopped, TickFailed
+
+_LONGEST_PAUSE_SECONDS = 2.0
+
+
+class Service(Protocol):
+    """What the wiring starts and stops."""
+
+    async def run(self) -> None:
+        """Work until stopped."""
+
+    def stop(self) -> None:
+        """Ask for the end; `run` returns soon after."""
+
+
+class Daemon:
+    """Ticks until stopped.
+
+    `tick` returns the seconds to pause. Faults that can pass (all of `GrnsError`) are told
+    and retried, with a growing, jittered pause; anything else is a bug and ends the process.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], Awaitable[float]], *, emit: Emit) -> None:
+        self._name = name
+        self._tick = tick
+        self._emit = emit
+        self._awake = asyncio.Event()
+        self._is_stopping = False
+
+    def wake(self) -> None:
+        """End the pause: there is something to do."""
+        self._awake.set()
+
+    def stop(self) -> None:
+        """End the loop after the current tick."""
+        self._is_stopping = True
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Tick until `stop`."""
+        self._emit(ServiceStarted(self._name))
+        failures = 0
+        while not self._is_stopping:
+            self._awake.clear()
+            try:
+                pause = await self._tick()
+                failures = 0
+            except GrnsError as error:
+                failures += 1
+                self._emit(TickFailed(self._name, str(error)))
+                pause = min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**failures) * random.uniform(0.5, 1.0)
+            await self._pause(pause)
+        self._emit(ServiceStopped(self._name))
+
+    async def _pause(self, seconds: float) -> None:
+        if self._is_stopping:
+            return
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._awake.wait()
+        except TimeoutError:
+            return

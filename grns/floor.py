@@ -1,0 +1,89 @@
+"""The floor: when nothing comes from the broker, tasks are claimed from Postgres directly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from grns.attempt import Walk
+from grns.outcome import Claim
+from grns.slots import Slots
+from grns.store.claim import Claims
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import FloorClaimed
+
+_FEW = 5
+_WHILE_FAILING_SECONDS = 0.25
+_MOST_AT_ONCE = 200
+
+
+class Floor:
+    """Asks Postgres for tasks: often while the broker fails, rarely while it delivers."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        walk: Walk,
+        slots: Slots,
+        start: Callable[[Claim], None],
+        last_delivery_at: Callable[[], float],
+        is_broker_failing: Callable[[], bool],
+        after_seconds: float,
+        longest_pause_seconds: float,
+        busy_age_seconds: float,
+        emit: Emit,
+    ) -> None:
+        self._claims = claims
+        self._walk = walk
+        self._slots = slots
+        self._start = start
+        self._last_delivery_at = last_delivery_at
+        self._is_broker_failing = is_broker_failing
+        self._after_seconds = after_seconds
+        self._longest_pause_seconds = longest_pause_seconds
+        self._busy_age_seconds = busy_age_seconds
+        self._emit = emit
+        self._pause = after_seconds
+        self._busy_asked_at = time.monotonic()
+
+    async def tick(self) -> float:
+        """Claim what fits, and say when to ask again."""
+        if self._is_broker_failing():
+            found = await self._claim(self._slots.free, older_than_seconds=0.0)
+            return 0.0 if found and self._slots.free else _WHILE_FAILING_SECONDS
+        silence = time.monotonic() - self._last_delivery_at()
+        if silence < self._after_seconds:
+            return await self._tick_while_busy(silence)
+        found = await self._claim(self._slots.free, older_than_seconds=self._after_seconds)
+        if found:
+            self._pause = self._after_seconds / 8
+            return 0.0 if self._slots.free else self._pause
+        self._pause = min(max(self._pause, self._after_seconds / 8) * 2, self._longest_pause_seconds)
+        return self._pause
+
+    async def _tick_while_busy(self, silence: float) -> float:
+        self._pause = self._after_seconds / 8
+        if time.monotonic() - self._busy_asked_at > self._longest_pause_seconds:
+            self._busy_asked_at = time.monotonic()
+            await self._claim(min(self._slots.free, _FEW), older_than_seconds=self._busy_age_seconds)
+        return min(self._after_seconds - silence, self._longest_pause_seconds)
+
+    async def _claim(self, most: int, *, older_than_seconds: float) -> int:
+        taken = 0
+        while taken < min(most, _MOST_AT_ONCE) and self._slots.try_take():
+            taken += 1
+        if not taken:
+            return 0
+        claims: list[Claim] = []
+        try:
+            claims = await self._claims.claim_next(taken, older_than_seconds=older_than_seconds)
+        finally:
+            for _ in range(taken - len(claims)):
+                self._slots.give()
+        for claim in claims:
+            self._walk.note_claim(claim, "floor")
+            self._start(claim)
+        if claims:
+            self._emit(FloorClaimed(len(claims)))
+        return len(claims)

@@ -1,0 +1,34 @@
+"""The graveyard: where a message goes that nobody can accept, whole, before its delivery is ended."""
+
+from __future__ import annotations
+
+from grns.errors import BadInput, Unavailable
+from grns.store.burial import Corpse, bury
+from grns.store.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import DeliveryDeferred, MessageRejected
+from grns.transport.base import Delivery
+
+
+class Graveyard:
+    """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
+
+    def __init__(self, database: Database, *, workspace: str, emit: Emit) -> None:
+        self._database = database
+        self._workspace = workspace
+        self._emit = emit
+
+    async def bury(self, delivery: Delivery, reason: str, detail: str) -> None:
+        """Keep the message and end its delivery; where Postgres is away, give it back instead."""
+        self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
+        corpse = Corpse(
+            self._workspace, reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
+            delivery.delivery_count, delivery.headers, delivery.body,
+        )  # fmt: skip
+        try:
+            await bury(self._database, [corpse])
+        except (Unavailable, BadInput) as error:
+            self._emit(DeliveryDeferred("", str(error)[:200], 5.0))
+            await delivery.nak(5.0)
+            return
+        await delivery.term(reason)

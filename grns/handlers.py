@@ -1,0 +1,181 @@
+"""Running a handler: whatever it does, an Outcome comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import random
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from grns.context import Context
+from grns.envelope import first_problem
+from grns.errors import BadInput, Fail, LeaseLost, Retry
+from grns.fingerprint import fingerprint
+from grns.lease import Lease
+from grns.outcome import Claim, Outcome, Verb
+from grns.pool import Handler, Pool
+from grns.retry import MAX_BACKOFF_SECONDS
+from grns.strict_json import Limits, dumps, loads_stored
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import AttemptFailed, HandlerOverran
+
+_LONGEST_MESSAGE = 4000
+_FRAMES = 5
+
+# What a handler that was told to end asks for, where it did end.
+_STOPPED = {
+    "cancelled": Verb.CANCEL,
+    "shutdown": Verb.RELEASE,
+    "lost": Verb.RELEASE,
+    "deadline": Verb.RELEASE,
+}
+
+MakeContext = Callable[[Claim, Lease], Context]
+
+
+class Handlers:
+    """Runs the handlers of one pool. Coroutines run here, everything else in threads."""
+
+    def __init__(
+        self, pool: Pool, *, make_context: MakeContext, threads: int, result_limits: Limits, emit: Emit
+    ) -> None:
+        self._pool = pool
+        self._make_context = make_context
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="handler")
+        self._result_limits = result_limits
+        self._emit = emit
+
+    async def run(self, claim: Claim, lease: Lease) -> tuple[Outcome, Context]:
+        """Run the handler of a claimed task; what it returns or raises becomes the outcome."""
+        handler = self._pool.handlers[claim.task_type]
+        context = self._make_context(claim, lease)
+        try:
+            result = await self._call(handler, context, lease)
+            outcome = Outcome(Verb.SUCCEED, result=self._text(result))
+        except Exception as error:
+            outcome = self._judge(error, claim, handler, lease)
+        except asyncio.CancelledError as error:
+            # Only `lease` stops a handler, through its scope: this one the handler raised itself.
+            if (current := asyncio.current_task()) is not None and current.cancelling():
+                raise
+            outcome = self._judge(error, claim, handler, lease)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            outcome = self._judge(error, claim, handler, lease)
+        return outcome, context
+
+    def close(self) -> None:
+        """Start nothing more in threads; those that run are left to themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, handler: Handler, context: Context, lease: Lease) -> Any:
+        arguments = [context, *self._payload(handler, lease.claim)]
+        async with asyncio.timeout(handler.timeout_seconds) as scope:
+            with lease.bounding(scope):
+                if handler.is_async:
+                    return await handler.function(*arguments)
+                return await self._call_in_thread(handler, arguments, lease)
+
+    async def _call_in_thread(self, handler: Handler, arguments: list[Any], lease: Lease) -> Any:
+        run = contextvars.copy_context().run
+        future = asyncio.get_running_loop().run_in_executor(self._threads, run, handler.function, *arguments)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped, only told; its slot stays taken until it has ended.
+            lease.end("timeout")
+            future.add_done_callback(_look_away)
+            self._emit(
+                HandlerOverran(
+                    lease.claim.id, lease.claim.attempt, "its thread goes on until it sees task.lost"
+                )
+            )
+            lease.still_running = future
+            raise
+
+    def _payload(self, handler: Handler, claim: Claim) -> list[Any]:
+        if not handler.takes_payload:
+            return []
+        payload = loads_stored(claim.payload)
+        if handler.payload_model is None:
+            return [payload]
+        try:
+            return [handler.payload_model.validate_python(payload)]
+        except ValidationError as error:
+            raise Fail("payload." + first_problem(error), error_class="bad_payload") from error
+
+    def _text(self, result: Any) -> str:
+        if isinstance(result, BaseModel):
+            result = result.model_dump(mode="json")
+        try:
+            return dumps(result, self._result_limits)
+        except BadInput as error:
+            raise Fail(f"the result cannot be stored: {error}", error_class="bad_result") from error
+
+    def _judge(self, error: BaseException, claim: Claim, handler: Handler, lease: Lease) -> Outcome:
+        """Turn what a handler raised into an outcome."""
+        if isinstance(error, TimeoutError) and lease.ended in _STOPPED:
+            return Outcome(_STOPPED[lease.ended])
+        if isinstance(error, LeaseLost):
+            lease.end("lost")
+        error_class, message = _describe(error, handler)
+        self._emit(
+            AttemptFailed(
+                claim.id, claim.task_type, claim.attempt, claim.trace_id, error_class, message[:500]
+            )
+        )
+        frames = _frames(error)
+        return Outcome(
+            Verb.FAIL if isinstance(error, Fail) else Verb.RETRY,
+            error=json.dumps({"class": error_class, "message": message, "frames": frames}),
+            error_class=error_class,
+            fingerprint=fingerprint(claim.task_type, error_class, message, frames),
+            backoff_seconds=_backoff(error, claim, handler),
+        )
+
+
+def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
+    if isinstance(error, TimeoutError) and not str(error) and handler.timeout_seconds is not None:
+        message = f"no end after {handler.timeout_seconds} s"
+    else:
+        message = _said(error)
+    named = error.error_class if isinstance(error, (Retry, Fail)) else None
+    return clean(named or type(error).__name__)[:255], message
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return clean(str(error))[:_LONGEST_MESSAGE]
+    except Exception as broken:
+        return f"(the exception's message cannot be read: {type(broken).__name__})"
+
+
+def clean(text: str) -> str:
+    """Return text that JSON and Postgres can hold, no longer than it is useful."""
+    return text[: 2 * _LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def _frames(error: BaseException) -> list[str]:
+    stack = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in stack if "/grns/" not in frame.filename and "/asyncio/" not in frame.filename]
+    return [clean(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.name}") for frame in reversed(own)][:_FRAMES]
+
+
+def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
+    if isinstance(error, Retry) and error.after is not None:
+        return min(max(float(error.after), 0.0), MAX_BACKOFF_SECONDS)
+    try:
+        return handler.backoff.delay_seconds(claim.counted_attempts, random.random())
+    except Exception:  # a user's own function; a broken one must not keep the task from its retry
+        return handler.backoff.base_seconds
+
+
+def _look_away(future: asyncio.Future[Any]) -> None:
+    """Take the late result of a thread, so that nobody complains that it was never looked at."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,148 @@
+"""The intake: what has been delivered and waits for a slot, most urgent lane first.
+
+How much is fetched ahead follows from how long tasks take. Where they are short, lanes
+fetch ahead so that no slot waits for the network. Where they are long, only as much is
+fetched as can be started now: what waits here could run on another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from grns.lease import Leases
+from grns.slots import Slots
+from grns.transport.base import Consumer, Delivery
+
+_SHORT_SECONDS = 0.2
+_WEIGHT = 0.1
+_KEEP_AFTER_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Lane:
+    """One lane of the pool: its urgency, its consumer, and how many of its deliveries are held."""
+
+    priority: int
+    consumer: Consumer | None = None
+    held: int = 0
+
+
+@dataclass(order=True, slots=True)
+class Waiting:
+    """A delivery that waits for a slot."""
+
+    priority: int
+    place: int
+    lane: Lane = field(compare=False)
+    delivery: Delivery = field(compare=False)
+    since: float = field(compare=False)
+    kept: ExitStack | None = field(default=None, compare=False)
+
+
+class Intake:
+    """Starts deliveries as slots get free. `follow` runs one to its end."""
+
+    def __init__(
+        self, *, slots: Slots, leases: Leases, follow: Callable[[Delivery, str], Awaitable[None]]
+    ) -> None:
+        self._slots = slots
+        self._leases = leases
+        self._follow = follow
+        self._waiting: list[Waiting] = []
+        self._places = itertools.count()
+        self._lanes: list[Lane] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._mean_seconds = 2 * _SHORT_SECONDS
+        self._is_closed = False
+        self.last_delivery_at = time.monotonic()
+        slots.on_free = self._pump
+
+    def lane(self, priority: int) -> Lane:
+        """Add a lane; its consumer is set when it runs."""
+        lane = Lane(priority)
+        self._lanes.append(lane)
+        return lane
+
+    def receive(self, lane: Lane, delivery: Delivery) -> None:
+        """Take a delivery in: start it, let it wait, or give it back at once."""
+        self.last_delivery_at = time.monotonic()
+        lane.held += 1
+        waiting = Waiting(lane.priority, next(self._places), lane, delivery, self.last_delivery_at)
+        heapq.heappush(self._waiting, waiting)
+        self._pump()
+        if self._waiting and (self._is_closed or not self._is_eager):
+            self._give_back(self._waiting.pop())
+
+    @property
+    def initial_depth(self) -> int:
+        """How many deliveries a lane fetches at first."""
+        return self._slots.size
+
+    @property
+    def running(self) -> set[asyncio.Task[None]]:
+        """The deliveries that are being followed."""
+        return self._running
+
+    def keep_waiting(self) -> None:
+        """See to it that the broker does not deliver again what has been waiting for a while."""
+        latest = time.monotonic() - _KEEP_AFTER_SECONDS
+        for waiting in self._waiting:
+            if waiting.kept is None and waiting.since < latest and self._leases.free_slots > self._slots.size:
+                waiting.kept = ExitStack()
+                waiting.kept.enter_context(self._leases.delivery(waiting.delivery.token))
+
+    def close(self) -> None:
+        """Start nothing more, and give back what waits."""
+        self._is_closed = True
+        while self._waiting:
+            self._give_back(self._waiting.pop())
+
+    @property
+    def _is_eager(self) -> bool:
+        return self._mean_seconds < _SHORT_SECONDS
+
+    def _pump(self) -> None:
+        while self._waiting and not self._is_closed and self._slots.try_take():
+            waiting = heapq.heappop(self._waiting)
+            if waiting.kept is not None:
+                waiting.kept.close()
+            self._spawn(self._run(waiting))
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Tell each lane how much to fetch."""
+        for lane in self._lanes:
+            if lane.consumer is not None and not self._is_closed:
+                ahead = 2 * self._slots.size if self._is_eager else lane.held + self._slots.free
+                lane.consumer.set_depth(max(ahead, 0))
+
+    async def _run(self, waiting: Waiting) -> None:
+        started_at = time.monotonic()
+        try:
+            await self._follow(waiting.delivery, "lane")
+        finally:
+            self._mean_seconds += _WEIGHT * (time.monotonic() - started_at - self._mean_seconds)
+            self._end(waiting)
+            self._slots.give()
+
+    def _give_back(self, waiting: Waiting) -> None:
+        if waiting.kept is not None:
+            waiting.kept.close()
+        self._end(waiting)
+        self._spawn(waiting.delivery.nak())
+
+    def _end(self, waiting: Waiting) -> None:
+        waiting.lane.held -= 1
+        if waiting.lane.consumer is not None:
+            waiting.lane.consumer.done()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)

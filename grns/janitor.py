@@ -1,0 +1,115 @@
+"""The janitor: partitions, retention, and commands that nobody serves."""
+
+from __future__ import annotations
+
+import time
+
+from grns import subjects
+from grns.daemon import Daemon
+from grns.errors import GrnsError
+from grns.store import upkeep
+from grns.store.burial import Corpse, bury
+from grns.store.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import MessageRejected, QueueAge, RowsDeleted, TickFailed
+from grns.transport.base import Transport
+
+_DAY_SECONDS = 86_400.0
+_PAGE = 1000
+_WALK_EVERY_SECONDS = 3600.0
+_UNSERVED_EVERY_SECONDS = 60.0
+
+
+class Janitor:
+    """Keeps house in small batches; any number of janitors may run."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        tick_seconds: float,
+        partition_rows: int,
+        log_days: float,
+        task_days: float,
+        dead_days: float,
+        processed_days: float,
+        unserved_seconds: float,
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._tick_seconds = tick_seconds
+        self._partition_rows = partition_rows
+        self._log_seconds = log_days * _DAY_SECONDS
+        self._task_seconds = task_days * _DAY_SECONDS
+        self._dead_seconds = dead_days * _DAY_SECONDS
+        self._processed_seconds = processed_days * _DAY_SECONDS
+        self._unserved_seconds = unserved_seconds
+        self._emit = emit
+        self._walked_to: str | None = ""
+        self._walk_at = 0.0
+        self._unserved_at = 0.0
+        self._daemon = Daemon("janitor", self._tick, emit=emit)
+
+    async def run(self) -> None:
+        """Keep house until stopped."""
+        await self._daemon.run()
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._daemon.stop()
+
+    async def _tick(self) -> float:
+        await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
+        await self._tell_queue_ages()
+        is_walking = await self._delete_tasks()
+        await self._forget()
+        await self._bury_unserved()
+        return 0.05 if is_walking else self._tick_seconds
+
+    async def _tell_queue_ages(self) -> None:
+        for row in await upkeep.queue_ages(self._database):
+            self._emit(QueueAge(row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"]))
+
+    async def _delete_tasks(self) -> bool:
+        """Look at one page of tasks; True while the walk over all of them has not come to its end."""
+        if time.monotonic() < self._walk_at:
+            return False
+        page = await upkeep.delete_tasks(
+            self._database, self._walked_to or "", _PAGE, self._task_seconds, self._dead_seconds
+        )
+        if page.deleted:
+            self._emit(RowsDeleted("tasks", page.deleted))
+        self._walked_to = page.last_id
+        if page.seen < _PAGE:
+            self._walked_to = ""
+            self._walk_at = time.monotonic() + _WALK_EVERY_SECONDS
+            return False
+        return True
+
+    async def _forget(self) -> None:
+        messages = await upkeep.delete_processed(self._database, _PAGE, self._processed_seconds)
+        agents = await upkeep.delete_agents(self._database, self._task_seconds)
+        for table, rows in (("processed_messages", messages), ("agents", agents)):
+            if rows:
+                self._emit(RowsDeleted(table, rows))
+
+    async def _bury_unserved(self) -> None:
+        if time.monotonic() < self._unserved_at:
+            return
+        self._unserved_at = time.monotonic() + min(_UNSERVED_EVERY_SECONDS, self._unserved_seconds)
+        try:
+            for message in await self._transport.unserved(
+                subjects.CMD_STREAM, older_than_seconds=self._unserved_seconds
+            ):
+                self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
+                corpse = Corpse(
+                    subjects.DEFAULT_WORKSPACE, "unserved", "no durable serves this subject", message.subject,
+                    message.stream, message.seq, 0, message.headers, message.body,
+                )  # fmt: skip
+                await bury(self._database, [corpse])
+                await self._transport.discard(message.stream, message.seq)
+        except GrnsError as error:
+            # The rest of the house does not depend on the broker.
+            self._emit(TickFailed("janitor_unserved", str(error)))

@@ -1,0 +1,121 @@
+"""The keeper: renews a worker's leases from a process of its own.
+
+It looks at the worker's book every third of a lease. It says nothing for a worker that
+is gone or stopped: such a worker's leases must run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from grns import subjects
+from grns.daemon import Daemon
+from grns.errors import GrnsError
+from grns.lease import LeaseBook, Record, State, Verdict
+from grns.store import agent
+from grns.store.database import Database
+from grns.store.renew import Held, renew
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import LeasesRenewed, RenewFailed
+from grns.transport.base import Transport
+
+_ASK_AGAIN_SECONDS = 0.2
+_MOST_PER_STATEMENT = 5000
+
+
+class Keeper:
+    """Renews leases in one statement, and deliveries in the same tick, until stopped."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        book: LeaseBook,
+        agent_id: str,
+        lease_seconds: float,
+        ack_wait_seconds: float,
+        is_worker_running: Callable[[], bool],
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._book = book
+        self._agent_id = agent_id
+        self._lease_seconds = lease_seconds
+        self._is_worker_running = is_worker_running
+        self._emit = emit
+        self._progress_seconds = ack_wait_seconds / 3
+        self._renewing = Daemon("keeper", self._renew, emit=emit)
+        self._progressing = Daemon("keeper_progress", self._progress, emit=emit)
+
+    async def run(self) -> None:
+        """Keep leases until stopped."""
+        await self._transport.on_nudge(subjects.lease_nudge(self._agent_id), self._renewing.wake)
+        await asyncio.gather(self._renewing.run(), self._progressing.run())
+
+    def stop(self) -> None:
+        """End both loops."""
+        self._renewing.stop()
+        self._progressing.stop()
+
+    async def _renew(self) -> float:
+        if not self._is_worker_running():
+            return _ASK_AGAIN_SECONDS
+        leases = [record for record in self._book.records() if record.state is State.LEASE]
+        is_settled = True
+        for start in range(0, len(leases), _MOST_PER_STATEMENT):
+            is_settled &= await self._renew_some(leases[start : start + _MOST_PER_STATEMENT])
+        await agent.touch(self._database, self._agent_id)
+        return self._lease_seconds / 3 if is_settled else _ASK_AGAIN_SECONDS
+
+    async def _renew_some(self, leases: list[Record]) -> bool:
+        """Renew some leases; False where some rows were locked and must be asked for again."""
+        expires_at = time.monotonic() + self._lease_seconds
+        held = [Held(record.task_id, record.attempt, record.lease_id) for record in leases]
+        try:
+            answers = await renew(self._database, held, self._lease_seconds)
+        except GrnsError as error:
+            self._emit(RenewFailed(len(leases), str(error)))
+            raise
+        verdicts = []
+        for record, answer in zip(leases, answers, strict=True):
+            if answer.verdict == "locked":
+                continue
+            verdict = Verdict.LOST if answer.verdict == "lost" else Verdict.RENEWED
+            if answer.is_cancel_requested:
+                verdict = Verdict.CANCEL_REQUESTED
+            self._book.answer(record, verdict, expires_at)
+            verdicts.append(verdict)
+        self._book.announce()
+        self._emit(
+            LeasesRenewed(len(leases), verdicts.count(Verdict.LOST), verdicts.count(Verdict.CANCEL_REQUESTED))
+        )
+        return len(verdicts) == len(leases)
+
+    async def _progress(self) -> float:
+        if self._is_worker_running() and self._transport.is_connected:
+            await self._transport.in_progress(
+                [record.token for record in self._book.records() if record.token]
+            )
+        return self._progress_seconds
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process, our parent, is there and not stopped."""
+    if os.getppid() != pid:
+        return False
+    try:
+        status = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].strip()
+        )
+    except OSError:  # a system without /proc
+        status = subprocess.run(
+            ["/bin/ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout.strip()
+    return status[:1] not in ("T", "t", "Z", "X")

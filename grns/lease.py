@@ -1,0 +1,278 @@
+"""Leases: who keeps them alive, and how an attempt learns that it has lost one.
+
+A worker writes what it holds into a book, a piece of memory that it shares with its
+keeper: a process of its own that renews leases and tells the broker that work goes on.
+So a handler that blocks the event loop, burns the CPU or never lets go of the
+interpreter keeps its lease. The keeper answers into the same book.
+
+Worker and keeper write different fields, each with a checksum, so that a half-written
+one is never believed. An answer counts only for the generation of the slot it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from uuid import UUID
+
+from grns.outcome import Claim
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import LeaseLost
+
+MAX_TOKEN_BYTES = 400
+
+_HEADER = struct.Struct("<Q")  # how often the keeper has answered
+_RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
+_ANSWER = struct.Struct("<IBd")
+_CHECKSUM = struct.Struct("<I")
+_RECORD_SIZE = _RECORD.size + _CHECKSUM.size
+_ANSWER_SIZE = _ANSWER.size + _CHECKSUM.size
+_SLOT_SIZE = _RECORD_SIZE + _ANSWER_SIZE
+_NO_LEASE = bytes(16)
+
+
+class State(IntEnum):
+    """What a slot of the book holds."""
+
+    FREE = 0
+    DELIVERY = 1
+    LEASE = 2
+
+
+class Verdict(IntEnum):
+    """What the keeper says of a lease."""
+
+    RENEWED = 1
+    LOST = 2
+    CANCEL_REQUESTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a worker holds in one slot."""
+
+    slot: int
+    generation: int
+    state: State
+    attempt: int
+    lease_id: UUID
+    task_id: str
+    token: str
+
+
+class LeaseBook:
+    """The memory that a worker shares with its keeper."""
+
+    def __init__(self, memory: mmap.mmap, slots: int) -> None:
+        self._memory = memory
+        self.slots = slots
+
+    @classmethod
+    def create(cls, slots: int) -> tuple[LeaseBook, int]:
+        """Make a book; returns it with the file descriptor that the keeper needs."""
+        size = _HEADER.size + slots * _SLOT_SIZE
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("grns-leases")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, size)
+        return cls(mmap.mmap(descriptor, size), slots), descriptor
+
+    @classmethod
+    def attach(cls, descriptor: int, slots: int) -> LeaseBook:
+        """Open a book that another process made."""
+        return cls(mmap.mmap(descriptor, _HEADER.size + slots * _SLOT_SIZE), slots)
+
+    def close(self) -> None:
+        """Let the memory go."""
+        self._memory.close()
+
+    def write(
+        self, slot: int, generation: int, state: State, *, claim: Claim | None = None, token: str = ""
+    ) -> None:
+        """Say what is held in a slot (the worker's side)."""
+        task_id = claim.id.encode() if claim else b""
+        lease_id = claim.lease_id.bytes if claim else _NO_LEASE
+        attempt = claim.attempt if claim else 0
+        kept = token.encode()
+        body = _RECORD.pack(generation, state, attempt, lease_id, len(task_id), task_id, len(kept), kept)
+        start = _HEADER.size + slot * _SLOT_SIZE
+        self._memory[start : start + _RECORD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+    def records(self) -> Iterator[Record]:
+        """Read what is held (the keeper's side); a slot that is being written is left for the next look."""
+        for slot in range(self.slots):
+            start = _HEADER.size + slot * _SLOT_SIZE
+            if self._memory[start + 4] == State.FREE:
+                continue
+            raw = self._memory[start : start + _RECORD_SIZE]
+            body = raw[: _RECORD.size]
+            if _CHECKSUM.unpack(raw[_RECORD.size :])[0] != zlib.crc32(body):
+                continue
+            generation, state, attempt, lease_id, id_length, task_id, token_length, token = _RECORD.unpack(
+                body
+            )
+            yield Record(
+                slot, generation, State(state), attempt, UUID(bytes=lease_id),
+                task_id[:id_length].decode(), token[:token_length].decode(),
+            )  # fmt: skip
+
+    def answer(self, record: Record, verdict: Verdict, expires_at: float) -> None:
+        """Say what became of a lease (the keeper's side)."""
+        body = _ANSWER.pack(record.generation, verdict, expires_at)
+        start = _HEADER.size + record.slot * _SLOT_SIZE + _RECORD_SIZE
+        self._memory[start : start + _ANSWER_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+    def announce(self) -> None:
+        """Say that there are new answers (the keeper's side)."""
+        self._memory[: _HEADER.size] = _HEADER.pack((self.announced + 1) % 2**64)
+
+    @property
+    def announced(self) -> int:
+        """A number that changes with each round of answers."""
+        return int(_HEADER.unpack(self._memory[: _HEADER.size])[0])
+
+    def answer_for(self, slot: int, generation: int) -> tuple[Verdict, float] | None:
+        """Read the answer for a slot's present holder (the worker's side)."""
+        start = _HEADER.size + slot * _SLOT_SIZE + _RECORD_SIZE
+        raw = self._memory[start : start + _ANSWER_SIZE]
+        body = raw[: _ANSWER.size]
+        if _CHECKSUM.unpack(raw[_ANSWER.size :])[0] != zlib.crc32(body):
+            return None
+        said, verdict, expires_at = _ANSWER.unpack(body)
+        return (Verdict(verdict), expires_at) if said == generation else None
+
+
+class Lease:
+    """What one attempt holds, and the word that it must end.
+
+    `ended` says why: `lost` (the database refused the renewal), `deadline` (no renewal was
+    answered in time), `cancelled` (somebody asked for it), `timeout` or `shutdown`.
+    `still_running` is a thread's future that outlived the attempt.
+    """
+
+    def __init__(self, claim: Claim, slot: int, generation: int) -> None:
+        self.claim = claim
+        self.slot = slot
+        self.generation = generation
+        self.expires_at = claim.expires_at
+        self.ended: str | None = None
+        self.still_running: asyncio.Future[object] | None = None
+        self._scope: asyncio.Timeout | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether the attempt may not write any more."""
+        return self.ended in ("lost", "deadline")
+
+    def end(self, reason: str) -> None:
+        """Tell the attempt to end; an async handler is cancelled, a thread can only look."""
+        if self.ended is None:
+            self.ended = reason
+            if self._scope is not None:
+                self._scope.reschedule(asyncio.get_running_loop().time())
+
+    @contextmanager
+    def bounding(self, scope: asyncio.Timeout) -> Iterator[None]:
+        """Let `end` cut the scope short while the handler runs in it."""
+        self._scope = scope
+        if self.ended is not None:
+            scope.reschedule(asyncio.get_running_loop().time())
+        try:
+            yield
+        finally:
+            self._scope = None
+
+
+class Leases:
+    """The worker's side: what is held now, by slot."""
+
+    def __init__(self, book: LeaseBook, *, lease_seconds: float, emit: Emit) -> None:
+        self._book = book
+        self._emit = emit
+        # An async handler is stopped this long before its lease can be somebody else's.
+        self._margin_seconds = min(max(1.0, lease_seconds / 5), lease_seconds / 3)
+        self._free = list(range(book.slots - 1, -1, -1))
+        self._generation = 0
+        self._held: dict[int, Lease] = {}
+        self._announced = book.announced
+
+    @property
+    def free_slots(self) -> int:
+        """How much more can be held."""
+        return len(self._free)
+
+    @contextmanager
+    def delivery(self, token: str) -> Iterator[None]:
+        """Keep the broker from delivering again while something waits to be started."""
+        slot, generation = self._take()
+        self._book.write(slot, generation, State.DELIVERY, token=token[:MAX_TOKEN_BYTES])
+        try:
+            yield
+        finally:
+            self._give(slot, generation)
+
+    @contextmanager
+    def hold(self, claim: Claim, token: str) -> Iterator[Lease]:
+        """Keep a claimed task: its lease is renewed, and its delivery (if any) kept in progress."""
+        slot, generation = self._take()
+        lease = Lease(claim, slot, generation)
+        self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
+        self._held[slot] = lease
+        try:
+            yield lease
+        finally:
+            del self._held[slot]
+            self._give(slot, generation)
+
+    def check(self) -> None:
+        """Read the keeper's answers and look at the deadlines; ends what must end."""
+        announced = self._book.announced
+        if announced != self._announced:
+            self._announced = announced
+            for lease in self._held.values():
+                self._read_answer(lease)
+        latest = time.monotonic() + self._margin_seconds
+        for lease in self._held.values():
+            if lease.expires_at < latest and lease.ended is None:
+                self._end(lease, "deadline")
+
+    def end_all(self, reason: str) -> None:
+        """Tell all attempts to end."""
+        for lease in self._held.values():
+            lease.end(reason)
+
+    def _read_answer(self, lease: Lease) -> None:
+        answer = self._book.answer_for(lease.slot, lease.generation)
+        if answer is None:
+            return
+        verdict, expires_at = answer
+        if verdict is Verdict.LOST:
+            self._end(lease, "lost")
+            return
+        lease.expires_at = max(lease.expires_at, expires_at)
+        if verdict is Verdict.CANCEL_REQUESTED:
+            lease.end("cancelled")
+
+    def _end(self, lease: Lease, reason: str) -> None:
+        if lease.ended is None:
+            self._emit(LeaseLost(lease.claim.id, lease.claim.attempt, reason))
+        lease.end(reason)
+
+    def _take(self) -> tuple[int, int]:
+        self._generation = self._generation % (2**32 - 1) + 1
+        return self._free.pop(), self._generation
+
+    def _give(self, slot: int, generation: int) -> None:
+        self._book.write(slot, generation, State.FREE)
+        self._free.append(slot)

@@ -1,0 +1,228 @@
+"""What is on its way to the broker: in order per task, never two unacknowledged of one task in one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from grns import envelope, subjects
+from grns.errors import BrokerRefused, GrnsError
+from grns.store.log import Entry
+from grns.strict_json import dumps
+from grns.telemetry import failpoint
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import MessagePublished, MessageRefused
+from grns.transport.base import Message, Receipt, Transport
+
+_RETRY_SECONDS = 0.25
+_REFUSED_RETRY_SECONDS = 5.0
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Parcel:
+    """One row of the log on its way. A replayed one is published again for those who lost it."""
+
+    entry: Entry
+    is_replay: bool = False
+    is_stub: bool = False
+
+    @property
+    def key(self) -> Key:
+        """What has to stay in order: one task in one stream."""
+        return self.entry.kind[:3], self.entry.task_id or str(self.entry.message_id)
+
+
+@dataclass(order=True, slots=True)
+class _Later:
+    at: float
+    seq: int
+    parcel: Parcel = field(compare=False)
+
+
+class Outbound:
+    """Sends parcels through the transport's window.
+
+    `on_done` hears of each live row that the broker has (or that counts as had);
+    `may_send` is asked before each send. A refusal never occupies the window.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        on_done: Callable[[int], None],
+        on_receipt: Callable[[Receipt], None],
+        on_trouble: Callable[[], None],
+        may_send: Callable[[], bool],
+        max_bytes: int,
+        emit: Emit,
+    ) -> None:
+        self._transport = transport
+        self._on_done = on_done
+        self._on_receipt = on_receipt
+        self._on_trouble = on_trouble
+        self._may_send = may_send
+        self._max_bytes = max_bytes
+        self._emit = emit
+        self._chains: dict[Key, deque[Parcel]] = {}
+        self._ready: deque[Parcel] = deque()
+        self._ready_replays: deque[Parcel] = deque()
+        self._later: list[_Later] = []
+        self._is_closed = False
+        self._work = asyncio.Event()
+        self._replays = 0
+        self.pending = 0
+
+    @property
+    def replays(self) -> int:
+        """How many replayed events have not been acknowledged."""
+        return self._replays
+
+    @property
+    def oldest_age_seconds(self) -> float:
+        """The age of some oldest row that waits, 0 where none does."""
+        first = next(iter(self._chains.values()), None)
+        if not first:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - first[0].entry.created_at).total_seconds())
+
+    def add(self, parcel: Parcel) -> None:
+        """Queue a parcel behind those of the same task."""
+        self.pending += 1
+        self._replays += parcel.is_replay
+        chain = self._chains.get(parcel.key)
+        if chain is not None:
+            chain.append(parcel)
+            return
+        self._chains[parcel.key] = deque([parcel])
+        self._make_ready(parcel)
+
+    async def run(self) -> None:
+        """Send until closed, live rows before replayed ones."""
+        while not self._is_closed:
+            self._revive()
+            parcel = self._next()
+            if parcel is None:
+                await self._idle()
+                continue
+            try:
+                await self._transport.send(self._message(parcel), partial(self._settle, parcel))
+            except GrnsError as error:
+                self._settle(parcel, error)
+            failpoint.reach("relay.published")
+
+    def close(self) -> None:
+        """Send nothing more; answers that still come are not looked at."""
+        self._is_closed = True
+        self._work.set()
+
+    def _next(self) -> Parcel | None:
+        if not self._may_send():
+            return None
+        if self._ready:
+            return self._ready.popleft()
+        return self._ready_replays.popleft() if self._ready_replays else None
+
+    async def _idle(self) -> None:
+        self._work.clear()
+        try:
+            async with asyncio.timeout(_RETRY_SECONDS / 2):
+                await self._work.wait()
+        except TimeoutError:
+            return
+
+    def _make_ready(self, parcel: Parcel) -> None:
+        (self._ready_replays if parcel.is_replay else self._ready).append(parcel)
+        self._work.set()
+
+    def _revive(self) -> None:
+        now = time.monotonic()
+        while self._later and self._later[0].at <= now:
+            self._make_ready(heapq.heappop(self._later).parcel)
+
+    def _settle(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
+        if self._is_closed:
+            return
+        if isinstance(answer, Receipt):
+            failpoint.reach("relay.acknowledged")
+            self._emit(MessagePublished(parcel.entry.kind, answer.duplicate))
+            self._on_receipt(answer)
+            self._end(parcel)
+        elif isinstance(answer, BrokerRefused):
+            self._refused(parcel, answer)
+        else:
+            self._on_trouble()
+            self._postpone(parcel, _RETRY_SECONDS)
+
+    def _refused(self, parcel: Parcel, answer: BrokerRefused) -> None:
+        self._emit(MessageRefused(parcel.entry.kind, parcel.entry.seq, answer.code))
+        if answer.code == "too_large" and not parcel.is_stub:
+            parcel.is_stub = True
+            self._make_ready(parcel)
+        elif answer.code == "full" and parcel.entry.kind == subjects.EXECUTE:
+            self._end(parcel)  # the lane is full: the task is queued, and the workers' poll finds it
+        else:
+            self._postpone(parcel, _REFUSED_RETRY_SECONDS)
+
+    def _postpone(self, parcel: Parcel, seconds: float) -> None:
+        heapq.heappush(self._later, _Later(time.monotonic() + seconds, parcel.entry.seq, parcel))
+
+    def _end(self, parcel: Parcel) -> None:
+        self.pending -= 1
+        if parcel.is_replay:
+            self._replays -= 1
+        else:
+            self._on_done(parcel.entry.seq)
+        chain = self._chains[parcel.key]
+        chain.popleft()
+        if chain:
+            self._make_ready(chain[0])
+        else:
+            del self._chains[parcel.key]
+
+    def _message(self, parcel: Parcel) -> Message:
+        entry = parcel.entry
+        body = self._body(entry, entry.payload)
+        if parcel.is_stub or len(body) > min(self._max_bytes, self._transport.max_message_bytes):
+            parcel.is_stub = True
+            body = self._body(entry, _stub(entry))
+        headers = {
+            "traceparent": envelope.traceparent(entry.trace_id, entry.message_id),
+            "Grns-Workspace": entry.workspace,
+            "Grns-Version": str(entry.version),
+            "Grns-Seq": str(entry.seq),
+        }
+        if entry.task_id is not None:
+            headers["Grns-Task"] = entry.task_id
+        subject = subjects.message(entry.kind, entry.workspace, entry.route)
+        return Message(subject, body, str(entry.message_id), headers)
+
+    @staticmethod
+    def _body(entry: Entry, payload: str) -> bytes:
+        return envelope.assemble(
+            message_id=entry.message_id,
+            trace_id=entry.trace_id,
+            causation_id=entry.causation_id,
+            kind=entry.kind,
+            emitted_at=entry.created_at,
+            payload=payload,
+        )
+
+
+def _stub(entry: Entry) -> str:
+    return dumps(
+        {
+            "truncated": True,
+            "ref": f"db://events/{entry.seq}",
+            "task_id": entry.task_id,
+            "message_id": str(entry.message_id),
+        }
+    )

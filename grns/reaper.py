@@ -1,0 +1,57 @@
+"""The reaper: takes tasks back whose lease is over."""
+
+from __future__ import annotations
+
+from grns import subjects
+from grns.daemon import Daemon
+from grns.lookback import Lookback
+from grns.store.database import Database
+from grns.store.sweep import reap, tick_reaper
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import ReaperHolds, TasksReaped
+from grns.transport.base import Transport
+
+_BATCH = 200
+
+
+class Reaper:
+    """Reaps in batches; any number of reapers may run."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        tick_seconds: float,
+        lease_seconds: float,
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._tick_seconds = tick_seconds
+        self._lease_seconds = lease_seconds
+        self._emit = emit
+        self._lookback = Lookback()
+        self._daemon = Daemon("reaper", self._tick, emit=emit)
+
+    async def run(self) -> None:
+        """Reap until stopped."""
+        await self._daemon.run()
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._daemon.stop()
+
+    async def _tick(self) -> float:
+        if await tick_reaper(self._database, self._lease_seconds):
+            self._emit(ReaperHolds())
+            return self._tick_seconds
+        rows = await reap(self._database, _BATCH, self._lookback.seconds())
+        for row in rows:
+            self._emit(TasksReaped(row["id"], row["agent_id"], row["attempt"], row["status"]))
+        if rows:
+            await self._transport.nudge(subjects.RELAY_NUDGE)
+        if len(rows) == _BATCH:
+            return 0.0
+        self._lookback.note_end()
+        return self._tick_seconds

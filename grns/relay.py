@@ -1,0 +1,246 @@
+"""The relay: publishes the log, in order; nobody else publishes.
+
+One relay leads at a time: it holds a row in Postgres, and stops sending by its own clock
+before that row can be somebody else's. How far it has got is persisted about once a
+second; after a crash what was not persisted is sent again, under the same message ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from grns import subjects
+from grns.broker_watch import BrokerWatch
+from grns.daemon import Daemon
+from grns.errors import GrnsError, Unavailable
+from grns.outbound import Outbound, Parcel
+from grns.progress import Progress
+from grns.store import log
+from grns.store.database import Database, Session
+from grns.telemetry import failpoint
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import RelayFollows, RelayLeads, RelayProgressed
+from grns.transport.base import Transport
+
+_STANDBY_SECONDS = 0.5
+_FULL_PAUSE_SECONDS = 0.01
+_READ_ROWS = 1000
+
+
+class Lead:
+    """The lead, while it lasts: one connection, one epoch, what is done and what is under way."""
+
+    def __init__(
+        self,
+        session: Session,
+        cursor: log.Cursor,
+        *,
+        expires_at: float,
+        lease_seconds: float,
+        transport: Transport,
+        max_bytes: int,
+        replay_seconds: float,
+        emit: Emit,
+    ) -> None:
+        self._session = session
+        self._cursor = cursor
+        self._lease_seconds = lease_seconds
+        self._expires_at = expires_at
+        self._emit = emit
+        self._progress = Progress(cursor.low, cursor.published)
+        self._watch = BrokerWatch(
+            session,
+            transport,
+            epoch=cursor.broker_epoch,
+            last_seq=cursor.evt_last_seq,
+            replay_seconds=replay_seconds,
+            emit=emit,
+        )
+        self._outbound = Outbound(
+            transport=transport,
+            on_done=self._progress.done.add,
+            on_receipt=self._watch.note,
+            on_trouble=self._watch.suspect,
+            may_send=lambda: time.monotonic() < self._expires_at,
+            max_bytes=max_bytes,
+            emit=emit,
+        )
+        self._sending = asyncio.create_task(self._outbound.run())
+
+    @property
+    def epoch(self) -> int:
+        """The number of this lead."""
+        return self._cursor.epoch
+
+    @property
+    def pending(self) -> int:
+        """How many messages have been read and are not acknowledged."""
+        return self._outbound.pending
+
+    async def keep(self) -> None:
+        """Persist what is done and renew the lead, if it is time; `Unavailable` where it is lost."""
+        sent_at = time.monotonic()
+        if sent_at < self._expires_at - self._lease_seconds * 2 / 3:
+            return
+        done = self._progress.done
+        self._cursor = replace(
+            self._cursor,
+            low=done.low,
+            published=done.beyond,
+            broker_epoch=self._watch.epoch,
+            evt_last_seq=self._watch.last_seq,
+        )
+        failpoint.reach("relay.not_persisted")
+        if not await log.hold(self._session, self._cursor, self._lease_seconds):
+            raise Unavailable("another relay leads now")
+        self._expires_at = sent_at + self._lease_seconds
+        self._emit(
+            RelayProgressed(
+                done.low,
+                self._outbound.pending,
+                self._progress.missing_count,
+                self._outbound.oldest_age_seconds,
+            )
+        )
+
+    async def read(self) -> int:
+        """Read what is new and what was missing, and hand it on; returns how many rows."""
+        progress = self._progress
+        reading = await log.read(self._session, progress.missing, progress.high, _READ_ROWS)
+        failpoint.reach("relay.read")
+        late = [entry for entry in reading.entries if entry.seq <= progress.high]
+        fresh = [entry for entry in reading.entries if entry.seq > progress.high]
+        is_late_cut = len(late) >= _READ_ROWS
+        if is_late_cut:
+            fresh = []  # what lies between is not known yet: these are read again
+        progress.see(
+            [entry.seq for entry in late],
+            [entry.seq for entry in fresh],
+            xmin=reading.xmin,
+            xmax=reading.xmax,
+            is_late_cut=is_late_cut,
+        )
+        for entry in late + fresh:
+            self._outbound.add(Parcel(entry))
+        return len(late) + len(fresh)
+
+    async def look_after_broker(self) -> None:
+        """Make streams that are gone, and replay what the broker lost, beside the live rows."""
+        await self._watch.look(self._progress.high)
+        if self._watch.is_replaying and self._outbound.replays < _READ_ROWS:
+            for entry in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
+                self._outbound.add(Parcel(entry, is_replay=True))
+
+    async def end(self) -> None:
+        """Send nothing more."""
+        self._outbound.close()
+        self._sending.cancel()
+        await asyncio.gather(self._sending, return_exceptions=True)
+
+    def check(self) -> None:
+        """Raise what ended the sending, if anything did: that is a bug, not a fault that passes."""
+        if self._sending.done():
+            self._sending.result()
+
+
+class Relay:
+    """Leads, or stands by to."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        owner: str,
+        lease_seconds: float,
+        busy_seconds: float,
+        idle_seconds: float,
+        window: int,
+        max_bytes: int,
+        replay_seconds: float,
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._owner = owner
+        self._lease_seconds = lease_seconds
+        self._busy_seconds = busy_seconds
+        self._idle_seconds = idle_seconds
+        self._most_pending = 4 * window
+        self._max_bytes = max_bytes
+        self._replay_seconds = replay_seconds
+        self._emit = emit
+        self._daemon = Daemon("relay", self._tick, emit=emit)
+        self._lead: Lead | None = None
+        self._resources = AsyncExitStack()
+
+    async def run(self) -> None:
+        """Relay until stopped."""
+        await self._transport.on_nudge(subjects.RELAY_NUDGE, self._daemon.wake)
+        await self._daemon.run()
+        if self._lead is not None:
+            epoch = self._lead.epoch
+            await self._follow("stopped")
+            await log.drop(self._database, epoch)
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._daemon.stop()
+
+    async def _tick(self) -> float:
+        if self._lead is None and not await self._take():
+            return _STANDBY_SECONDS
+        try:
+            return await self._lead_on()
+        except GrnsError as error:
+            # Whatever is known may be wrong on the next connection: the cursor is read again.
+            await self._follow(str(error))
+            raise
+
+    async def _lead_on(self) -> float:
+        if self._lead is None:
+            return _STANDBY_SECONDS
+        lead = self._lead
+        lead.check()
+        await lead.keep()
+        if lead.pending >= self._most_pending:
+            return _FULL_PAUSE_SECONDS
+        rows = await lead.read()
+        await lead.look_after_broker()
+        if rows >= _READ_ROWS:
+            return 0.0
+        return self._busy_seconds if rows or lead.pending else self._idle_seconds
+
+    async def _take(self) -> bool:
+        sent_at = time.monotonic()
+        try:
+            session = await self._resources.enter_async_context(self._database.session())
+            cursor = await log.take(session, self._owner, self._lease_seconds)
+        except GrnsError:
+            await self._resources.aclose()
+            raise
+        if cursor is None:
+            await self._resources.aclose()
+            return False
+        self._lead = Lead(
+            session,
+            cursor,
+            expires_at=sent_at + self._lease_seconds,
+            lease_seconds=self._lease_seconds,
+            transport=self._transport,
+            max_bytes=self._max_bytes,
+            replay_seconds=self._replay_seconds,
+            emit=self._emit,
+        )
+        self._emit(RelayLeads(cursor.epoch, cursor.low))
+        return True
+
+    async def _follow(self, reason: str) -> None:
+        lead, self._lead = self._lead, None
+        if lead is not None:
+            await lead.end()
+            self._emit(RelayFollows(reason))
+        await self._resources.aclose()

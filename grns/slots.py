@@ -1,0 +1,26 @@
+"""Slots: how many tasks a worker runs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Slots:
+    """Counts free slots; `on_free` is called whenever one is given back."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.free = size
+        self.on_free: Callable[[], None] = lambda: None
+
+    def try_take(self) -> bool:
+        """Take a slot if one is free."""
+        if self.free <= 0:
+            return False
+        self.free -= 1
+        return True
+
+    def give(self) -> None:
+        """Give a slot back."""
+        self.free += 1
+        self.on_free()

@@ -1,0 +1,274 @@
+"""The facts. Each is emitted where it happens, once; what is made of it is decided in the leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that happened. `level` is that of the log line; `event` its name."""
+
+    level: ClassVar[str] = "info"
+    event: ClassVar[str] = "fact"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStarted(Fact):
+    event: ClassVar[str] = "service_started"
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStopped(Fact):
+    event: ClassVar[str] = "service_stopped"
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClaimed(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "task_claimed"
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    source: str  # lane, front_door, floor
+    queued_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNotClaimed(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "task_not_claimed"
+    task_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFinished(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "attempt_finished"
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    status: str
+    run_seconds: float
+    total_seconds: float | None
+    error_class: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "attempt_failed"
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    error_class: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "lease_lost"
+    task_id: str
+    attempt: int
+    reason: str  # refused, deadline, finish
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReleased(Fact):
+    event: ClassVar[str] = "task_released"
+    task_id: str
+    attempt: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenewFailed(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "renew_failed"
+    leases: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesRenewed(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "leases_renewed"
+    leases: int
+    lost: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerOverran(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "handler_overran"
+    task_id: str
+    attempt: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperRestarted(Fact):
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "keeper_restarted"
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WalkBroke(Fact):
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "walk_broke"
+    error_class: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDispatched(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "command_dispatched"
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRejected(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "message_rejected"
+    reason: str
+    subject: str
+    stream_seq: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryDeferred(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "delivery_deferred"
+    task_id: str
+    reason: str
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FloorClaimed(Fact):
+    event: ClassVar[str] = "floor_claimed"
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TasksReaped(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "task_reaped"
+    task_id: str
+    agent_id: str
+    attempt: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperHolds(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "reaper_holds"
+
+
+@dataclass(frozen=True, slots=True)
+class TasksPromoted(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "tasks_promoted"
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLeads(Fact):
+    event: ClassVar[str] = "relay_leads"
+    epoch: int
+    low: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelayFollows(Fact):
+    event: ClassVar[str] = "relay_follows"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePublished(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "message_published"
+    kind: str
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRefused(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "message_refused"
+    kind: str
+    seq: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelayProgressed(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "relay_progressed"
+    low: int
+    in_flight: int
+    missing: int
+    lag_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLost(Fact):
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "broker_lost_messages"
+    reason: str
+    replay_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventsReplayed(Fact):
+    event: ClassVar[str] = "events_replayed"
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransportChanged(Fact):
+    """Something that the transport met: a lost connection, a repair, a missing durable."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "transport"
+    what: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TickFailed(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "tick_failed"
+    service: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDeleted(Fact):
+    event: ClassVar[str] = "rows_deleted"
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAge(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "queue_age"
+    workspace: str
+    agent_type: str
+    priority: int
+    oldest_seconds: float

@@ -1,0 +1,66 @@
+"""The log leaf: one line per fact, console on a terminal, JSON elsewhere, secrets removed last."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from dataclasses import fields
+from typing import Any, TextIO
+
+import structlog
+
+from grns.telemetry.facts import Fact
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_URL_PASSWORD = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")
+_SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_key", re.IGNORECASE)
+
+
+def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Remove passwords from URLs, and the values of names that sound secret."""
+    for name, value in event.items():
+        if _SECRET_NAMES.search(name):
+            event[name] = "***"
+        elif isinstance(value, str) and "://" in value:
+            event[name] = _URL_PASSWORD.sub(r"\g<scheme>:***@", value)
+    return event
+
+
+def configure(*, level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
+    """Set up structlog for this process. Lines go to stderr: stdout is for data."""
+    target = stream or sys.stderr
+    is_console = format == "console" or (format == "auto" and target.isatty())
+    renderer: Any = structlog.dev.ConsoleRenderer() if is_console else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            *([] if is_console else [structlog.processors.format_exc_info]),
+            redact,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    # nats-py and asyncio log what we already tell as facts; what they shout still gets through.
+    logging.getLogger("nats").setLevel(logging.CRITICAL)
+
+
+class LogLeaf:
+    """Writes each fact that is severe enough as one line."""
+
+    def __init__(self, *, level: str, **context: Any) -> None:
+        self._least = _LEVELS[level]
+        self._log = structlog.get_logger(**context)
+
+    def read(self, fact: Fact) -> None:
+        """Write one line."""
+        severity = _LEVELS[fact.level]
+        if severity >= self._least:
+            values = {field.name: getattr(fact, field.name) for field in fields(fact)}
+            self._log.log(severity, fact.event, **values)

@@ -1,0 +1,157 @@
+"""The metrics leaf: what seed operators watch, under Prometheus' naming rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.registry import Collector
+
+from grns.errors import Unavailable
+from grns.telemetry import facts
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+
+
+class MetricsLeaf:
+    """Counts facts in a registry of its own. Labels are bounded: types and reasons, never ids."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._make_task_metrics()
+        self._make_daemon_metrics()
+        self._readers: dict[type[facts.Fact], Callable[[Any], None]] = {
+            facts.TaskClaimed: self._claimed,
+            facts.TaskNotClaimed: lambda fact: self._conflicts.labels(fact.reason).inc(),
+            facts.AttemptFinished: self._finished,
+            facts.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
+            facts.RenewFailed: lambda _: self._renew_failures.inc(),
+            facts.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
+            facts.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
+            facts.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
+            facts.TasksPromoted: lambda fact: self._promoted.inc(fact.tasks),
+            facts.MessagePublished: lambda fact: self._published.labels(fact.kind).inc(),
+            facts.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
+            facts.RelayProgressed: self._progressed,
+            facts.BrokerLost: lambda _: self._broker_losses.inc(),
+            facts.QueueAge: lambda fact: self._queue_age.labels(
+                fact.workspace, fact.agent_type, str(fact.priority)
+            ).set(fact.oldest_seconds),
+            facts.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
+            facts.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
+        }
+
+    def _make_task_metrics(self) -> None:
+        registry = self.registry
+        self._claims = Counter("grns_claims", "Tasks claimed", ["task_type", "source"], registry=registry)
+        self._conflicts = Counter(
+            "grns_claim_conflicts", "Commands that claimed nothing", ["reason"], registry=registry
+        )
+        self._queue_wait = Histogram(
+            "grns_queue_wait_seconds",
+            "From queued to claimed",
+            ["task_type"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._attempts = Counter(
+            "grns_attempts", "Attempts that ended", ["task_type", "status"], registry=registry
+        )
+        self._run = Histogram(
+            "grns_run_seconds", "Time in the handler", ["task_type"], buckets=_SECONDS, registry=registry
+        )
+        self._total = Histogram(
+            "grns_task_seconds",
+            "From created to terminal",
+            ["task_type"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._retries = Counter("grns_retries", "Retries scheduled", ["error_class"], registry=registry)
+        self._dead = Counter(
+            "grns_dead_letters", "Tasks that ended dead or failed", ["status"], registry=registry
+        )
+        self._leases_lost = Counter(
+            "grns_leases_lost", "Leases that a worker lost", ["reason"], registry=registry
+        )
+        self._renew_failures = Counter("grns_renew_failures", "Renewals without an answer", registry=registry)
+        self._rejected = Counter("grns_messages_rejected", "Messages refused", ["reason"], registry=registry)
+        self._deferred = Counter(
+            "grns_deliveries_deferred", "Deliveries given back", ["reason"], registry=registry
+        )
+        self._floor = Counter("grns_floor_claims", "Tasks claimed without a command", registry=registry)
+
+    def _make_daemon_metrics(self) -> None:
+        registry = self.registry
+        self._expired = Counter("grns_lease_expirations", "Leases reaped", ["status"], registry=registry)
+        self._promoted = Counter("grns_promotions", "Due tasks queued", registry=registry)
+        self._published = Counter("grns_messages_published", "Messages relayed", ["kind"], registry=registry)
+        self._refused = Counter(
+            "grns_messages_refused", "Messages the broker refused", ["kind", "code"], registry=registry
+        )
+        self._relay_lag = Gauge(
+            "grns_relay_lag_seconds", "Age of the oldest row not relayed", registry=registry
+        )
+        self._relay_flight = Gauge(
+            "grns_relay_in_flight", "Messages that await the broker", registry=registry
+        )
+        self._relay_missing = Gauge(
+            "grns_relay_missing_rows", "Numbers of the log not visible", registry=registry
+        )
+        self._broker_losses = Counter(
+            "grns_broker_losses", "Times the broker lost messages", registry=registry
+        )
+        self._queue_age = Gauge(
+            "grns_queue_oldest_seconds",
+            "Age of the oldest queued task of a lane",
+            ["workspace", "agent_type", "priority"],
+            registry=registry,
+        )
+        self._tick_failures = Counter(
+            "grns_tick_failures", "Ticks that failed", ["service"], registry=registry
+        )
+
+    def read(self, fact: facts.Fact) -> None:
+        """Count one fact."""
+        reader = self._readers.get(type(fact))
+        if reader is not None:
+            reader(fact)
+
+    def register(self, collector: Collector) -> None:
+        """Add a collector of somebody else's."""
+        self.registry.register(collector)
+
+    def _claimed(self, fact: facts.TaskClaimed) -> None:
+        self._claims.labels(fact.task_type, fact.source).inc()
+        self._queue_wait.labels(fact.task_type).observe(fact.queued_seconds)
+
+    def _finished(self, fact: facts.AttemptFinished) -> None:
+        self._attempts.labels(fact.task_type, fact.status).inc()
+        self._run.labels(fact.task_type).observe(fact.run_seconds)
+        if fact.status == "retry_wait":
+            self._retries.labels(fact.error_class or "unknown").inc()
+        elif fact.total_seconds is not None:
+            self._total.labels(fact.task_type).observe(fact.total_seconds)
+        if fact.status in ("dead", "failed"):
+            self._dead.labels(fact.status).inc()
+
+    def _progressed(self, fact: facts.RelayProgressed) -> None:
+        self._relay_lag.set(fact.lag_seconds)
+        self._relay_flight.set(fact.in_flight)
+        self._relay_missing.set(fact.missing)
+
+
+def serve(leaf: MetricsLeaf, host: str, port: int) -> Callable[[], None]:
+    """Serve the metrics over HTTP; returns what stops it. `Unavailable` where the port is taken."""
+    try:
+        server, thread = start_http_server(port, addr=host, registry=leaf.registry)
+    except OSError as error:
+        raise Unavailable(f"metrics cannot be served on {host}:{port}: {error.strerror}") from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop

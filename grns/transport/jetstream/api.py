@@ -1,0 +1,82 @@
+"""Requests to JetStream's own API: JSON in, JSON out, errors by their number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from nats.aio.msg import Msg
+
+from grns.errors import GrnsError, Unavailable
+from grns.transport.jetstream.connection import Connection
+from grns.transport.jetstream.reply import Replies
+
+NO_STREAM = 10059
+NO_CONSUMER = 10014
+NO_MESSAGE = 10037
+NOT_DELETED = 10057
+STREAM_EXISTS = 10058
+CONSUMER_EXISTS = 10148
+STORE_FAILED = 10077
+MESSAGE_TOO_LARGE = 10054
+TEMPORARY = 503
+
+
+class ApiError(Unavailable):
+    """JetStream answered with an error. Where nobody knows its number, trying again is what is left."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        self.code = int(error.get("code", 0))
+        self.number = int(error.get("err_code", 0))
+        self.description = str(error.get("description", ""))
+        super().__init__(f"the broker answered: {self.description} ({self.number})")
+
+
+class Api:
+    """Asks JetStream."""
+
+    def __init__(self, connection: Connection, replies: Replies) -> None:
+        self._connection = connection
+        self._replies = replies
+
+    async def call(self, operation: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer to `$JS.API.<operation>`, or raise `ApiError` or another `Unavailable`."""
+        if not self._connection.is_connected:
+            raise Unavailable("the broker is away")
+        answered: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        subject = f"$JS.API.{operation}"
+        reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer))
+        try:
+            body = b"" if request is None else orjson.dumps(request)
+            await self._connection.publish(subject, body, reply=reply)
+            return parse(await answered)
+        finally:
+            self._replies.forget(reply)
+
+
+def _resolve(answered: asyncio.Future[Msg], answer: Msg | GrnsError) -> None:
+    if answered.done():
+        return
+    if isinstance(answer, GrnsError):
+        answered.set_exception(answer)
+    else:
+        answered.set_result(answer)
+
+
+def parse(message: Msg) -> dict[str, Any]:
+    """Return the answer; `ApiError` where it is an error, `Unavailable` where nobody answered."""
+    if not message.data:
+        raise Unavailable(
+            "nobody answers there: the stream is missing, or nats-server runs without JetStream"
+        )
+    try:
+        answer = orjson.loads(message.data)
+    except orjson.JSONDecodeError as error:
+        raise Unavailable("the broker's answer is no JSON") from error
+    if not isinstance(answer, dict):
+        raise Unavailable("the broker's answer is no JSON object")
+    if "error" in answer:
+        raise ApiError(answer["error"])
+    return answer

@@ -1,0 +1,194 @@
+"""The connection to the broker, kept alive: what is listened to survives every client of nats-py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nats import errors as nats_errors
+
+from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
+from grns.settings import Settings, redact_url
+from grns.transport.jetstream.fact import OnFact
+from grns.transport.jetstream.line import Line
+from grns.transport.jetstream.option import options
+from grns.transport.jetstream.subscription import SUBJECT_LENGTH, Handler, Subscription, bad_subject
+from grns.transport.jetstream.watchdog import Watchdog
+
+Hook = Callable[[], None]
+
+_FAREWELL_SECONDS = 2.0
+
+
+class Connection:
+    """Owns the line to the broker, and replaces it where nats-py gives up."""
+
+    def __init__(self, settings: Settings, *, name: str, on_fact: OnFact) -> None:
+        self._settings = settings
+        self._name = name
+        self._fact = on_fact
+        self._line: Line | None = None
+        self._closing = False
+        self._refused = asyncio.Event()
+        self._up = asyncio.Event()
+        self._last_error: Exception | None = None
+        self._subscriptions: set[Subscription] = set()
+        self._watchdog = Watchdog(
+            lease_seconds=settings.lease_seconds, on_fact=on_fact, rebuild=self._rebuild
+        )
+        self.on_connected: list[Hook] = []
+        self.on_disconnected: list[Hook] = []
+        # Called with what the server said, in small letters: it does not answer a forbidden request itself.
+        self.on_forbidden: list[Callable[[str], None]] = []
+
+    @property
+    def is_connected(self) -> bool:
+        """True while there is a connection that is read from."""
+        return self._line is not None and not self._closing and self._line.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message, headers included, that the server takes."""
+        return 0 if self._line is None else self._line.client.max_payload
+
+    async def open(self) -> None:
+        """Connect within the startup deadline, or raise `Unavailable`; a refused user is told at once."""
+        line = self._new_line()
+        dialling = asyncio.create_task(line.dial())
+        refused = asyncio.create_task(self._refused.wait())
+        deadline = self._settings.nats_startup_seconds
+        try:
+            await asyncio.wait({dialling, refused}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            refused.cancel()
+            connected = dialling.done() and dialling.exception() is None
+            if not connected:
+                dialling.cancel()
+                await asyncio.wait({dialling})
+                await line.hang_up()
+        if not connected:
+            raise self._no_start(dialling)
+        self._line = line
+        self._watchdog.start(line)
+        self._fact("broker_connected", {"server": line.server})
+
+    async def close(self) -> None:
+        """Close it after the server has read what was written; never raises."""
+        if self._closing or self._line is None:
+            return
+        if self.is_connected:
+            await self._line.answers(within_seconds=_FAREWELL_SECONDS)
+        self._closing = True
+        self._up.set()
+        self._run(self.on_disconnected)
+        await self._watchdog.stop()
+        for subscription in list(self._subscriptions):
+            await subscription.drop()
+        await self._line.hang_up()
+
+    async def wait_connected(self) -> None:
+        """Return as soon as there is a connection; `Unavailable` once this one is closed."""
+        while not self.is_connected:
+            if self._closing or self._line is None:
+                raise Unavailable("the connection to the broker is closed")
+            self._up.clear()
+            await self._up.wait()
+
+    async def publish(
+        self, subject: str, body: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Hand one message to the socket, or to the buffer while the server is away."""
+        if len(subject) > SUBJECT_LENGTH:
+            raise bad_subject(subject)
+        if self._line is None or self._closing:
+            raise Unavailable("the connection to the broker is closed")
+        try:
+            await self._line.client.publish(subject, body, reply, headers)
+        except nats_errors.Error as error:
+            raise _translated(error, subject) from error
+
+    async def subscribe(self, subject: str, handler: Handler) -> Subscription:
+        """Listen to a subject for good, also after the client was built anew."""
+        if self._line is None or self._closing:
+            raise Unavailable("the connection to the broker is closed")
+        subscription = Subscription(subject, handler)
+        await subscription.bind(self._line)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop listening; the handler still gets what the server had sent."""
+        self._subscriptions.discard(subscription)
+        await subscription.drain()
+
+    def _new_line(self) -> Line:
+        callbacks = {
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnected,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._watchdog.on_closed,
+        }
+        return Line(options(self._settings, name=self._name) | callbacks)
+
+    def _no_start(self, dialling: asyncio.Task[None]) -> GrnsError:
+        """Say why there is no connection, and what to do."""
+        servers = ", ".join(redact_url(url) for url in self._settings.nats_servers())
+        if self._refused.is_set():
+            return Unavailable(
+                f"the broker at {servers} refused the user: check GRNS_NATS_URL or GRNS_NATS_CREDENTIALS_FILE"
+            )
+        if not dialling.cancelled() and (failure := dialling.exception()) is not None:
+            return SettingsError(f"cannot connect to {servers}: {failure}")
+        return Unavailable(
+            f"no broker answered at {servers} within {self._settings.nats_startup_seconds:g} s"
+            f" ({self._last_error or 'no answer'}): start one with `grns dev`, or set GRNS_NATS_URL"
+        )
+
+    async def _rebuild(self) -> Line:
+        """Connect with a new client, however long it takes, and listen again to everything."""
+        if self._line is not None:
+            self._run(self.on_disconnected)
+            await self._line.hang_up()
+        self._line = line = self._new_line()
+        await line.dial()
+        for subscription in list(self._subscriptions):
+            await subscription.bind(line)
+        await self._on_reconnected()
+        return line
+
+    def _run(self, hooks: list[Hook]) -> None:
+        for hook in hooks:
+            hook()
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = error
+        text = str(error).lower()
+        if "permissions violation" in text:
+            for hook in self.on_forbidden:
+                hook(text)
+        elif "authorization violation" in text:
+            self._refused.set()
+        self._fact("broker_error", {"error": f"{type(error).__name__}: {error}"})
+
+    async def _on_disconnected(self) -> None:
+        if self._line is not None and not self._closing:
+            self._fact("broker_disconnected", {})
+            self._run(self.on_disconnected)
+
+    async def _on_reconnected(self) -> None:
+        self._fact("broker_reconnected", {"server": "" if self._line is None else self._line.server})
+        self._up.set()
+        self._run(self.on_connected)
+
+
+def _translated(error: nats_errors.Error, subject: str) -> GrnsError:
+    """Return the error of grns that says the same."""
+    match error:
+        case nats_errors.BadSubjectError():
+            return bad_subject(subject)
+        case nats_errors.BadHeaderError():
+            return BrokerRefused("bad_header", f"a header cannot be sent: {error}")
+        case nats_errors.MaxPayloadError():
+            return BrokerRefused("too_large", "the message is larger than the broker takes")
+        case _:
+            return Unavailable(f"the broker is away: {error}")

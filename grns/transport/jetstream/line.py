@@ -1,0 +1,126 @@
+"""One client of nats-py: dialled, asked whether it lives, cut and closed, whatever state its server is in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from nats import errors as nats_errors
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription as NatsSubscription
+
+_CLOSE_SECONDS = 2.0
+_PONG_SECONDS = 86_400
+
+
+class Line:
+    """Knows what of nats-py can hang or go deaf. The private names it reads may vanish: it copes."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.client = Client()
+        self._options = options
+        self._pings: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_connected(self) -> bool:
+        """True while there is a socket that is read from."""
+        return self.client.is_connected and not self._has_stopped_reading
+
+    @property
+    def is_deaf(self) -> bool:
+        """True where the read loop has ended behind nats-py's back (`InvalidStateError`, a bad callback)."""
+        return self.client.is_connected and self._has_stopped_reading
+
+    @property
+    def _has_stopped_reading(self) -> bool:
+        reading = getattr(self.client, "_reading_task", None)
+        return reading is not None and reading.done()
+
+    @property
+    def is_gone(self) -> bool:
+        """True where nats-py will not reconnect any more: after an `-ERR`, or after a bug in its attempt."""
+        if self.client.is_closed:
+            return True
+        attempt = getattr(self.client, "_reconnection_task", None)
+        return not self.client.is_connected and attempt is not None and attempt.done()
+
+    @property
+    def server(self) -> str:
+        """The server it is connected to, for people."""
+        url = self.client.connected_url
+        return "" if url is None else f"{url.hostname}:{url.port}"
+
+    @property
+    def _socket(self) -> int:
+        """Which one of the client's sockets is in use."""
+        return self.client.stats["reconnects"]
+
+    async def dial(self) -> None:
+        """Connect, however long it takes."""
+        await self.client.connect(**self._options)
+
+    async def answers(self, *, within_seconds: float) -> bool:
+        """Return False where the server owes a sign of life on a socket that is still in use.
+
+        A ping needs no permission. It is never given up while its answer may still come:
+        nats-py's read loop ends on the answer to a ping whose waiter has gone.
+        """
+        socket = self._socket
+        ping = self._begin(self.client.flush(timeout=_PONG_SECONDS))
+        await asyncio.wait({ping}, timeout=within_seconds)
+        if ping.done():
+            return True
+        if self.client.is_connected and self._socket == socket:
+            return False
+        ping.cancel()  # nats-py has noticed by itself, and lets its answer come to nobody
+        return True
+
+    async def drain(self, bound: NatsSubscription) -> None:
+        """Stop listening; what the server had sent is still handed on. It contains a ping."""
+        drain: Callable[[], Coroutine[Any, Any, None]] = bound.drain
+        draining = self._begin(drain())
+        await asyncio.wait({draining}, timeout=_CLOSE_SECONDS)
+
+    async def redial(self) -> None:
+        """Give up this socket, and what is unsent on it, for another."""
+        self._abort()
+        await self.client.force_reconnect()
+        self._cancel_pings()
+
+    def unstick(self) -> None:
+        """Let go of a socket that nats-py waits to write out before it reconnects."""
+        self._abort(only_if_closing=True)
+
+    async def hang_up(self) -> None:
+        """Close the client, also one whose server does not read."""
+        closing = asyncio.create_task(self.client.close())
+        await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+        if not closing.done():
+            self._abort()
+            await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+        if closing.done() and not closing.cancelled():
+            closing.exception()
+        self._cancel_pings()
+
+    def _begin(self, ping: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        async def run() -> None:
+            with contextlib.suppress(nats_errors.Error):
+                await ping
+
+        task = asyncio.create_task(run())
+        self._pings.add(task)
+        task.add_done_callback(self._pings.discard)
+        return task
+
+    def _cancel_pings(self) -> None:
+        for ping in list(self._pings):
+            ping.cancel()
+
+    def _abort(self, *, only_if_closing: bool = False) -> None:
+        """Drop the socket with what is still unsent; nats-py has no public way to do that."""
+        writer = getattr(getattr(self.client, "_transport", None), "_io_writer", None)
+        transport = getattr(writer, "transport", None)
+        if transport is not None and (transport.is_closing() or not only_if_closing):
+            transport.abort()

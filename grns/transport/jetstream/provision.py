@@ -1,0 +1,158 @@
+"""Streams and durables: made where they are missing, mended or reported where they are different."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from grns.errors import Drift
+from grns.settings import Settings
+from grns.transport.jetstream.api import (
+    CONSUMER_EXISTS,
+    NO_CONSUMER,
+    NO_STREAM,
+    STREAM_EXISTS,
+    TEMPORARY,
+    Api,
+    ApiError,
+)
+from grns.transport.jetstream.config import EPOCH, Config, drift, expected_streams, filters, merged
+from grns.transport.jetstream.fact import OnFact
+
+
+class Provisioner:
+    """Brings the broker to what grns expects; with `nats_manage = verify` it only compares."""
+
+    def __init__(self, api: Api, settings: Settings, *, on_fact: OnFact) -> None:
+        self._api = api
+        self._settings = settings
+        self._fact = on_fact
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def _may_change(self) -> bool:
+        return self._settings.nats_manage == "apply"
+
+    async def streams(self) -> bool:
+        """Make, mend or check the streams; True where one had to be made."""
+        async with self._one_at_a_time:
+            if not self._may_change and (found := await self.differences()):
+                raise Drift("; ".join(found))
+            made = [await self._stream(expected) for expected in expected_streams(self._settings)]
+            return any(made)
+
+    async def differences(self) -> list[str]:
+        """Return how the streams differ from what grns would make, one sentence each."""
+        found: list[str] = []
+        for expected in expected_streams(self._settings):
+            actual = await self._find(f"STREAM.INFO.{expected['name']}", NO_STREAM)
+            found += [f"{expected['name']} does not exist"] if actual is None else drift(expected, actual)
+        return found
+
+    async def durable(self, stream: str, expected: Config) -> None:
+        """Make, mend or check one durable, and the streams where its own is missing."""
+        actual = await self._find_durable(stream, expected)
+        if filters(actual) != filters(expected):
+            raise Drift(
+                f"the durable {expected['name']} of {stream} serves {', '.join(filters(actual))}"
+                f" and not {', '.join(filters(expected))}: delete it, or use another name"
+            )
+        found = drift(expected, actual)
+        if not found:
+            return
+        await self._change(
+            f"CONSUMER.CREATE.{stream}.{expected['name']}", found, _request(stream, expected, "update")
+        )
+
+    # One stream
+
+    async def _stream(self, expected: Config) -> bool:
+        name = expected["name"]
+        actual = await self._find(f"STREAM.INFO.{name}", NO_STREAM)
+        if actual is None:
+            if await self._make_stream(expected):
+                return True
+            actual = await self._find(f"STREAM.INFO.{name}", NO_STREAM) or {}
+        found = drift(expected, actual)
+        if found:
+            await self._change(f"STREAM.UPDATE.{name}", found, merged(expected, actual))
+        return False
+
+    async def _make_stream(self, expected: Config) -> bool:
+        """Make a stream; False where somebody else was faster."""
+        epoch = str(uuid.uuid4())
+        try:
+            await self._api.call(
+                f"STREAM.CREATE.{expected['name']}", {**expected, "metadata": {EPOCH: epoch}}
+            )
+        except ApiError as error:
+            if error.number == STREAM_EXISTS:
+                return False
+            raise
+        self._fact("stream_made", {"stream": expected["name"], "epoch": epoch})
+        return True
+
+    # One durable
+
+    async def _find_durable(self, stream: str, expected: Config) -> Config:
+        """Return the durable's configuration after making it where it is missing."""
+        operation = f"CONSUMER.INFO.{stream}.{expected['name']}"
+        try:
+            actual = await self._find(operation, NO_CONSUMER)
+        except ApiError as error:
+            if error.number != NO_STREAM:
+                raise
+            await self.streams()
+            actual = None
+        if actual is None:
+            await self._make_durable(stream, expected)
+            actual = await self._find(operation, NO_CONSUMER)
+        if actual is None:
+            raise Drift(f"the durable {expected['name']} of {stream} was deleted while it was made")
+        return actual
+
+    async def _make_durable(self, stream: str, expected: Config) -> None:
+        name = expected["name"]
+        if not self._may_change:
+            raise Drift(f"the durable {name} of {stream} ({', '.join(filters(expected))}) does not exist")
+        try:
+            await self._api.call(f"CONSUMER.CREATE.{stream}.{name}", _request(stream, expected, "create"))
+        except ApiError as error:
+            if error.number == CONSUMER_EXISTS:
+                return
+            raise _drift_or(error, [f"the durable {name} of {stream} cannot be made"]) from error
+        self._fact("durable_made", {"stream": stream, "durable": name, "subjects": filters(expected)})
+
+    # Both
+
+    async def _find(self, operation: str, missing: int) -> Config | None:
+        try:
+            answer = await self._api.call(operation)
+        except ApiError as error:
+            if error.number == missing:
+                return None
+            raise
+        config: Config = answer["config"]
+        return config
+
+    async def _change(self, operation: str, found: list[str], request: dict[str, Any]) -> None:
+        if not self._may_change:
+            raise Drift("; ".join(found))
+        try:
+            await self._api.call(operation, request)
+        except ApiError as error:
+            raise _drift_or(error, found) from error
+        self._fact("broker_changed", {"differences": found})
+
+
+def _request(stream: str, config: Config, action: str) -> dict[str, Any]:
+    """Return the request for a durable; `action` keeps a creation from changing one that exists."""
+    return {"stream_name": stream, "config": config, "action": action}
+
+
+def _drift_or(error: ApiError, found: list[str]) -> Drift | ApiError:
+    """Return the error itself where it may pass, else a `Drift` that says what the server refused."""
+    if error.code == TEMPORARY:
+        return error
+    return Drift(f"{'; '.join(found)}; the broker refused: {error.description} ({error.number})")

@@ -1,0 +1,140 @@
+"""Looking into streams: their state, single messages, and what nobody fetches."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from grns import subjects
+from grns.errors import NotFound
+from grns.transport.base import StoredMessage, StreamState
+from grns.transport.jetstream.api import NO_MESSAGE, NO_STREAM, NOT_DELETED, Api, ApiError
+from grns.transport.jetstream.config import EPOCH, filters
+
+# Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
+_LANES = subjects.front_door() + "."
+_SUBJECTS_PER_LOOK, _MESSAGES_PER_SUBJECT, _MESSAGES_PER_LOOK = 256, 10, 100
+_NOT_THERE = ("no message found", "stream store EOF")
+
+
+class Streams:
+    """Reads streams through the API."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def state(self, stream: str) -> StreamState:
+        """Return what the stream says of itself."""
+        info = await self._call(f"STREAM.INFO.{stream}")
+        state = info["state"]
+        # A stream of somebody else's making has no epoch; its date of birth serves as well.
+        epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
+        return StreamState(epoch=epoch, last_seq=state["last_seq"], messages=state["messages"])
+
+    async def last_message(self, stream: str) -> StoredMessage | None:
+        """Return the newest message that is still there."""
+        return _stored(stream, await self._message(stream, {"last_by_subj": ">"}))
+
+    async def discard(self, stream: str, seq: int) -> None:
+        """Remove one message; done where it is not there."""
+        try:
+            await self._call(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+        except ApiError as error:
+            if error.number != NOT_DELETED or error.description not in _NOT_THERE:
+                raise
+
+    async def unserved(self, stream: str, *, older_than_seconds: float) -> list[StoredMessage]:
+        """Return old messages on subjects without a durable, by the broker's clock, oldest first."""
+        served = [pattern async for durable in self._durables(stream) for pattern in filters(durable)]
+        info = await self._call(f"STREAM.INFO.{stream}")
+        before = datetime.fromisoformat(info["ts"]) - timedelta(seconds=older_than_seconds)
+        lonely = [
+            subject
+            async for subject in self._subjects(stream)
+            if not subject.startswith(_LANES) and not any(matches(pattern, subject) for pattern in served)
+        ]
+        found: list[StoredMessage] = []
+        # A sample, so that many subjects with young messages cannot hide the old ones for ever.
+        for subject in random.sample(lonely, min(len(lonely), _SUBJECTS_PER_LOOK)):
+            found += [message async for message in self._old_messages(stream, subject, before)]
+        return sorted(found, key=lambda message: message.seq)[:_MESSAGES_PER_LOOK]
+
+    async def _old_messages(
+        self, stream: str, subject: str, before: datetime
+    ) -> AsyncIterator[StoredMessage]:
+        seq = 1
+        for _ in range(_MESSAGES_PER_SUBJECT):
+            found = await self._message(stream, {"next_by_subj": subject, "seq": seq})
+            message = _stored(stream, found)
+            if found is None or message is None or datetime.fromisoformat(found["time"]) > before:
+                return
+            yield message
+            seq = message.seq + 1
+
+    async def _subjects(self, stream: str) -> AsyncIterator[str]:
+        offset, total = 0, 1
+        while offset < total:
+            page = await self._call(f"STREAM.INFO.{stream}", {"subjects_filter": ">", "offset": offset})
+            named = page["state"].get("subjects") or {}
+            if not named:
+                return
+            for subject in named:
+                yield subject
+            offset, total = offset + len(named), page.get("total", 0)
+
+    async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = await self._call(f"CONSUMER.LIST.{stream}", {"offset": offset})
+            consumers = page.get("consumers") or []
+            if not consumers:
+                return
+            for consumer in consumers:
+                yield consumer["config"]
+            offset, total = offset + len(consumers), page.get("total", 0)
+
+    async def _message(self, stream: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        try:
+            answer = await self._call(f"STREAM.MSG.GET.{stream}", request)
+        except ApiError as error:
+            if error.number == NO_MESSAGE:
+                return None
+            raise
+        found: dict[str, Any] = answer["message"]
+        return found
+
+    async def _call(self, operation: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            return await self._api.call(operation, request)
+        except ApiError as error:
+            if error.number == NO_STREAM:
+                raise NotFound(f"the broker has no such stream ({operation})") from error
+            raise
+
+
+def _stored(stream: str, found: Mapping[str, Any] | None) -> StoredMessage | None:
+    if found is None:
+        return None
+    body = base64.b64decode(found.get("data", ""))
+    headers = base64.b64decode(found.get("hdrs", "")).decode("utf-8", "replace")
+    return StoredMessage(stream, found["seq"], found["subject"], body, parse_headers(headers))
+
+
+def parse_headers(block: str) -> dict[str, str]:
+    """Return the headers of a stored message: `NATS/1.0`, then one a line."""
+    pairs = (line.partition(":") for line in block.split("\r\n")[1:] if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Return whether a subject fits a pattern with `*` (one token) and `>` (the rest)."""
+    wanted, tokens = pattern.split("."), subject.split(".")
+    for place, want in enumerate(wanted):
+        if want == ">":
+            return len(tokens) > place
+        if place >= len(tokens) or want not in ("*", tokens[place]):
+            return False
+    return len(tokens) == len(wanted)

@@ -1,0 +1,70 @@
+"""What is listened to, independent of the client that does it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable
+
+from nats import errors as nats_errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from grns.errors import BrokerRefused
+from grns.transport.jetstream.line import Line
+
+Handler = Callable[[Msg], None]
+
+# A longer one ends the connection: the server limits a line to 4,096 bytes.
+SUBJECT_LENGTH = 1024
+
+
+def new_inbox() -> str:
+    """Return a subject that nobody else listens to."""
+    return f"_INBOX.{secrets.token_hex(11)}"
+
+
+def bad_subject(subject: str) -> BrokerRefused:
+    """Return the error for a subject that cannot be sent."""
+    return BrokerRefused("bad_subject", f"{ascii(subject)[:100]} is no subject that the broker takes")
+
+
+class Subscription:
+    """One subject that is listened to. `handler` may be exchanged at any time; it must not block."""
+
+    __slots__ = ("_bound", "_line", "handler", "subject")
+
+    def __init__(self, subject: str, handler: Handler) -> None:
+        if len(subject) > SUBJECT_LENGTH:
+            raise bad_subject(subject)
+        self.subject = subject
+        self.handler = handler
+        self._line: Line | None = None
+        self._bound: NatsSubscription | None = None
+
+    async def bind(self, line: Line) -> None:
+        """Listen on this line from now on. One that is gone is replaced soon, and binds what it finds."""
+        try:
+            with contextlib.suppress(nats_errors.ConnectionClosedError):
+                self._bound = await line.client.subscribe(
+                    self.subject, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
+                )
+                self._line = line
+        except nats_errors.BadSubjectError as error:
+            raise bad_subject(self.subject) from error
+
+    async def drop(self) -> None:
+        """Stop listening; what is on its way is lost."""
+        if self._bound is not None:
+            with contextlib.suppress(nats_errors.Error):
+                await self._bound.unsubscribe()
+
+    async def drain(self) -> None:
+        """Stop listening; the handler still gets what the server had sent."""
+        if self._bound is None or self._line is None or not self._line.is_connected:
+            await self.drop()
+        else:
+            await self._line.drain(self._bound)
+
+    async def _receive(self, message: Msg) -> None:
+        self.handler(message)

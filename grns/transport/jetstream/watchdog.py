@@ -1,0 +1,68 @@
+"""Looks after the line: nats-py itself notices a dead one late, and some dead ones never."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from grns.transport.jetstream.fact import OnFact
+from grns.transport.jetstream.line import Line
+
+
+class Watchdog:
+    """Every few seconds asks the server for a sign of life; replaces a line that has none."""
+
+    def __init__(
+        self, *, lease_seconds: float, on_fact: OnFact, rebuild: Callable[[], Awaitable[Line]]
+    ) -> None:
+        # Together a third of a lease, so that a loss is noticed before the first renewal is missed.
+        third = lease_seconds / 3
+        self._period = min(4.0, max(0.5, 0.4 * third))
+        self._patience = min(6.0, max(1.5, 0.6 * third))
+        self._fact = on_fact
+        self._rebuild = rebuild
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, line: Line) -> None:
+        """Begin to watch."""
+        self._task = asyncio.create_task(self._run(line))
+
+    async def stop(self) -> None:
+        """Watch no more."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=1)
+
+    async def on_closed(self) -> None:
+        """Look at once: nats-py has closed the line for good."""
+        self._wake.set()
+
+    async def _run(self, line: Line) -> None:
+        while not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._period):
+                    await self._wake.wait()
+            self._wake.clear()
+            if self._stopping:
+                return
+            try:
+                line = await self._look_after(line)
+            except Exception as error:  # whatever it was, somebody has to look again
+                self._fact("broker_error", {"error": f"{type(error).__name__}: {error}"})
+
+    async def _look_after(self, line: Line) -> Line:
+        """Do what the line needs, and return the line to watch from now on."""
+        if line.is_gone:
+            self._fact("broker_line_rebuilt", {})
+            return await self._rebuild()
+        if line.is_deaf or (line.is_connected and not await line.answers(within_seconds=self._patience)):
+            self._fact("broker_deaf", {"server": line.server})
+            await line.redial()
+        elif not line.is_connected:
+            line.unstick()
+        return line

@@ -1,0 +1,176 @@
+"""A worker: takes commands in, runs a pool's handlers, and ends without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from grns import subjects
+from grns.attempt import Walk
+from grns.daemon import Daemon
+from grns.door import FrontDoor
+from grns.errors import GrnsError
+from grns.floor import Floor
+from grns.handlers import Handlers
+from grns.intake import Intake
+from grns.keeper_process import KeeperProcess
+from grns.lease import Leases
+from grns.outcome import Claim
+from grns.slots import Slots
+from grns.store import agent
+from grns.store.claim import Claimant
+from grns.store.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import ServiceStarted, ServiceStopped, WalkBroke
+from grns.transport.base import Consumer, Delivery, Transport
+
+_WATCH_SECONDS = 0.2
+_LAST_WORDS_SECONDS = 5.0
+_FRONT_DOOR_DEPTH = 64
+
+
+class Worker:
+    """One life of a worker process: one pool, a number of slots, until stopped."""
+
+    def __init__(
+        self,
+        *,
+        claimant: Claimant,
+        database: Database,
+        transport: Transport,
+        keeper: KeeperProcess,
+        leases: Leases,
+        handlers: Handlers,
+        walk: Walk,
+        slots: Slots,
+        make_floor: Callable[[Worker], Floor],
+        make_door: Callable[[Worker], FrontDoor],
+        grace_seconds: float,
+        version: str,
+        emit: Emit,
+    ) -> None:
+        self._claimant = claimant
+        self._database = database
+        self._transport = transport
+        self._keeper = keeper
+        self._leases = leases
+        self._handlers = handlers
+        self._walk = walk
+        self._slots = slots
+        self._grace_seconds = grace_seconds
+        self._version = version
+        self._emit = emit
+        self.intake = Intake(slots=slots, leases=leases, follow=self._follow)
+        self._floor = Daemon("floor", make_floor(self).tick, emit=emit)
+        self._door = make_door(self)
+        self._consumers: list[Consumer] = []
+        self._at_door: Consumer | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until stopped, then give back what does not end within the grace."""
+        await self._keeper.start()
+        await agent.register(
+            self._database, self._claimant, concurrency=self._slots.size, version=self._version
+        )
+        opening = asyncio.create_task(self._guard(self._open()))
+        self._emit(ServiceStarted("worker"))
+        floor = asyncio.create_task(self._floor.run())
+        watches = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_keeper())]
+        await self._stopping.wait()
+        opening.cancel()
+        await self._close(floor)
+        for watch in watches:
+            watch.cancel()
+        self._keeper.stop()
+        self._emit(ServiceStopped("worker"))
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._stopping.set()
+
+    @property
+    def is_broker_failing(self) -> bool:
+        """True while commands cannot be fetched."""
+        return not self._consumers or any(consumer.is_failing for consumer in self._consumers)
+
+    def start(self, claim: Claim) -> None:
+        """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
+        self._spawn(self._run(claim))
+
+    async def _open(self) -> None:
+        """Begin to fetch, once the broker is there: until then the floor finds work."""
+        await self._transport.wait_connected()
+        for priority in subjects.PRIORITIES:
+            lane = self.intake.lane(priority)
+            subject = subjects.lane(self._claimant.workspace, self._claimant.agent_type, priority)
+            lane.consumer = await self._transport.consume(
+                subject, partial(self.intake.receive, lane), depth=self.intake.initial_depth
+            )
+            self._consumers.append(lane.consumer)
+        self._at_door = await self._transport.consume(
+            subjects.front_door(self._claimant.workspace), self._receive_at_door, depth=_FRONT_DOOR_DEPTH
+        )
+        self._consumers.append(self._at_door)
+
+    def _receive_at_door(self, delivery: Delivery) -> None:
+        self._spawn(self._take_in(delivery))
+
+    async def _take_in(self, delivery: Delivery) -> None:
+        await self._guard(self._door.receive(delivery))
+        if self._at_door is not None:
+            self._at_door.done()
+
+    async def _follow(self, delivery: Delivery, source: str) -> None:
+        await self._guard(self._walk.follow(delivery, source))
+
+    async def _run(self, claim: Claim) -> None:
+        try:
+            await self._guard(self._walk.run(claim))
+        finally:
+            self._slots.give()
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """See one task to its end; what breaks there ends with it: its lease runs out, the reaper has it."""
+        try:
+            await work
+        except Exception as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+
+    async def _watch(self) -> None:
+        while True:
+            self._leases.check()
+            self.intake.keep_waiting()
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _watch_keeper(self) -> None:
+        while True:
+            await self._guard(self._keeper.check())
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _close(self, floor: asyncio.Task[None]) -> None:
+        """Fetch nothing more, give back what has not started, let run what runs, release the rest."""
+        self._floor.stop()
+        await floor
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
+        self.intake.close()
+        await self._wait(self._grace_seconds)
+        self._leases.end_all("shutdown")
+        await self._wait(_LAST_WORDS_SECONDS)
+        self._handlers.close()
+        try:
+            await agent.stop(self._database, self._claimant.agent_id)
+        except GrnsError as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)))
+
+    async def _wait(self, seconds: float) -> None:
+        running = self._running | self.intake.running
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)

