@@ -31,6 +31,7 @@ class Lane:
     priority: int
     consumer: Consumer | None = None
     held: int = 0
+    depth: int = -1
 
 
 @dataclass(order=True, slots=True)
@@ -117,10 +118,13 @@ class Intake:
 
     def _fetch(self) -> None:
         """Tell each lane how much to fetch."""
+        if self._is_closed:
+            return
         for lane in self._lanes:
-            if lane.consumer is not None and not self._is_closed:
-                ahead = 2 * self._slots.size if self._is_eager else lane.held + self._slots.free
-                lane.consumer.set_depth(max(ahead, 0))
+            depth = 2 * self._slots.size if self._is_eager else lane.held + self._slots.free
+            if depth != lane.depth and lane.consumer is not None:
+                lane.depth = depth
+                lane.consumer.set_depth(depth)
 
     async def _run(self, waiting: Waiting) -> None:
         started_at = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from grns.store.log import Entry
 from grns.strict_json import dumps
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import MessagePublished, MessageRefused
+from grns.telemetry.facts import MessageRefused, MessagesPublished
 from grns.transport.base import Message, Receipt, Transport
 
 _RETRY_SECONDS = 0.25
@@ -33,11 +33,10 @@ class Parcel:
     entry: Entry
     is_replay: bool = False
     is_stub: bool = False
+    key: Key = field(init=False)  # what has to stay in order: one task in one stream
 
-    @property
-    def key(self) -> Key:
-        """What has to stay in order: one task in one stream."""
-        return self.entry.kind[:3], self.entry.task_id or str(self.entry.message_id)
+    def __post_init__(self) -> None:
+        self.key = (self.entry.kind[:3], self.entry.task_id or str(self.entry.message_id))
 
 
 @dataclass(order=True, slots=True)
@@ -79,7 +78,14 @@ class Outbound:
         self._is_closed = False
         self._work = asyncio.Event()
         self._replays = 0
+        self._published: Counter[str] = Counter()
         self.pending = 0
+
+    def tell(self) -> None:
+        """Tell how much has been published since this was last asked for."""
+        counted, self._published = self._published, Counter()
+        for kind, messages in counted.items():
+            self._emit(MessagesPublished(kind, messages))
 
     @property
     def replays(self) -> int:
@@ -153,7 +159,7 @@ class Outbound:
             return
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
-            self._emit(MessagePublished(parcel.entry.kind, answer.duplicate))
+            self._published[parcel.entry.kind] += 1
             self._on_receipt(answer)
             self._end(parcel)
         elif isinstance(answer, BrokerRefused):

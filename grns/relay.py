@@ -97,6 +97,7 @@ class Lead:
         if not await log.hold(self._session, self._cursor, self._lease_seconds):
             raise Unavailable("another relay leads now")
         self._expires_at = sent_at + self._lease_seconds
+        self._outbound.tell()
         self._emit(
             RelayProgressed(
                 done.low,

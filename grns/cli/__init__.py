@@ -1,42 +1,50 @@
-"""The command line: noun, then verb. Every command lives in a module of its own, loaded when it is called."""
+"""The command line: noun, then verb. Each noun is a module, loaded when it is called."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
-import click
+from grns.cli import failure
+from grns.cli.group import Entry, Root, State, shared_options
 
-# command: (module below grns.cli, its function, what the list of commands says)
-_COMMANDS = {
-    "worker": ("worker", "worker", "Run a pool's handlers."),
-    "server": ("daemon", "server", "Run all daemons in one process."),
-    "relay": ("daemon", "relay", "Run a relay: publishes the log."),
-    "reaper": ("daemon", "reaper", "Run a reaper: takes back tasks whose worker is gone."),
-    "retry-scheduler": ("daemon", "retry_scheduler", "Run a retry scheduler: queues what is due."),
-    "janitor": ("daemon", "janitor", "Run a janitor: partitions and retention."),
-}
-_HIDDEN = {"keeper": ("worker", "keeper", "")}
+root = Root(
+    "grns",
+    {
+        "Try": [Entry("dev", "Run Postgres, NATS and all daemons here, for development.", "dev:dev")],
+        "Tasks": [
+            Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
+            Entry("dlq", "Look through dead letters; redrive or discard them.", "dlq:dlq"),
+            Entry("events", "Follow what happens.", "event:events"),
+        ],
+        "Services": [
+            Entry("worker", "Run a pool's handlers.", "worker:worker"),
+            Entry("server", "Run all daemons in one process.", "daemon:server"),
+            Entry("relay", "Run a relay: publishes the log.", "daemon:relay"),
+            Entry("reaper", "Run a reaper: takes back tasks whose worker is gone.", "daemon:reaper"),
+            Entry("retry-scheduler", "Run a retry scheduler: queues what is due.", "daemon:retry_scheduler"),
+            Entry("janitor", "Run a janitor: partitions and retention.", "daemon:janitor"),
+        ],
+        "Set up": [
+            Entry("db", "Bring the database's schema up to date.", "database:db"),
+            Entry("broker", "Make the broker's streams, and look at them.", "broker:broker"),
+            Entry("config", "Show the settings and where they come from.", "config:config"),
+            Entry("schema", "Write the schemas of all messages.", "schema:schema"),
+        ],
+    },
+    hidden=[Entry("keeper", "", "worker:keeper")],
+    help="Run agents' tasks on NATS JetStream, with PostgreSQL as the only truth.",
+    params=shared_options(),
+)
 
 
-class _Lazy(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = (_COMMANDS | _HIDDEN).get(cmd_name)
-        if found is None:
-            return None
-        command: click.Command = getattr(import_module(f"grns.cli.{found[0]}"), found[1])
-        return command
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    state = State()
+    return failure.guarded(lambda: root.execute(arguments, state), state)
 
 
-@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="grns")
-def root() -> None:
-    """Run agents' tasks on NATS JetStream, with PostgreSQL as the only truth."""
-
-
-def main(**arguments: Any) -> None:
-    """Run the command line."""
-    root(**arguments)
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    sys.exit(run(sys.argv[1:]))

@@ -199,11 +199,11 @@ class RelayFollows(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePublished(Fact):
+class MessagesPublished(Fact):
     level: ClassVar[str] = "debug"
-    event: ClassVar[str] = "message_published"
+    event: ClassVar[str] = "messages_published"
     kind: str
-    is_duplicate: bool
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -31,7 +32,7 @@ class MetricsLeaf:
             facts.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
             facts.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
             facts.TasksPromoted: lambda fact: self._promoted.inc(fact.tasks),
-            facts.MessagePublished: lambda fact: self._published.labels(fact.kind).inc(),
+            facts.MessagesPublished: lambda fact: self._published.labels(fact.kind).inc(fact.messages),
             facts.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
             facts.RelayProgressed: self._progressed,
             facts.BrokerLost: lambda _: self._broker_losses.inc(),
@@ -123,16 +124,16 @@ class MetricsLeaf:
         self.registry.register(collector)
 
     def _claimed(self, fact: facts.TaskClaimed) -> None:
-        self._claims.labels(fact.task_type, fact.source).inc()
-        self._queue_wait.labels(fact.task_type).observe(fact.queued_seconds)
+        _child(self._claims, fact.task_type, fact.source).inc()
+        _child(self._queue_wait, fact.task_type).observe(fact.queued_seconds)
 
     def _finished(self, fact: facts.AttemptFinished) -> None:
-        self._attempts.labels(fact.task_type, fact.status).inc()
-        self._run.labels(fact.task_type).observe(fact.run_seconds)
+        _child(self._attempts, fact.task_type, fact.status).inc()
+        _child(self._run, fact.task_type).observe(fact.run_seconds)
         if fact.status == "retry_wait":
             self._retries.labels(fact.error_class or "unknown").inc()
         elif fact.total_seconds is not None:
-            self._total.labels(fact.task_type).observe(fact.total_seconds)
+            _child(self._total, fact.task_type).observe(fact.total_seconds)
         if fact.status in ("dead", "failed"):
             self._dead.labels(fact.status).inc()
 
@@ -140,6 +141,12 @@ class MetricsLeaf:
         self._relay_lag.set(fact.lag_seconds)
         self._relay_flight.set(fact.in_flight)
         self._relay_missing.set(fact.missing)
+
+
+@cache
+def _child(metric: Any, *labels: str) -> Any:
+    """Return a metric with its labels: looking one up under the library's lock costs more than counting."""
+    return metric.labels(*labels)
 
 
 def serve(leaf: MetricsLeaf, host: str, port: int) -> Callable[[], None]:

@@ -17,7 +17,7 @@ from grns.transport.jetstream.watchdog import Watchdog
 
 Hook = Callable[[], None]
 
-_FAREWELL_SECONDS = 2.0
+_FAREWELL_SECONDS = 1.0
 
 
 class Connection:

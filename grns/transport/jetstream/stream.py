@@ -11,7 +11,7 @@ from typing import Any
 from grns import subjects
 from grns.errors import NotFound
 from grns.transport.base import StoredMessage, StreamState
-from grns.transport.jetstream.api import NO_MESSAGE, NO_STREAM, NOT_DELETED, Api, ApiError
+from grns.transport.jetstream.api import NO_MESSAGE, NO_SEQUENCE, NO_STREAM, NOT_DELETED, Api, ApiError
 from grns.transport.jetstream.config import EPOCH, filters
 
 # Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
@@ -43,7 +43,8 @@ class Streams:
         try:
             await self._call(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
         except ApiError as error:
-            if error.number != NOT_DELETED or error.description not in _NOT_THERE:
+            is_gone = error.number == NOT_DELETED and error.description in _NOT_THERE
+            if not is_gone and error.number != NO_SEQUENCE:
                 raise
 
     async def unserved(self, stream: str, *, older_than_seconds: float) -> list[StoredMessage]:

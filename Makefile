@@ -1,0 +1,60 @@
+# `make` shows the targets. Everything runs in .venv, which is made when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo dev test test-oldest bench check format lint types floors verify ops clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## make .venv with grns, its embedded servers and its tools
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "grns needs Python 3.11 or newer; name one with make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,http]' --group test
+	@touch $(STAMP)
+
+demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check every result
+	@$(BIN)/grns demo
+
+dev: $(STAMP) ## run Postgres, JetStream and all daemons here until Ctrl-C
+	@$(BIN)/grns dev
+
+test: $(STAMP) ## run all tests, on servers of their own
+	$(BIN)/pytest -q -n 3 --dist loadfile
+
+test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
+	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
+		$(BIN)/pytest -q -n 2 --dist loadfile $(wildcard tests/test_store_*.py)
+
+bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
+	$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
+
+check: format lint types floors verify test ## all that CI checks
+
+format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
+	$(BIN)/ruff format --quiet --check .
+
+lint: $(STAMP) ## check the style
+	$(BIN)/ruff check --quiet .
+
+types: $(STAMP) ## check the types, strictly
+	$(BIN)/mypy
+
+floors: $(STAMP) ## check that each room imports only what is below it
+	$(BIN)/lint-imports
+
+verify: $(STAMP) ## check that schemas/ is what the models say
+	$(BIN)/grns schema export --check
+
+ops: $(STAMP) ## check Dockerfile and docker-compose.yml without an engine
+	.ci/check-ops
+
+clean: ## remove what was made here
+	rm -rf $(VENV) .grns .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,104 @@
+"""What somebody at a terminal, or a script, gets when something goes wrong: one sentence and a number."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import click
+
+from grns.cli.group import State
+from grns.cli.text import safe
+from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
+
+FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
+
+_HINTS: tuple[tuple[type[GrnsError], str], ...] = (
+    (SettingsError, "grns config show --origin"),
+    (NotFound, "grns task list"),
+    (Conflict, "grns task show ID"),
+    (Drift, "grns broker info"),
+    (Unavailable, "grns config show --origin"),
+)
+
+
+def guarded(work: Callable[[], int], state: State) -> int:
+    """Do the work and return its exit code, or say what went wrong and return that of the error."""
+    try:
+        code = work()
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return USAGE
+    except (KeyboardInterrupt, click.Abort, EOFError):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence()
+        return READER_GONE
+    except Exception as error:
+        if state.debug:
+            traceback.print_exception(error)
+        return _tell(error)
+    return code
+
+
+def hinted(error: GrnsError, command: str) -> GrnsError:
+    """Return the error with the command that helps."""
+    error.add_note(command)
+    return error
+
+
+def say(sentence: str, hint: str | None = None) -> None:
+    """Write one sentence, and the command to try next, to stderr."""
+    click.echo(click.style("grns: ", fg="red", bold=True) + safe(sentence), err=True, color=_color())
+    if hint:
+        click.echo(f"  try: {safe(hint)}", err=True)
+
+
+def note(sentence: str) -> None:
+    """Write to stderr what is no data."""
+    click.echo(safe(sentence), err=True)
+
+
+def _tell(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        say(error.format_message().replace("\n", " "), _help_of(error))
+        return error.exit_code
+    if isinstance(error, GrnsError):
+        say(str(error), _hint(error))
+        return error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        say(f"{error.filename}: {error.strerror}")
+        return FAILED
+    say(f"this is a bug in grns: {type(error).__name__}: {error}", "the same again with --debug")
+    return FAILED
+
+
+def _help_of(error: click.ClickException) -> str | None:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help" if context is not None else None
+
+
+def _hint(error: GrnsError) -> str | None:
+    """Return the next command: what the raiser has noted, else what helps with such errors."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    if notes:
+        return notes[0]
+    if "`grns " in str(error):  # the sentence names one already
+        return None
+    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
+
+
+def _color() -> bool | None:
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _silence() -> None:
+    """Let the interpreter's last flush go nowhere: whoever read our output has left."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,61 @@
+"""Small pieces of text for people: safe, short, relative."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+_UNITS = ((90.0, 1.0, "s"), (90 * 60.0, 60.0, "min"), (36 * 3600.0, 3600.0, "h"), (float("inf"), 86400.0, "d"))
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def safe(text: str, *, keep: str = "") -> str:
+    """Return text with everything a terminal could act on written out, as `\\x1b` and `\\u202e`.
+
+    That is all that is no printable character: controls, changes of direction, what is invisible.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """Return the beginning of a text, marked where it is not all."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def ago(instant: datetime, now: datetime) -> str:
+    """Return how long ago something was, or in how long it will be."""
+    seconds = (now - instant).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    distance = next(
+        f"{int(abs(seconds) // unit)} {name}" for below, unit, name in _UNITS if abs(seconds) < below
+    )
+    return f"{distance} ago" if seconds > 0 else f"in {distance}"
+
+
+def lasted(seconds: float) -> str:
+    """Return a duration."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def sized(count: int) -> str:
+    """Return a number of bytes."""
+    size, place = float(count), 0
+    while size >= 1024 and place < len(_SIZES) - 1:
+        size, place = size / 1024, place + 1
+    return f"{size:.0f} {_SIZES[place]}" if place == 0 else f"{size:.1f} {_SIZES[place]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 task`, `2 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

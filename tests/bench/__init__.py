@@ -1,0 +1,1 @@
+"""Throughput and latency, on servers of its own."""

@@ -1,0 +1,102 @@
+"""Servers for tests: one Postgres per run, a database per test, a broker in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from grns.local import LocalNats, LocalPostgres
+from grns.store import migrate
+from grns.store.database import Database
+from tests.harness import Fleet
+
+_TEMPLATE = "grns_template"
+
+
+@pytest.fixture(scope="session")
+def directory() -> Iterator[Path]:
+    """A directory that the user `nobody` can reach too: as root, Postgres runs as that one."""
+    path = Path(tempfile.mkdtemp(prefix="grns-tests-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(directory: Path) -> Iterator[LocalPostgres]:
+    """One server for the run; `GRNS_TEST_POSTGRES` names another version's bin directory."""
+    named = os.environ.get("GRNS_TEST_POSTGRES")
+    with LocalPostgres(directory / "postgres", bin_directory=Path(named) if named else None) as server:
+        asyncio.run(_prepare(server))
+        yield server
+
+
+async def _prepare(server: LocalPostgres) -> None:
+    connection = await asyncpg.connect(server.admin_url)
+    await connection.execute(f"create database {_TEMPLATE}")
+    await connection.close()
+    await migrate.upgrade(_url(server, _TEMPLATE))
+
+
+@pytest.fixture
+async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
+    """A migrated database of the test's own."""
+    name = f"test_{uuid.uuid4().hex}"
+    connection = await asyncpg.connect(postgres.admin_url)
+    try:
+        await connection.execute(f"create database {name} template {_TEMPLATE}")
+        yield _url(postgres, name)
+        await connection.execute(f"drop database {name} with (force)")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """Connections to the test's own database."""
+    database = Database(database_url, name="test", size=8)
+    await database.connect()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def broker(directory: Path) -> Iterator[LocalNats]:
+    """A broker of the test's own."""
+    with LocalNats(directory / f"nats-{uuid.uuid4().hex}") as server:
+        yield server
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, database_url: str, broker: LocalNats) -> Iterator[Fleet]:
+    """Processes of grns on the test's own servers."""
+    environment = {
+        "GRNS_DATABASE_URL": database_url,
+        "GRNS_NATS_URL": broker.url,
+        "GRNS_LOG_FORMAT": "json",
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+    }
+    fleet = Fleet(tmp_path, environment)
+    yield fleet
+    fleet.end()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Callable[[], list[str]]:
+    """What handlers wrote into the file that `GRNS_TEST_JOURNAL` names."""
+    path = tmp_path / "journal"
+    path.touch()
+    os.environ["GRNS_TEST_JOURNAL"] = str(path)
+    return lambda: path.read_text().splitlines()
+
+
+def _url(server: LocalPostgres, name: str) -> str:
+    return server.admin_url.rsplit("/", 1)[0] + "/" + name

@@ -1,0 +1,255 @@
+"""What many tests need: facts to wait for, tasks to submit, processes to run and to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
+
+from grns.settings import Settings, load
+from grns.store.database import Database
+from grns.store.submit import Submissions, Submitted, prepare
+from grns.submission import submission
+
+LIMIT_SECONDS = 20.0
+ROOT = Path(__file__).parent.parent
+
+Seen = TypeVar("Seen")
+
+
+async def eventually(
+    look: Callable[[], Awaitable[Seen]], *, within_seconds: float = LIMIT_SECONDS, every: float = 0.02
+) -> Seen:
+    """Wait until `look` sees something true, and return it; fail with what it saw last."""
+    deadline = time.monotonic() + within_seconds
+    while not (seen := await look()):
+        assert time.monotonic() < deadline, f"not within {within_seconds} s; last seen: {seen!r}"
+        await asyncio.sleep(every)
+    return seen
+
+
+def settings_for(database_url: str, nats_url: str = "nats://127.0.0.1:1", **more: Any) -> Settings:
+    """Return settings for servers of a test."""
+    return load(database_url=database_url, nats_url=nats_url, **more)
+
+
+async def submit(database: Database, task_type: str = "noop", **fields: Any) -> Submitted:
+    """Create one task."""
+    prepared = prepare(submission(task_type=task_type, **fields), load().payload_limits)
+    return await Submissions(database, batch_limit=10).submit(prepared)
+
+
+async def submit_many(database: Database, count: int, **fields: Any) -> list[str]:
+    """Create many equal tasks and return their ids."""
+    limits = load().payload_limits
+    fields.setdefault("task_type", "noop")
+    prepared = [prepare(submission(**fields), limits) for _ in range(count)]
+    answers = await Submissions(database, batch_limit=10).submit_many(prepared)
+    return [answer.id for answer in answers if isinstance(answer, Submitted)]
+
+
+async def status_of(database: Database, task_id: str) -> str:
+    """Return where a task is."""
+    rows = await database.run("read_statuses", [task_id], "default")
+    return str(rows[0]["status"]) if rows else "missing"
+
+
+class Fleet:
+    """Processes of grns, started and ended by a test; none of them outlives it."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self._directory = directory
+        self._environment = environment
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start `grns <arguments>`; its log goes to a file of its own."""
+        log = self._directory / f"{len(self.processes)}-{arguments[0]}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "grns", *arguments],
+                env=os.environ | self._environment | environment,
+                cwd=self._directory,
+                stdout=output,
+                stderr=output,
+            )
+        self.processes.append(process)
+        return process
+
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        """Return what a process has written so far."""
+        place = self.processes.index(process)
+        return next(self._directory.glob(f"{place}-*.log")).read_text(errors="replace")
+
+    def facts_of(self, process: subprocess.Popen[bytes], event: str = "") -> list[dict[str, Any]]:
+        """Return the facts that a process (or the keeper of it) has logged, perhaps only those of one name."""
+        lines = [line for line in self.log_of(process).splitlines() if line.startswith("{")]
+        facts = [json.loads(line) for line in lines if line.endswith("}")]
+        return [fact for fact in facts if event in ("", fact["event"])]
+
+    def end(self, processes: Sequence[subprocess.Popen[bytes]] | None = None) -> None:
+        """End processes, by force where they do not go."""
+        chosen = self.processes if processes is None else processes
+        for process in chosen:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.send_signal(signal.SIGTERM)
+        for process in chosen:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+TERMINAL_KINDS = ("evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled")
+
+
+async def ready(database: Database, *workers: subprocess.Popen[bytes]) -> None:
+    """Wait until these workers have made themselves known."""
+    wanted = {worker.pid for worker in workers}
+
+    async def are_known() -> bool:
+        async with database.connection() as connection:
+            rows = await connection.fetch("select pid from grns.agents where stopped_at is null")
+        assert all(worker.poll() is None for worker in workers), "a worker ended at its start"
+        return wanted <= {row["pid"] for row in rows}
+
+    await eventually(are_known)
+
+
+async def rows_of(database: Database, task_ids: Sequence[str]) -> dict[str, Any]:
+    """Return the rows of tasks, by id."""
+    async with database.connection() as connection:
+        rows = await connection.fetch("select * from grns.tasks where id = any($1)", list(task_ids))
+    return {row["id"]: row for row in rows}
+
+
+async def events_of(database: Database, task_ids: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the events (no commands, no dead letters) of tasks, by id, in the order of the log."""
+    async with database.connection() as connection:
+        rows = await connection.fetch(
+            "select * from grns.events where task_id = any($1) and kind like 'evt.%' order by seq",
+            list(task_ids),
+        )
+    found: dict[str, list[Any]] = {task_id: [] for task_id in task_ids}
+    for row in rows:
+        found[row["task_id"]].append(row)
+    return found
+
+
+async def all_in(
+    database: Database, task_ids: Sequence[str], status: str = "succeeded", *, within_seconds: float
+) -> dict[str, Any]:
+    """Wait until all these tasks have a status; return their rows."""
+
+    async def look() -> dict[str, Any]:
+        rows = await rows_of(database, task_ids)
+        late = {task_id: row for task_id, row in rows.items() if row["status"] != status}
+        return {} if late or len(rows) < len(task_ids) else rows
+
+    deadline = time.monotonic() + within_seconds
+    while not (rows := await look()):
+        if time.monotonic() > deadline:
+            found = await rows_of(database, task_ids)
+            others = [(row["id"], row["status"], row["attempt"]) for row in found.values()]
+            late = [other for other in others if other[1] != status]
+            raise AssertionError(f"not {status} within {within_seconds} s: {len(late)}, as {late[:5]}")
+        await asyncio.sleep(0.02)
+    return rows
+
+
+async def check_stories(database: Database, task_ids: Sequence[str]) -> dict[str, list[Any]]:
+    """Check what must hold of every ended task: one ending, told last, and no transition untold."""
+    stories = await events_of(database, task_ids)
+    rows = await rows_of(database, task_ids)
+    for task_id, events in stories.items():
+        kinds = [event["kind"] for event in events]
+        versions = [event["version"] for event in events]
+        assert versions == list(range(1, rows[task_id]["version"] + 1)), (task_id, kinds, versions)
+        endings = [kind for kind in kinds if kind in TERMINAL_KINDS]
+        assert endings == [kinds[-1]], (task_id, kinds)
+        ending = kinds[-1].rpartition(".")[2].replace("completed", "succeeded")
+        assert rows[task_id]["status"] == ending, (task_id, kinds, rows[task_id]["status"])
+    return stories
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One message of a stream, as any subscriber sees it."""
+
+    seq: int
+    subject: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+async def read_stream(url: str, stream: str) -> list[Heard]:
+    """Read all that a stream holds, with plain nats-py."""
+    client = await nats.connect(url)
+    try:
+        jetstream = client.jetstream()
+        state = (await jetstream.stream_info(stream)).state
+        if not state.messages:
+            return []
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=30.0)
+        reader = await jetstream.pull_subscribe("", stream=stream, config=config)
+        heard: list[Heard] = []
+        while not heard or heard[-1].seq < state.last_seq:
+            for message in await reader.fetch(500, timeout=5.0):
+                heard.append(
+                    Heard(
+                        message.metadata.sequence.stream,
+                        message.subject,
+                        dict(message.headers or {}),
+                        json.loads(message.data),
+                    )
+                )
+        return heard
+    finally:
+        await client.close()
+
+
+async def manage(url: str, operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Do what an administrator of the broker does, and return the broker's answer."""
+    client = await nats.connect(url)
+    try:
+        body = b"" if request is None else json.dumps(request).encode()
+        answer = await client.request(f"$JS.API.{operation}", body, timeout=5.0)
+    finally:
+        await client.close()
+    found: dict[str, Any] = json.loads(answer.data)
+    assert "error" not in found, found
+    return found
+
+
+def lines_with(journal: Sequence[str], word: str, task_id: str | None = None) -> list[str]:
+    """Return the journal's lines that begin with a word, perhaps about one task only."""
+    return [line for line in journal if line.split()[0] == word and task_id in (None, line.split()[1])]
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process is there and not a zombie."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return status not in ("Z", "X")
+
+
+def keepers_of(pid: int) -> list[int]:
+    """Return the keepers that a worker has now."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [int(child) for children_of in children for child in children_of.read_text().split()]
+    return [child for child in found if is_alive(child)]

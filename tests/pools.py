@@ -1,0 +1,104 @@
+"""Handlers for tests: each writes what it does into a journal outside of grns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+
+import grns
+
+pool = grns.Pool("worker")
+
+
+def note(word: str, task: grns.Context) -> None:
+    """Append one line to the journal, in one write."""
+    line = f"{word} {task.id} {task.attempt}\n"
+    with open(os.environ["GRNS_TEST_JOURNAL"], "a") as journal:
+        journal.write(line)
+
+
+@pool.task("noop")
+async def noop(task: grns.Context) -> None:
+    """Do nothing."""
+
+
+@pool.task("effect")
+async def effect(task: grns.Context, payload: dict[str, float]) -> dict[str, int]:
+    """Note the begin and the end of an async handler that takes its time."""
+    note("begin", task)
+    try:
+        await asyncio.sleep(payload.get("seconds", 0.0))
+    except asyncio.CancelledError:
+        note("cancelled", task)
+        raise
+    note("end", task)
+    return {"attempt": task.attempt}
+
+
+@pool.task("thread")
+def thread(task: grns.Context, payload: dict[str, float]) -> str:
+    """Note the begin and the end of a handler in a thread, which looks whether it should go on."""
+    note("begin", task)
+    deadline = time.monotonic() + payload.get("seconds", 0.0)
+    while time.monotonic() < deadline:
+        if task.lost:
+            note("told", task)
+            return "told"
+        time.sleep(0.01)
+    note("end", task)
+    return "done"
+
+
+@pool.task("block_loop")
+async def block_loop(task: grns.Context, payload: dict[str, float]) -> None:
+    """Block the event loop in a call that lets go of the interpreter."""
+    note("begin", task)
+    time.sleep(payload["seconds"])  # noqa: ASYNC251 - what this handler is for
+    note("end", task)
+
+
+@pool.task("burn")
+async def burn(task: grns.Context, payload: dict[str, float]) -> None:
+    """Block the event loop with a busy loop in Python."""
+    note("begin", task)
+    deadline = time.monotonic() + payload["seconds"]
+    while time.monotonic() < deadline:
+        pass
+    note("end", task)
+
+
+@pool.task("hold_gil")
+async def hold_gil(task: grns.Context, payload: dict[str, float]) -> None:
+    """Block the whole interpreter: a backtracking match never lets go of it."""
+    note("begin", task)
+    deadline = time.monotonic() + payload["seconds"]
+    length = 18
+    while time.monotonic() < deadline:
+        began = time.monotonic()
+        re.match(r"(a+)+$", "a" * length + "b")
+        if time.monotonic() - began < payload["seconds"] / 4:
+            length += 1
+    note("end", task)
+
+
+@pool.task("fail_once", backoff=grns.Backoff(base_seconds=0.05))
+async def fail_once(task: grns.Context) -> int:
+    """Fail at the first attempt."""
+    note("begin", task)
+    if task.attempt == 1:
+        raise ValueError("the first attempt fails")
+    return task.attempt
+
+
+@pool.task("pay", backoff=grns.Backoff(base_seconds=0.05))
+async def pay(task: grns.Context, payload: dict[str, float]) -> None:
+    """Write into the users' own table in the transaction that ends the task."""
+    note("begin", task)
+    async with task.transaction() as transaction:
+        await transaction.connection.execute(
+            "insert into payments (task_id, attempt) values ($1, $2)", task.id, task.attempt
+        )
+        transaction.result = {"paid": True}
+        await asyncio.sleep(payload.get("seconds", 0.0))

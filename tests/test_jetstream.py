@@ -1,0 +1,520 @@
+"""What is particular to JetStream: its names, its answers, and the ways in which nats-py fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import nats
+import pytest
+from nats import errors as nats_errors
+from nats.aio.client import Client, Server
+from nats.aio.msg import Msg
+
+from grns import subjects
+from grns.errors import (
+    BrokerRefused,
+    Drift,
+    GrnsError,
+    OutcomeUnknown,
+    SettingsError,
+    Unavailable,
+)
+from grns.local import LocalNats
+from grns.settings import Settings
+from grns.transport.base import Delivery, Message, Receipt
+from grns.transport.jetstream import JetStream
+from grns.transport.jetstream.config import (
+    drift,
+    expected_durable,
+    expected_streams,
+    expected_subscriber,
+    filters,
+    merged,
+)
+from grns.transport.jetstream.connection import Connection
+from grns.transport.jetstream.delivery import UNKNOWN, Origin, parse_reply
+from grns.transport.jetstream.fact import harmless, ignore
+from grns.transport.jetstream.option import next_server, options
+from grns.transport.jetstream.publisher import verdict
+from grns.transport.jetstream.reply import Replies
+from grns.transport.jetstream.stream import matches, parse_headers
+
+LANE = subjects.lane("default", "worker", 2)
+LIMIT = 10.0
+
+Facts = list[tuple[str, dict[str, Any]]]
+Connect = Callable[..., Awaitable[JetStream]]
+
+
+async def eventually(fact: Callable[[], object], *, seconds: float = LIMIT) -> None:
+    """Return as soon as `fact()` is true."""
+    deadline = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < deadline, "it never became true"
+        await asyncio.sleep(0.005)
+
+
+def message(subject: str = LANE, body: bytes = b"{}") -> Message:
+    """Return a message with an id of its own."""
+    return Message(subject, body, str(uuid.uuid4()), {})
+
+
+def settings(**changes: Any) -> Settings:
+    """Return settings; the lease makes the watchdog brisk."""
+    return Settings(**({"lease_seconds": 1.0, "nats_startup_seconds": LIMIT} | changes))
+
+
+@pytest.fixture
+def extra_config() -> str:
+    """What a test adds to the server's configuration."""
+    return ""
+
+
+@pytest.fixture
+def server(tmp_path: Path, extra_config: str) -> Iterator[LocalNats]:
+    """A server of this test's own."""
+    with LocalNats(tmp_path / "nats", extra_config=extra_config) as running:
+        yield running
+        running.thaw()
+
+
+@pytest.fixture
+def facts() -> Facts:
+    """What the transports have told."""
+    return []
+
+
+@pytest.fixture
+async def connect(server: LocalNats, facts: Facts) -> AsyncIterator[Connect]:
+    """Make connected transports; keywords are settings."""
+    async with AsyncExitStack() as stack:
+
+        async def make(**changes: Any) -> JetStream:
+            transport = JetStream(
+                settings(**({"nats_url": server.url} | changes)),
+                name="test",
+                on_fact=lambda name, fields: facts.append((name, fields)),
+            )
+            await transport.connect()
+            stack.push_async_callback(transport.close)
+            return transport
+
+        yield make
+        server.thaw()
+
+
+@pytest.fixture
+async def transport(connect: Connect) -> JetStream:
+    """A transport with its streams made."""
+    made = await connect()
+    await made.provision()
+    return made
+
+
+def client_of(transport: JetStream) -> Client:
+    """Return the client of nats-py at the bottom of it."""
+    line = transport._connection._line
+    assert line is not None
+    return line.client
+
+
+async def manage(server: LocalNats, operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Do what an administrator does."""
+    client = await nats.connect(server.url)
+    answer = await client.request(f"$JS.API.{operation}", json.dumps(request or {}).encode(), timeout=LIMIT)
+    await client.close()
+    found: dict[str, Any] = json.loads(answer.data)
+    assert "error" not in found, found
+    return found
+
+
+# Reply subjects
+
+
+@pytest.mark.parametrize(
+    ("reply", "origin"),
+    [
+        ("$JS.ACK.GRNS_CMD.execute.3.17.5.1700000000000000000.2", Origin("GRNS_CMD", "execute", 3, 17)),
+        ("$JS.ACK._.ACCHASH.GRNS_CMD.execute.3.17.5.1700000000.2", Origin("GRNS_CMD", "execute", 3, 17)),
+        ("$JS.ACK.hub.ACCHASH.GRNS_CMD.execute.3.17.5.1700000000.2", Origin("GRNS_CMD", "execute", 3, 17)),
+        ("$JS.ACK.hub.ACCHASH.GRNS_CMD.execute.3.17.5.17000.2.rnd", Origin("GRNS_CMD", "execute", 3, 17)),
+        ("$JS.ACK.GRNS_CMD.execute.x.17.5.1700000000000000000.2", UNKNOWN),
+        ("$JS.ACK.GRNS_CMD.execute.3.17.5.2", UNKNOWN),
+        ("_INBOX.1.2.3.4.5.6.7.8", UNKNOWN),
+        ("", UNKNOWN),
+    ],
+)
+def test_the_reply_subject_is_read_in_both_forms(reply: str, origin: Origin) -> None:
+    assert parse_reply(reply) == origin
+
+
+@pytest.mark.parametrize("extra_config", ["", "feature_flags { js_ack_fc_v2: true }"], ids=["v1", "v2"])
+async def test_deliveries_are_understood_and_acked_in_both_forms(
+    transport: JetStream, extra_config: str
+) -> None:
+    receipt = await transport.publish(message())
+    got: list[Delivery] = []
+    await transport.consume(LANE, got.append, depth=1)
+    await eventually(lambda: got)
+    assert len(got[0].token.split(".")) == (11 if extra_config else 9)
+    assert (got[0].stream, got[0].stream_seq, got[0].delivery_count) == ("GRNS_CMD", receipt.seq, 1)
+    await got[0].ack()
+    deadline = time.monotonic() + LIMIT
+    while (await transport.state(subjects.CMD_STREAM)).messages:
+        assert time.monotonic() < deadline
+
+
+# Configurations
+
+
+def test_durables_are_named_by_what_they_serve() -> None:
+    durable = expected_durable(LANE, settings(lease_seconds=60))
+    assert durable["name"] == durable["durable_name"] == subjects.durable(LANE)
+    assert durable["metadata"] == {"grns.subject": LANE}
+    assert durable["ack_wait"] == 30_000_000_000
+    assert (durable["max_deliver"], "backoff" in durable) == (-1, False)
+    subscriber = expected_subscriber("billing", ["evt.b", "evt.a"], settings())
+    assert subscriber["name"] == "billing"
+    assert filters(subscriber) == ["evt.a", "evt.b"]
+    assert filters({}) == [">"]
+
+
+def test_drift_is_what_differs_and_nothing_else() -> None:
+    expected = expected_streams(settings())[0]
+    actual = expected | {"max_msg_size": 5, "metadata": {"grns.epoch": "e"}}
+    assert drift(expected, actual) == []
+    assert drift(expected, actual | {"max_age": 1, "subjects": ["x"]}) == [
+        "GRNS_CMD: subjects is ['x'], grns would make it ['cmd.>']",
+        "GRNS_CMD: max_age is 1, grns would make it 86400000000000",
+    ]
+    other_order = {"name": "n", "filter_subjects": ["a", "b"]}
+    assert drift(other_order, {"name": "n", "filter_subjects": ["b", "a"]}) == []
+
+
+def test_mending_keeps_what_others_have_set() -> None:
+    actual = {"name": "S", "max_age": 1, "placement": "x", "metadata": {"grns.epoch": "e", "_nats.ver": "2"}}
+    assert merged({"name": "S", "max_age": 2}, actual) == {
+        "name": "S",
+        "max_age": 2,
+        "placement": "x",
+        "metadata": {"grns.epoch": "e"},
+    }
+
+
+async def test_what_others_have_set_survives_on_the_server(transport: JetStream, server: LocalNats) -> None:
+    epoch = (await transport.state(subjects.CMD_STREAM)).epoch
+    config = (await manage(server, "STREAM.INFO.GRNS_CMD"))["config"]
+    await manage(server, "STREAM.UPDATE.GRNS_CMD", config | {"max_msg_size": 1000, "max_age": 3_600 * 10**9})
+    assert any("max_age" in found for found in await transport.differences())
+    assert await transport.provision() is False
+    mended = (await manage(server, "STREAM.INFO.GRNS_CMD"))["config"]
+    assert (mended["max_msg_size"], mended["max_age"]) == (1000, 86_400 * 10**9)
+    assert (await transport.state(subjects.CMD_STREAM)).epoch == epoch
+    assert await transport.differences() == []
+
+
+async def test_what_cannot_be_changed_is_drift(connect: Connect, server: LocalNats) -> None:
+    transport = await connect()
+    await manage(server, "STREAM.CREATE.GRNS_CMD", {"name": "GRNS_CMD", "subjects": ["cmd.>"]})
+    with pytest.raises(Drift, match="retention"):
+        await transport.provision()
+
+
+async def test_a_stream_without_an_epoch_has_its_birth(connect: Connect, server: LocalNats) -> None:
+    transport = await connect()
+    made = await manage(server, "STREAM.CREATE.GRNS_EVT", {"name": "GRNS_EVT", "subjects": ["evt.>"]})
+    assert (await transport.state(subjects.EVT_STREAM)).epoch == made["created"]
+
+
+async def test_a_durable_is_mended_where_the_server_lets_it(
+    connect: Connect, transport: JetStream, server: LocalNats
+) -> None:
+    await transport.consume(LANE, lambda _delivery: None, depth=1)
+    other = await connect(lease_seconds=20)
+    await other.consume(LANE, lambda _delivery: None, depth=1)
+    info = await manage(server, f"CONSUMER.INFO.GRNS_CMD.{subjects.durable(LANE)}")
+    assert info["config"]["ack_wait"] == 20 * 10**9
+    config = {"name": "execute", "durable_name": "execute", "ack_policy": "explicit"}
+    config["filter_subject"] = subjects.front_door()
+    await manage(server, "CONSUMER.CREATE.GRNS_CMD.execute", {"stream_name": "GRNS_CMD", "config": config})
+    with pytest.raises(Drift, match="max waiting can not be updated"):
+        await transport.consume(subjects.front_door(), lambda _delivery: None, depth=1)
+
+
+async def test_an_overlapping_durable_is_drift(transport: JetStream, server: LocalNats) -> None:
+    config = {"name": "all", "durable_name": "all", "ack_policy": "explicit", "filter_subject": "cmd.>"}
+    await manage(server, "CONSUMER.CREATE.GRNS_CMD.all", {"stream_name": "GRNS_CMD", "config": config})
+    with pytest.raises(Drift, match="not unique"):
+        await transport.consume(LANE, lambda _delivery: None, depth=1)
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ({"stream": "S", "seq": 3}, Receipt("S", 3, False)),
+        ({"stream": "S", "seq": 3, "duplicate": True}, Receipt("S", 3, True)),
+        ({"error": {"code": 503, "err_code": 10077, "description": "maximum bytes exceeded"}}, "full"),
+        ({"error": {"code": 503, "err_code": 10077, "description": "maximum messages exceeded"}}, "full"),
+        (
+            {
+                "error": {
+                    "code": 503,
+                    "err_code": 10077,
+                    "description": "maximum messages per subject exceeded",
+                }
+            },
+            "full",
+        ),
+        ({"error": {"code": 400, "err_code": 10054, "description": "message size exceeds"}}, "too_large"),
+        ({"error": {"code": 503, "err_code": 10077, "description": "no space left on device"}}, Unavailable),
+        ({"error": {"code": 400, "err_code": 10002, "description": "resource limits"}}, Unavailable),
+        ({"hello": "world"}, OutcomeUnknown),
+        ([], Unavailable),
+    ],
+    ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict | list) else None,
+)
+def test_what_an_answer_means(answer: object, wanted: object) -> None:
+    found = verdict(Msg(cast(Client, None), data=json.dumps(answer).encode()))
+    if isinstance(wanted, Receipt):
+        assert found == wanted
+    elif isinstance(wanted, str):
+        assert isinstance(found, BrokerRefused)
+        assert found.code == wanted
+    else:
+        assert type(found) is wanted or isinstance(found, cast(type, wanted))
+        assert not isinstance(found, BrokerRefused)
+
+
+async def test_limits_of_the_stream_are_refusals(transport: JetStream, server: LocalNats) -> None:
+    config = (await manage(server, "STREAM.INFO.GRNS_CMD"))["config"]
+    await manage(server, "STREAM.UPDATE.GRNS_CMD", config | {"max_msg_size": 1000, "max_bytes": 3000})
+    with pytest.raises(BrokerRefused) as caught:
+        await transport.publish(message(body=b"x" * 2000))
+    assert caught.value.code == "too_large"
+    answers: list[Receipt | GrnsError] = []
+    for _ in range(10):
+        await transport.send(message(body=b"x" * 800), answers.append)
+    await eventually(lambda: len(answers) == 10)
+    assert {answer.code for answer in answers if isinstance(answer, BrokerRefused)} == {"full"}
+
+
+async def test_silence_becomes_an_error(connect: Connect, server: LocalNats) -> None:
+    connection = Connection(settings(nats_url=server.url), name="test", on_fact=ignore)
+    await connection.open()
+    replies = Replies(connection, timeout_seconds=0.3, on_fact=ignore)
+    await replies.open()
+    answers: list[Msg | GrnsError] = []
+    for _ in range(3):
+        reply = replies.expect("nobody.answers", answers.append)
+    assert replies.forget(reply)
+    await eventually(lambda: answers)
+    await replies.close()
+    await connection.close()
+    assert [type(answer) for answer in answers] == [OutcomeUnknown, OutcomeUnknown]
+
+
+@pytest.mark.parametrize(
+    "extra_config",
+    ['authorization { users [ { user: u, password: p, permissions: { publish: { deny: "evt.>" } } } ] }'],
+)
+async def test_what_the_user_may_not_do_is_told_at_once(
+    server: LocalNats, connect: Connect, extra_config: str
+) -> None:
+    transport = await connect(nats_url=server.url.replace("//", "//u:p@"))
+    await transport.provision()
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="does not let this user"):
+        await transport.publish(message("evt.task.queued.v1"))
+    assert time.monotonic() - began < 1
+    assert isinstance(await transport.publish(message()), Receipt)
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="refused the user"):
+        await connect(nats_url=server.url.replace("//", "//u:wrong@"))
+    assert time.monotonic() - began < 2
+
+
+# What nats-py does not survive by itself
+
+
+async def works(transport: JetStream, got: list[bytes], body: bytes) -> None:
+    """Wait until a message goes all the way."""
+    deadline = time.monotonic() + LIMIT
+    while body not in got:
+        assert time.monotonic() < deadline
+        try:
+            await transport.publish(message(body=body))
+        except Unavailable:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def got(transport: JetStream) -> list[bytes]:
+    """What a consumer of the lane has got; it acks everything."""
+    bodies: list[bytes] = []
+    acks: set[asyncio.Task[None]] = set()
+
+    def take(delivery: Delivery) -> None:
+        bodies.append(delivery.body)
+        task = asyncio.create_task(delivery.ack())
+        acks.add(task)
+        task.add_done_callback(acks.discard)
+        consumer.done()
+
+    consumer = await transport.consume(LANE, take, depth=10)
+    await works(transport, bodies, b"before")
+    return bodies
+
+
+async def test_a_read_loop_that_ended_is_noticed(
+    transport: JetStream, got: list[bytes], server: LocalNats, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = client_of(transport)
+    server.freeze()
+    with pytest.raises(nats_errors.FlushTimeoutError):
+        await client.flush(timeout=cast(int, 0.1))
+    with caplog.at_level(logging.CRITICAL, logger="nats.aio.client"):
+        server.thaw()
+        await eventually(lambda: not transport.is_connected)
+    assert client.is_connected  # nats-py itself does not know
+    await works(transport, got, b"after")
+    assert transport.is_connected
+    assert client_of(transport) is client
+
+
+async def test_an_error_that_closes_the_client_does_not_close_the_transport(
+    transport: JetStream, got: list[bytes], facts: Facts
+) -> None:
+    client = client_of(transport)
+    nudges: list[str] = []
+    await transport.on_nudge("nudge.me.v1", lambda: nudges.append("nudge"))
+    await client._send_command(b"NONSENSE\r\n")
+    await client._flush_pending()
+    await eventually(lambda: client.is_closed)
+    await works(transport, got, b"after")
+    assert client_of(transport) is not client
+    await transport.nudge("nudge.me.v1")
+    await eventually(lambda: nudges)
+    assert "broker_line_rebuilt" in [name for name, _ in facts]
+
+
+async def test_a_client_whose_reconnecting_died_is_replaced(
+    transport: JetStream, got: list[bytes], server: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(transport)
+
+    async def fail() -> None:
+        raise RuntimeError("a bug in nats-py")
+
+    monkeypatch.setattr(client, "_process_connect_init", fail)
+    await asyncio.to_thread(server.restart)
+    await works(transport, got, b"after")
+    assert client_of(transport) is not client
+
+
+async def test_a_socket_that_is_not_read_is_given_up(
+    transport: JetStream, got: list[bytes], server: LocalNats, facts: Facts
+) -> None:
+    client = client_of(transport)
+    server.freeze()
+    for _ in range(40):  # more than sockets hold
+        await transport._connection.publish("nobody.listens", b"x" * 300_000)
+    await eventually(lambda: not client.is_connected, seconds=5)
+    server.thaw()
+    await works(transport, got, b"after")
+    assert "broker_deaf" in [name for name, _ in facts]
+
+
+async def test_closing_does_not_wait_for_a_server_that_does_not_read(
+    transport: JetStream, server: LocalNats
+) -> None:
+    server.freeze()
+    for _ in range(40):
+        await transport._connection.publish("nobody.listens", b"x" * 300_000)
+    began = time.monotonic()
+    await transport.close()
+    assert time.monotonic() - began < 8
+
+
+async def test_a_fact_that_cannot_be_told_harms_nothing(server: LocalNats) -> None:
+    def fail(_name: str, _fields: dict[str, Any]) -> None:
+        raise RuntimeError("boo")
+
+    harmless(fail)("x", {})
+    transport = JetStream(settings(nats_url=server.url), name="test", on_fact=fail)
+    await transport.connect()
+    await transport.provision()
+    await asyncio.to_thread(server.restart)
+    await eventually(lambda: transport.is_connected)
+    await transport.close()
+
+
+# Options
+
+
+def test_the_user_of_the_url_serves_for_all_servers() -> None:
+    both = "nats://u:p%40@a:4222, nats://u:p%40@b:4222"
+    assert {"user": "u", "password": "p@"}.items() <= options(settings(nats_url=both), name="n").items()
+    assert options(settings(nats_url="nats://secret@a"), name="n")["token"] == "secret"
+    assert "user" not in options(settings(nats_url="nats://u:p@a,nats://v:p@b"), name="n")
+    assert "user" not in options(settings(nats_url="nats://a"), name="n")
+
+
+def test_credentials_are_looked_into_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
+    path = tmp_path / "user.creds"
+    chosen = settings(nats_credentials_file=path)
+    with pytest.raises(SettingsError, match="cannot read"):
+        options(chosen, name="n")
+    path.write_text("nothing")
+    with pytest.raises(SettingsError, match="no credentials file"):
+        options(chosen, name="n")
+    path.write_text("-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\ny\n")
+    assert options(chosen, name="n")["user_credentials"] == str(path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(SettingsError, match="nkeys"):
+        options(chosen, name="n")
+
+
+def test_reconnects_are_spread() -> None:
+    servers = [cast(Server, object()) for _ in range(3)]
+    chosen = [next_server(servers, {}) for _ in range(200)]
+    assert {id(server) for server, _ in chosen} == {id(server) for server in servers}
+    assert all(0.1 <= pause <= 1.0 for _, pause in chosen)
+    assert max(pause for _, pause in chosen) - min(pause for _, pause in chosen) > 0.5
+
+
+# Small things
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "fits"),
+    [
+        ("cmd.a.v1", "cmd.a.v1", True),
+        ("cmd.a.v1", "cmd.a.v1.x", False),
+        ("cmd.a.v1.x", "cmd.a.v1", False),
+        ("cmd.*.v1", "cmd.a.v1", True),
+        ("cmd.*.v1", "cmd.a.b.v1", False),
+        ("cmd.>", "cmd.a.v1", True),
+        ("cmd.>", "cmd", False),
+        (">", "cmd", True),
+    ],
+)
+def test_patterns(pattern: str, subject: str, fits: bool) -> None:
+    assert matches(pattern, subject) is fits
+
+
+def test_stored_headers() -> None:
+    assert parse_headers("NATS/1.0\r\nA: b:c\r\nB:d\r\n\r\n") == {"A": "b:c", "B": "d"}
+    assert parse_headers("") == {}
