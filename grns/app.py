@@ -231,7 +231,7 @@ class _WorkerKit:
         self.handlers = Handlers(
             pool,
             make_context=self.context,
-            threads=settings.concurrency,
+            threads=settings.concurrency + 8,
             result_limits=settings.result_limits,
             emit=self.emit,
         )

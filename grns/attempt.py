@@ -167,7 +167,7 @@ class Walk:
         if lease.is_lost:
             return Finished("lost")
         if outcome.verb is Verb.RELEASE:
-            return await self._persist(partial(self._release, claim))
+            return await self._persist(partial(self._release, claim, lease.ended or "shutdown"))
         try:
             return await self._persist(partial(self._finishes.finish, Finish(claim, outcome, uuid4())))
         except BadInput as error:
@@ -185,8 +185,8 @@ class Walk:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    async def _release(self, claim: Claim) -> Finished:
-        verdict = (await self._finishes.release([claim], "shutdown"))[claim.id]
+    async def _release(self, claim: Claim, reason: str) -> Finished:
+        verdict = (await self._finishes.release([claim], reason))[claim.id]
         if verdict == "locked":
             raise Unavailable(f"task {claim.id} is locked by another transaction")
         self._emit(TaskReleased(claim.id, claim.attempt, verdict))

@@ -66,12 +66,14 @@ class Floor:
         self._pause = self._after_seconds / 8
         if time.monotonic() - self._busy_asked_at > self._longest_pause_seconds:
             self._busy_asked_at = time.monotonic()
-            await self._claim(min(self._slots.free, _FEW), older_than_seconds=self._busy_age_seconds)
+            # A worker that never has a free slot must not pass over what no command tells it of.
+            await self._claim(_FEW, older_than_seconds=self._busy_age_seconds, is_urgent=True)
         return min(self._after_seconds - silence, self._longest_pause_seconds)
 
-    async def _claim(self, most: int, *, older_than_seconds: float) -> int:
+    async def _claim(self, most: int, *, older_than_seconds: float, is_urgent: bool = False) -> int:
         taken = 0
-        while taken < min(most, _MOST_AT_ONCE) and self._slots.try_take():
+        while taken < min(most, _MOST_AT_ONCE) and (is_urgent or self._slots.free > 0):
+            self._slots.take()
             taken += 1
         if not taken:
             return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import math
 import random
 import traceback
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from grns.fingerprint import fingerprint
 from grns.lease import Lease
 from grns.outcome import Claim, Outcome, Verb
 from grns.pool import Handler, Pool
-from grns.retry import MAX_BACKOFF_SECONDS
+from grns.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.strict_json import Limits, dumps, loads_stored
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import AttemptFailed, HandlerOverran
@@ -167,12 +168,13 @@ def _frames(error: BaseException) -> list[str]:
 
 
 def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
-    if isinstance(error, Retry) and error.after is not None:
+    if isinstance(error, Retry) and error.after is not None and math.isfinite(error.after):
         return min(max(float(error.after), 0.0), MAX_BACKOFF_SECONDS)
     try:
-        return handler.backoff.delay_seconds(claim.counted_attempts, random.random())
+        seconds = handler.backoff.delay_seconds(claim.counted_attempts, random.random())
     except Exception:  # a user's own function; a broken one must not keep the task from its retry
-        return handler.backoff.base_seconds
+        return Backoff().delay_seconds(claim.counted_attempts, random.random())
+    return seconds if math.isfinite(seconds) else MAX_BACKOFF_SECONDS
 
 
 def _look_away(future: asyncio.Future[Any]) -> None:

@@ -172,8 +172,8 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Say whether the attempt may not write any more."""
-        return self.ended in ("lost", "deadline")
+        """Say whether the database has refused it: what it writes now is refused too."""
+        return self.ended == "lost"
 
     def end(self, reason: str) -> None:
         """Tell the attempt to end; an async handler is cancelled, a thread can only look."""

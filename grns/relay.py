@@ -81,10 +81,13 @@ class Lead:
         return self._outbound.pending
 
     async def keep(self) -> None:
-        """Persist what is done and renew the lead, if it is time; `Unavailable` where it is lost."""
+        """Persist and renew, if it is time; `Unavailable` where the lead is lost."""
+        if time.monotonic() > self._expires_at - self._lease_seconds * 2 / 3:
+            await self.persist()
+
+    async def persist(self) -> None:
+        """Persist what is done, and renew the lead with it."""
         sent_at = time.monotonic()
-        if sent_at < self._expires_at - self._lease_seconds * 2 / 3:
-            return
         done = self._progress.done
         self._cursor = replace(
             self._cursor,
@@ -183,9 +186,7 @@ class Relay:
         await self._transport.on_nudge(subjects.RELAY_NUDGE, self._daemon.wake)
         await self._daemon.run()
         if self._lead is not None:
-            epoch = self._lead.epoch
-            await self._follow("stopped")
-            await log.drop(self._database, epoch)
+            await self._hand_over(self._lead)
 
     def stop(self) -> None:
         """Ask for the end."""
@@ -238,6 +239,15 @@ class Relay:
         )
         self._emit(RelayLeads(cursor.epoch, cursor.low))
         return True
+
+    async def _hand_over(self, lead: Lead) -> None:
+        """Persist what is done and give the lead up, so that a standby need neither wait nor repeat."""
+        try:
+            await lead.persist()
+            await self._follow("stopped")
+            await log.drop(self._database, lead.epoch)
+        except GrnsError as error:
+            await self._follow(str(error))
 
     async def _follow(self, reason: str) -> None:
         lead, self._lead = self._lead, None

@@ -234,18 +234,92 @@ async def manage(url: str, operation: str, request: dict[str, Any] | None = None
     return found
 
 
+async def is_relayed(database: Database) -> bool:
+    """Tell whether the relay is done with everything that was ever committed."""
+    async with database.connection() as connection:
+        return bool(
+            await connection.fetchval(
+                "select c.low >= s.last_value from grns.relay_cursor c, grns.events_seq s"
+            )
+        )
+
+
+async def check_stream(database: Database, url: str, *, within_seconds: float = LIMIT_SECONDS) -> None:
+    """Check that all committed events have been published, nothing else, and first copies in order."""
+    await eventually(lambda: is_relayed(database), within_seconds=within_seconds)
+    latest: dict[str, int] = {}
+    seen: set[str] = set()
+    for heard in await read_stream(url, "GRNS_EVT"):
+        message_id, task_id = heard.headers["Nats-Msg-Id"], heard.headers["Grns-Task"]
+        assert heard.body["message_id"] == message_id
+        if message_id not in seen:
+            assert int(heard.headers["Grns-Version"]) == latest.get(task_id, 0) + 1, task_id
+            latest[task_id] = int(heard.headers["Grns-Version"])
+            seen.add(message_id)
+    assert seen == await committed_events(database)
+
+
+async def committed_events(database: Database) -> set[str]:
+    """Return the ids of all events in the log."""
+    async with database.connection() as connection:
+        rows = await connection.fetch("select message_id from grns.events where kind like 'evt.%'")
+    return {str(row["message_id"]) for row in rows}
+
+
+class Load:
+    """Tasks that go on coming, at least so many of them, until somebody says that it is enough."""
+
+    def __init__(self, database: Database, *, least: int, part: int = 25, **fields: Any) -> None:
+        self._database = database
+        self._least = least
+        self._part = part
+        self._fields = fields
+        self._is_enough = False
+        self._run = asyncio.create_task(self._submit())
+        self.ids: list[str] = []
+
+    async def reaches(self, count: int) -> None:
+        """Wait until so many tasks have been submitted."""
+
+        async def look() -> bool:
+            return len(self.ids) >= count
+
+        await eventually(look)
+
+    async def end(self) -> list[str]:
+        """Submit no more, and return the ids of all."""
+        self._is_enough = True
+        await self._run
+        return self.ids
+
+    async def _submit(self) -> None:
+        most = 10 * self._least
+        while len(self.ids) < self._least or not self._is_enough:
+            assert len(self.ids) < most, "what should end the load has not happened"
+            self.ids += await submit_many(self._database, self._part, **self._fields)
+            await asyncio.sleep(0.1)
+
+
 def lines_with(journal: Sequence[str], word: str, task_id: str | None = None) -> list[str]:
     """Return the journal's lines that begin with a word, perhaps about one task only."""
     return [line for line in journal if line.split()[0] == word and task_id in (None, line.split()[1])]
 
 
+def _state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 def is_alive(pid: int) -> bool:
     """Tell whether a process is there and not a zombie."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return status not in ("Z", "X")
+    return _state_of(pid) not in ("Z", "X")
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process is frozen by a signal."""
+    return _state_of(pid) == "T"
 
 
 def keepers_of(pid: int) -> list[int]:

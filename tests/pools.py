@@ -51,6 +51,31 @@ def thread(task: grns.Context, payload: dict[str, float]) -> str:
     return "done"
 
 
+@pool.task("until")
+async def until(task: grns.Context, payload: dict[str, str]) -> None:
+    """Run until a file is there."""
+    note("begin", task)
+    try:
+        while not os.path.exists(payload["file"]):  # noqa: ASYNC110, ASYNC240 - a test makes it
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        note("cancelled", task)
+        raise
+    note("end", task)
+
+
+@pool.task("until_in_thread")
+def until_in_thread(task: grns.Context, payload: dict[str, str]) -> None:
+    """Run in a thread until a file is there, or the attempt should end."""
+    note("begin", task)
+    while not os.path.exists(payload["file"]):
+        if task.lost:
+            note("told", task)
+            return
+        time.sleep(0.02)
+    note("end", task)
+
+
 @pool.task("block_loop")
 async def block_loop(task: grns.Context, payload: dict[str, float]) -> None:
     """Block the event loop in a call that lets go of the interpreter."""

@@ -256,6 +256,17 @@ async def test_an_overlapping_durable_is_drift(transport: JetStream, server: Loc
         await transport.consume(LANE, lambda _delivery: None, depth=1)
 
 
+async def test_making_a_durable_changes_none_that_somebody_made_meanwhile(
+    transport: JetStream, server: LocalNats
+) -> None:
+    theirs = expected_durable(LANE, settings())
+    await transport._provisioner.durable(subjects.CMD_STREAM, theirs)
+    ours = theirs | {"filter_subject": "cmd.other.v1"}
+    await transport._provisioner._make_durable(subjects.CMD_STREAM, ours)
+    info = await manage(server, f"CONSUMER.INFO.GRNS_CMD.{theirs['name']}")
+    assert info["config"]["filter_subject"] == LANE
+
+
 # Answers
 
 
@@ -445,6 +456,79 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_read(
     began = time.monotonic()
     await transport.close()
     assert time.monotonic() - began < 8
+
+
+async def test_a_broker_that_forgot_a_request_is_asked_again(
+    transport: JetStream, got: list[bytes], facts: Facts
+) -> None:
+    (puller,) = transport._pullers
+    subscription = puller._inbox._subscription
+    assert subscription is not None
+    await subscription.drop()
+    await works(transport, got, b"after")
+    assert ("consumer_failing", {"durable": puller._durable, "reason": "missed heartbeats"}) in facts
+
+
+async def test_requests_that_end_are_renewed(
+    transport: JetStream, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grns.transport.jetstream.puller._EXPIRES_SECONDS", 0.6)
+    got: list[Delivery] = []
+    await transport.consume(LANE, got.append, depth=10)
+    (puller,) = transport._pullers
+    pulls: list[str] = []
+    publish = transport._connection.publish
+
+    async def count(subject: str, body: bytes = b"", **more: Any) -> None:
+        pulls.append(subject)
+        await publish(subject, body, **more)
+
+    monkeypatch.setattr(transport._connection, "publish", count)
+    await eventually(lambda: len(pulls) == 3)
+    await transport.publish(message())
+    await eventually(lambda: got, seconds=0.3)
+    assert puller._wanted == 9
+    assert "consumer_failing" not in [name for name, _ in facts]
+
+
+@pytest.mark.parametrize("status", ["400 Bad Request", "409 Exceeded MaxWaiting", "423 Wrong Pin", "999 ?"])
+async def test_a_refused_request_is_repeated_with_pauses(
+    transport: JetStream, got: list[bytes], facts: Facts, status: str
+) -> None:
+    (puller,) = transport._pullers
+    number, _, description = status.partition(" ")
+    for _ in range(3):
+        inbox = f"{puller._inbox.address}.{puller._generation}"
+        headers = {"Status": number, "Description": description}
+        puller._receive(Msg(client_of(transport), subject=inbox, headers=headers))
+        assert puller.is_failing
+        await eventually(lambda: puller._wanted)
+    await works(transport, got, b"after")
+    assert not puller.is_failing
+    assert ("consumer_failing", {"durable": puller._durable, "reason": status}) in facts
+
+
+async def test_a_late_status_of_an_earlier_request_is_ignored(transport: JetStream, got: list[bytes]) -> None:
+    (puller,) = transport._pullers
+    late = f"{puller._inbox.address}.{puller._generation - 1}"
+    puller._receive(Msg(client_of(transport), subject=late, headers={"Status": "409"}))
+    assert not puller.is_failing
+    assert puller._wanted > 0
+
+
+async def test_inboxes_that_were_left_while_the_broker_was_away_are_forgotten(
+    transport: JetStream, got: list[bytes], server: LocalNats
+) -> None:
+    (puller,) = transport._pullers
+    client = client_of(transport)
+    before = len(client._subs)
+    server.freeze()
+    for _ in range(5):
+        await puller._inbox.renew()
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+    await works(transport, got, b"after")
+    await eventually(lambda: len(client._subs) == before, seconds=3)
 
 
 async def test_a_fact_that_cannot_be_told_harms_nothing(server: LocalNats) -> None:

@@ -12,7 +12,10 @@ from grns.cli.group import Entry, Root, State, shared_options
 root = Root(
     "grns",
     {
-        "Try": [Entry("dev", "Run Postgres, NATS and all daemons here, for development.", "dev:dev")],
+        "Try": [
+            Entry("dev", "Run Postgres, NATS and all daemons here, for development.", "dev:dev"),
+            Entry("demo", "Run a thousand real tasks, kill a worker, and check every result.", "demo:demo"),
+        ],
         "Tasks": [
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
             Entry("dlq", "Look through dead letters; redrive or discard them.", "dlq:dlq"),

@@ -105,7 +105,7 @@ class Root(Noun):
         self, name: str, panels: Mapping[str, Sequence[Entry]], *, hidden: Sequence[Entry], **kwargs: Any
     ) -> None:
         super().__init__(
-            name,
+            name=name,
             panels=[
                 RichCommandPanel(title, commands=[entry.name for entry in entries])
                 for title, entries in panels.items()
@@ -116,7 +116,7 @@ class Root(Noun):
         listed = [entry for entries in panels.values() for entry in entries]
         self._entries = {entry.name: entry for entry in (*listed, *hidden)}
         for entry in self._entries.values():
-            self.add_command(RichCommand(entry.name, help=entry.summary, hidden=entry in hidden))
+            self.add_command(RichCommand(name=entry.name, help=entry.summary, hidden=entry in hidden))
         click.version_option(package_name="grns", prog_name="grns")(self)
 
     def resolve_command(

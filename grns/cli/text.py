@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-_UNITS = ((90.0, 1.0, "s"), (90 * 60.0, 60.0, "min"), (36 * 3600.0, 3600.0, "h"), (float("inf"), 86400.0, "d"))
+# Up to so many seconds, in units of so many.
+_UNITS = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (129_600.0, 3600.0, "h"), (float("inf"), 86_400.0, "d"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

@@ -6,14 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from contextlib import ExitStack
 from importlib import import_module
 
 import click
 
 from grns.app import App, KeeperOrders
-from grns.cli.process import make_app, run, run_services
-from grns.errors import SettingsError
+from grns.cli.process import fail, make_app, run, run_services
+from grns.errors import GrnsError, SettingsError
 from grns.pool import Pool
 from grns.settings import load
 
@@ -29,13 +30,21 @@ def worker(target: str, concurrency: int | None, processes: int, metrics_port: i
         sys.exit(_run_many(target, concurrency, processes, metrics_port))
     pool = load_pool(target)
     settings = load(concurrency=concurrency, metrics_port=metrics_port)
-    with ExitStack() as resources:
-        app = make_app(settings, "worker", resources)
-        run(settings, lambda: _work(app, pool))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # A thread that did not end with its attempt must not hold the process back.
-    os._exit(0)
+    code = 1
+    try:
+        with ExitStack() as resources:
+            app = make_app(settings, "worker", resources)
+            run(settings, lambda: _work(app, pool))
+        code = 0
+    except GrnsError as error:
+        code = fail(error)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # A thread that did not end with its attempt must not hold the process back.
+        os._exit(code)
 
 
 async def _work(app: App, pool: Pool) -> None:

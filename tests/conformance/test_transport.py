@@ -305,9 +305,19 @@ async def test_an_ack_ends_it(transport: Transport) -> None:
     await transport.consume(LANE, inbox, depth=1)
     await inbox.has(1)
     await inbox.deliveries[0].ack()
-    await inbox.deliveries[0].nak()  # too late: it has ended
     await stored(transport, subjects.CMD_STREAM, 0)
     assert len(inbox.deliveries) == 1
+
+
+async def test_only_the_first_end_counts(transport: Transport) -> None:
+    await transport.publish(message())
+    inbox = Inbox()
+    consumer = await transport.consume(LANE, inbox, depth=1)
+    await inbox.has(1)
+    await inbox.deliveries[0].nak(0.2)
+    await inbox.deliveries[0].ack()
+    consumer.done()
+    await inbox.has(2)
 
 
 async def test_a_nak_brings_it_back_after_the_delay(transport: Transport) -> None:
@@ -401,6 +411,22 @@ async def test_a_smaller_depth_leaves_the_rest_to_others(transport_factory: Tran
         await shy.publish(message(body=b"%d" % number))
     await eventually(lambda: len({*few.bodies, *many.bodies}) == 9, seconds=2)
     assert len(few.deliveries) <= 3
+
+
+async def test_what_comes_beyond_a_shrinking_depth_goes_back(transport_factory: TransportFactory) -> None:
+    shy, eager = await transport_factory(), await transport_factory()
+    few, many = Inbox(), Inbox()
+    consumer = await shy.consume(LANE, few, depth=10)
+    await shy.publish(message(body=b"0"))
+    await few.has(1)
+    for depth in (9, 8, 2):  # so fast that a request for more may be with the broker
+        consumer.set_depth(depth)
+        await shy.state(subjects.CMD_STREAM)
+    for number in range(1, 6):
+        await shy.publish(message(body=b"%d" % number))
+    await eager.consume(LANE, many, depth=100)
+    await eventually(lambda: len({*few.bodies, *many.bodies}) == 6, seconds=2)
+    assert len(few.deliveries) <= 2
 
 
 async def test_depth_zero_pauses(transport_factory: TransportFactory) -> None:
@@ -547,6 +573,16 @@ async def test_a_consumer_recovers(
     await insist(transport, message(body=b"after"))
     await worker.has(b"after", seconds=5)
     await eventually(lambda: worker.consumer is not None and not worker.consumer.is_failing)
+
+
+async def test_a_consumer_asks_again_as_soon_as_it_is_connected(transport: Transport, broker: Broker) -> None:
+    worker = Worker()
+    worker.consumer = await transport.consume(LANE, worker, depth=10)
+    await killed(broker)
+    await eventually(lambda: not transport.is_connected)
+    await eventually(lambda: transport.is_connected)
+    await insist(transport, message(body=b"after"))
+    await worker.has(b"after", seconds=0.5)
 
 
 async def test_a_consumer_says_that_it_fails(transport: Transport, broker: Broker) -> None:

@@ -89,8 +89,7 @@ class Connection:
     async def wait_connected(self) -> None:
         """Return as soon as there is a connection; `Unavailable` once this one is closed."""
         while not self.is_connected:
-            if self._closing or self._line is None:
-                raise Unavailable("the connection to the broker is closed")
+            self._require()
             self._up.clear()
             await self._up.wait()
 
@@ -100,19 +99,17 @@ class Connection:
         """Hand one message to the socket, or to the buffer while the server is away."""
         if len(subject) > SUBJECT_LENGTH:
             raise bad_subject(subject)
-        if self._line is None or self._closing:
-            raise Unavailable("the connection to the broker is closed")
+        line = self._require()
         try:
-            await self._line.client.publish(subject, body, reply, headers)
+            await line.client.publish(subject, body, reply, headers)
         except nats_errors.Error as error:
             raise _translated(error, subject) from error
 
     async def subscribe(self, subject: str, handler: Handler) -> Subscription:
         """Listen to a subject for good, also after the client was built anew."""
-        if self._line is None or self._closing:
-            raise Unavailable("the connection to the broker is closed")
+        line = self._require()
         subscription = Subscription(subject, handler)
-        await subscription.bind(self._line)
+        await subscription.bind(line)
         self._subscriptions.add(subscription)
         return subscription
 
@@ -120,6 +117,12 @@ class Connection:
         """Stop listening; the handler still gets what the server had sent."""
         self._subscriptions.discard(subscription)
         await subscription.drain()
+
+    def _require(self) -> Line:
+        """Return the line, connected or not."""
+        if self._line is None or self._closing:
+            raise Unavailable("the connection to the broker is not open")
+        return self._line
 
     def _new_line(self) -> Line:
         callbacks = {
@@ -172,6 +175,7 @@ class Connection:
 
     async def _on_disconnected(self) -> None:
         if self._line is not None and not self._closing:
+            self._line.forget_pings()
             self._fact("broker_disconnected", {})
             self._run(self.on_disconnected)
 

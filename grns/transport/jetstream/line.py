@@ -70,24 +70,18 @@ class Line:
         socket = self._socket
         ping = self._begin(self.client.flush(timeout=_PONG_SECONDS))
         await asyncio.wait({ping}, timeout=within_seconds)
-        if ping.done():
-            return True
-        if self.client.is_connected and self._socket == socket:
-            return False
-        ping.cancel()  # nats-py has noticed by itself, and lets its answer come to nobody
-        return True
+        return ping.done() or not self.client.is_connected or self._socket != socket
 
     async def drain(self, bound: NatsSubscription) -> None:
         """Stop listening; what the server had sent is still handed on. It contains a ping."""
-        drain: Callable[[], Coroutine[Any, Any, None]] = bound.drain
-        draining = self._begin(drain())
+        draining = self._begin(self._drain(bound))
         await asyncio.wait({draining}, timeout=_CLOSE_SECONDS)
 
     async def redial(self) -> None:
         """Give up this socket, and what is unsent on it, for another."""
         self._abort()
         await self.client.force_reconnect()
-        self._cancel_pings()
+        self.forget_pings()
 
     def unstick(self) -> None:
         """Let go of a socket that nats-py waits to write out before it reconnects."""
@@ -102,7 +96,18 @@ class Line:
             await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
         if closing.done() and not closing.cancelled():
             closing.exception()
-        self._cancel_pings()
+        self.forget_pings()
+
+    async def _drain(self, bound: NatsSubscription) -> None:
+        drain: Callable[[], Coroutine[Any, Any, None]] = bound.drain
+        try:
+            await drain()
+        finally:  # where the socket was lost meanwhile, nats-py would keep it for ever
+            for owner, name, arguments in (
+                (self.client, "_remove_sub", (getattr(bound, "_id", 0),)),
+                (bound, "_stop_processing", ()),
+            ):
+                getattr(owner, name, lambda *_: None)(*arguments)
 
     def _begin(self, ping: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def run() -> None:
@@ -114,7 +119,8 @@ class Line:
         task.add_done_callback(self._pings.discard)
         return task
 
-    def _cancel_pings(self) -> None:
+    def forget_pings(self) -> None:
+        """Wait for no answer any more, now that the socket that it would come on is gone."""
         for ping in list(self._pings):
             ping.cancel()
 

@@ -11,6 +11,7 @@ from grns.settings import Settings
 from grns.transport.jetstream.api import (
     CONSUMER_EXISTS,
     NO_CONSUMER,
+    NO_ROOM,
     NO_STREAM,
     STREAM_EXISTS,
     TEMPORARY,
@@ -89,7 +90,7 @@ class Provisioner:
         except ApiError as error:
             if error.number == STREAM_EXISTS:
                 return False
-            raise
+            raise _drift_or(error, [f"the stream {expected['name']} cannot be made"]) from error
         self._fact("stream_made", {"stream": expected["name"], "epoch": epoch})
         return True
 
@@ -155,4 +156,5 @@ def _drift_or(error: ApiError, found: list[str]) -> Drift | ApiError:
     """Return the error itself where it may pass, else a `Drift` that says what the server refused."""
     if error.code == TEMPORARY:
         return error
-    return Drift(f"{'; '.join(found)}; the broker refused: {error.description} ({error.number})")
+    advice = ": lower GRNS_NATS_*_MAX_BYTES, or give JetStream more room" if error.number == NO_ROOM else ""
+    return Drift(f"{'; '.join(found)}; the broker refused: {error.description} ({error.number}){advice}")

@@ -1,0 +1,56 @@
+"""`grns db …`: the schema, brought up to date."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from grns.cli import failure
+from grns.cli.group import Noun
+from grns.cli.output import Output, fields, output_option
+
+
+@click.group(cls=Noun)
+def db() -> None:
+    """Bring the database's schema up to date."""
+
+
+@db.command()
+@click.option("--sql", "is_printed", is_flag=True, help="Print the SQL of all revisions, and run nothing.")
+def upgrade(is_printed: bool) -> None:
+    """Run the revisions that are missing. Safe to repeat, and from many places at once."""
+    from grns.store import migrate
+
+    if is_printed:
+        click.echo(migrate.script(), nl=False)
+        return
+    before, after = asyncio.run(_upgrade())
+    failure.note(f"the schema is at {after}" + (" already" if before == after else ""))
+
+
+async def _upgrade() -> tuple[str | None, str | None]:
+    from grns.settings import load
+    from grns.store import migrate
+
+    url = load().require_database_url()
+    before = await migrate.current(url)
+    if before != migrate.newest():
+        await migrate.upgrade(url)
+    return before, await migrate.current(url)
+
+
+@db.command()
+@output_option
+def current(out: Output) -> None:
+    """Show the schema's revision. Exit code 1: it is not the one that this version of grns needs."""
+    from grns.settings import load
+    from grns.store import migrate
+
+    needed = migrate.newest()
+    found = asyncio.run(migrate.current(load().require_database_url()))
+    record = {"current": found, "needed": needed, "is_current": found == needed}
+    out.record(record, lambda: fields([("current", found or "none"), ("needed", needed)]))
+    if found != needed:
+        failure.say("the schema is not the one that this version of grns needs", "grns db upgrade")
+        raise click.exceptions.Exit(failure.FAILED)

@@ -1,0 +1,18 @@
+"""`grns demo`: the whole of grns on real input, with a worker killed in the middle."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command()
+@click.option(
+    "--files", type=click.IntRange(min=100), default=1200, show_default=True, help="Python files to digest."
+)
+def demo(files: int) -> None:
+    """Run servers, daemons and workers in a temporary directory, kill a worker, and compare every result."""
+    from grns.demo.play import run
+
+    sys.exit(run(files))

@@ -1,0 +1,139 @@
+"""One task, shown: its row, its payload and result, its attempts, its events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from grns.cli.output import Column, Output, document, fields, heading, table
+from grns.cli.text import lasted, shortened
+from grns.client import Client
+from grns.task import Task
+
+_ENDS = {
+    "evt.task.completed": "succeeded",
+    "evt.task.retry_scheduled": "retry_wait",
+    "evt.task.failed": "failed",
+    "evt.task.dead": "dead",
+    "evt.task.cancelled": "cancelled",
+    "evt.task.lease_expired": "lease expired",
+    "evt.task.released": "released",
+}
+_SUMMARY_WIDTH = 100
+
+
+async def show_task(client: Client, out: Output, task_id: str) -> None:
+    """Show one task; `NotFound` where there is none."""
+    found = await client.get(task_id)
+    attempts = timeline(await client.history(task_id))
+    out.record({**asdict(found), "attempts": attempts}, lambda: _draw(found, attempts))
+
+
+async def show_events(client: Client, out: Output, task_id: str) -> None:
+    """Show what the log has about one task; `NotFound` where there is neither log nor task."""
+    history = await client.history(task_id)
+    if not history:
+        await client.get(task_id)
+    columns = [
+        Column("SEQ", lambda row: row["seq"]),
+        Column("V", lambda row: row["version"]),
+        Column("AT", lambda row: row["created_at"]),
+        Column("KIND", lambda row: row["kind"]),
+        Column("WHAT IT SAYS", lambda row: summary(row["payload"]), may_shrink=True),
+    ]
+    out.rows(history, columns)
+    out.end(history, None, nothing="the log about this task has been deleted")
+
+
+def timeline(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the attempts that the log tells of: who claimed when, and how and when it ended."""
+    attempts: dict[int, dict[str, Any]] = {}
+    for row in history:
+        number, payload = row["attempt"], row["payload"]
+        if row["kind"] == "evt.task.claimed":
+            attempts[number] = {
+                "attempt": number,
+                "agent_id": payload.get("agent_id"),
+                "claimed_at": row["created_at"],
+                "ended_at": None,
+                "outcome": None,
+                "reason": None,
+            }
+        elif row["kind"] in _ENDS and attempts.get(number, {"outcome": ""})["outcome"] is None:
+            attempts[number] |= {
+                "ended_at": row["created_at"],
+                "outcome": _ENDS[row["kind"]],
+                "reason": payload.get("error_class") or payload.get("reason"),
+            }
+    return [attempts[number] for number in sorted(attempts)]
+
+
+def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)) -> str:
+    """Return a payload in one short line."""
+    parts = (
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in payload.items()
+        if name not in without and value is not None
+    )
+    return shortened(" ".join(parts), _SUMMARY_WIDTH)
+
+
+def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
+    fields(
+        [
+            ("id", task.id),
+            ("type", task.task_type),
+            ("status", task.status.value),
+            ("agent type", task.agent_type),
+            ("priority", task.priority),
+            ("attempts", _count(task)),
+            ("workspace", task.workspace),
+            ("trace id", task.trace_id),
+            ("caused by", task.causation_id),
+            ("idempotency key", task.idempotency_key),
+            ("created", task.created_at),
+            ("queued", task.queued_at),
+            ("due", task.next_attempt_at),
+            ("started", task.started_at),
+            ("owner", task.owner_agent_id),
+            ("lease until", task.lease_until),
+            ("cancel asked", task.cancel_requested_at),
+            ("finished", task.finished_at),
+            ("fingerprint", task.fingerprint),
+        ]
+    )
+    document("payload", task.payload)
+    if task.result is not None or task.status == "succeeded":
+        document("result", task.result)
+    if task.last_error is not None:
+        document("last error", task.last_error)
+    if attempts:
+        heading("attempts")
+        _draw_attempts(attempts)
+
+
+def _count(task: Task) -> str:
+    limit = f" of {task.max_attempts}" if task.max_attempts is not None else ""
+    forgiven = f", {task.forgiven} forgiven" if task.forgiven else ""
+    return f"{task.attempt}{limit}{forgiven}"
+
+
+def _draw_attempts(attempts: Sequence[Mapping[str, Any]]) -> None:
+    table(
+        attempts,
+        [
+            Column("#", lambda row: row["attempt"]),
+            Column("CLAIMED", lambda row: row["claimed_at"]),
+            Column("LASTED", lambda row: _lasted(row["claimed_at"], row["ended_at"])),
+            Column("ENDED AS", lambda row: row["outcome"] or "runs", is_status=True),
+            Column("WHY", lambda row: row["reason"], may_shrink=True),
+            Column("AGENT", lambda row: row["agent_id"], may_shrink=True),
+        ],
+    )
+
+
+def _lasted(start: datetime, end: datetime | None) -> str:
+    return "-" if end is None else lasted((end - start).total_seconds())

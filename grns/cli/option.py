@@ -1,0 +1,109 @@
+"""What commands take: values that are checked before anything is connected to."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grns.errors import BadInput
+
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+
+
+class Token(click.ParamType[str]):
+    """A name that may stand in a subject, as ids and types are."""
+
+    name = "name"
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        from grns import subjects
+
+        try:
+            return subjects.token(value, name=self._what)
+        except BadInput as error:
+            self.fail(str(error), param, ctx)
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with its unit: `90`, `1.5h`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        found = _DURATION.fullmatch(value)
+        if found is None or found[2] not in _UNITS:
+            self.fail(f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+TASK_ID = Token("task id")
+
+
+def task_ids(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add one or more task ids, passed on as `ids`."""
+    return click.argument("ids", metavar="ID...", nargs=-1, required=True, type=TASK_ID)(function)
+
+
+def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add one task id, passed on as `task_id`."""
+    return click.argument("task_id", metavar="ID", type=TASK_ID)(function)
+
+
+def page_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says which part of a long list is wanted, passed on as `limit` and `after`."""
+    function = click.option("--after", metavar="CURSOR", help="Go on behind this place.")(function)
+    return click.option(
+        "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows at most."
+    )(function)
+
+
+def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--timeout`, passed on in seconds; None waits for ever."""
+    return click.option("--timeout", type=Duration(), metavar="TIME", help="Give up after 30, 5m, 1h.")(
+        function
+    )
+
+
+def sure_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what destructive verbs take, passed on as `is_trial` and `is_sure`."""
+    function = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(function)
+    return click.option("--dry-run", "is_trial", is_flag=True, help="Only say what would be done.")(function)
+
+
+def read_document(said: str | None, limit: int) -> bytes:
+    """Return what was given as text, as `@file` or, with `-`, on standard input; one byte over the limit
+    where it is longer, so that the parser says so."""
+    if said is None:
+        return b"{}"
+    if said == "-":
+        return sys.stdin.buffer.read(limit + 1)
+    if said.startswith("@"):
+        try:
+            with Path(said[1:]).open("rb") as file:
+                return file.read(limit + 1)
+        except OSError as error:
+            raise BadInput("bad_file", f"cannot read {said[1:]}: {error.strerror}") from error
+    return said.encode("utf-8", "surrogateescape")
+
+
+def confirm(sentence: str, *, is_sure: bool) -> None:
+    """Ask before something is done; `Abort` for no, `UsageError` where nobody can be asked."""
+    if is_sure:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{sentence} needs --yes where nobody can be asked; --dry-run shows it first")
+    if not click.confirm(f"{sentence}?", err=True):
+        raise click.Abort

@@ -1,0 +1,206 @@
+"""Data for people and for programs: tables, JSON, one JSON document a line. All of it goes to stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import click
+
+from grns.cli.text import safe
+
+TABLE, JSON, JSONL = "table", "json", "jsonl"
+
+Row = Mapping[str, Any]
+
+# As rich names them; the last word is click's name too.
+_STYLES = {
+    "succeeded": "green",
+    "running": "cyan",
+    "queued": "yellow",
+    "waiting": "blue",
+    "retry_wait": "magenta",
+    "failed": "red",
+    "dead": "bold red",
+    "cancelled": "bright_black",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: its head, the cell that it makes of a row, and how the cell is shown."""
+
+    title: str
+    cell: Callable[[Row], object]
+    is_status: bool = False
+    may_shrink: bool = field(default=False, kw_only=True)
+
+
+def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `-o`, passed on as the keyword `out`: an `Output`."""
+    return click.option(
+        "-o",
+        "--output",
+        "out",
+        type=click.Choice([TABLE, JSON, JSONL]),
+        default=TABLE,
+        show_default=True,
+        callback=lambda _ctx, _param, value: Output(value),
+        help="How to print what was found.",
+    )(function)
+
+
+class Output:
+    """Writes rows and records in the form that was asked for."""
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        # Somebody reads along: each line is sent at once, and none is spread over several.
+        self.is_endless = False
+
+    @property
+    def is_table(self) -> bool:
+        """Tell whether a person reads it."""
+        return self.form == TABLE
+
+    def rows(self, rows: Sequence[Row], columns: Sequence[Column], **around: Any) -> None:
+        """Write many rows; `around` goes into the JSON document beside them, as a cursor does."""
+        if self.form == JSON:
+            _write(_json({"items": rows, **around}, indent=2))
+        elif self.form == JSONL:
+            for row in rows:
+                _write(_json(row))
+        elif rows:
+            table(rows, columns)
+
+    def record(self, record: Row, show: Callable[[], None]) -> None:
+        """Write one thing; `show` writes it for people."""
+        if self.is_table:
+            show()
+        else:
+            is_spread = self.form == JSON and not self.is_endless
+            _write(_json(record, indent=2 if is_spread else None))
+        if self.is_endless:
+            sys.stdout.flush()
+
+    def end(self, rows: Sequence[Row], next_cursor: str | None, *, nothing: str) -> None:
+        """Tell a person that there was nothing, or that there is more."""
+        if self.is_table and not rows:
+            click.echo(nothing, err=True)
+        elif self.form != JSON and next_cursor is not None:
+            click.echo(f"there is more: --after {next_cursor}", err=True)
+
+
+def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:
+    """Write a table: fitted to a terminal, and whole everywhere else."""
+    cells = [[_text(column.cell(row)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        _fitted(cells, columns)
+    else:
+        _whole([[column.title for column in columns], *cells])
+
+
+def fields(pairs: Iterable[tuple[str, object]]) -> None:
+    """Write names and values, those without a value left out."""
+    shown = [(name, _text(value)) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        _write(f"{name.ljust(width)}  {_painted(value) if name == 'status' else value}")
+
+
+def document(title: str, value: object) -> None:
+    """Write a JSON value under a title, in many lines."""
+    _write(f"\n{title}")
+    for line in _json(value, indent=2).splitlines():
+        _write(f"  {line}")
+
+
+def heading(title: str) -> None:
+    """Write a title."""
+    _write(f"\n{title}")
+
+
+def text(line: str) -> None:
+    """Write one line, made harmless."""
+    _write(safe(line))
+
+
+def jsonable(value: object) -> object:
+    """Return what JSON has no type for as what it has one for."""
+    if isinstance(value, datetime):
+        from grns.envelope import rfc3339
+
+        return rfc3339(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        import base64
+
+        return base64.b64encode(value).decode()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+def _json(value: object, *, indent: int | None = None) -> str:
+    """Return JSON text in which nothing can act on a terminal; it means the same."""
+    plain = json.dumps(value, ensure_ascii=False, indent=indent, default=jsonable)
+    if plain.isprintable():
+        return plain
+    # Controls below U+0020 are escaped already: what is left of them are our own line ends.
+    return "".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in plain)
+
+
+def _escape(letter: str) -> str:
+    return json.dumps(letter)[1:-1] if ord(letter) > 0x7F else f"\\u{ord(letter):04x}"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return safe(jsonable(value) if isinstance(value, datetime) else str(value))  # type: ignore[arg-type]
+
+
+def _painted(status: str) -> str:
+    style = _STYLES.get(status)
+    if style is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return status
+    return click.style(status, fg=style.split()[-1], bold="bold" in style)
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _whole(lines: Sequence[Sequence[str]]) -> None:
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
+        _write("  ".join(padded).rstrip())
+
+
+def _fitted(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        drawn.add_column(column.title, no_wrap=True, overflow="ellipsis" if column.may_shrink else "fold")
+    for line in cells:
+        drawn.add_row(
+            # Text and not str: a str would be read as markup.
+            *(
+                Text(cell, style=_STYLES.get(cell, "") if column.is_status else "")
+                for cell, column in zip(line, columns, strict=True)
+            )
+        )
+    Console(file=sys.stdout, markup=False, highlight=False, emoji=False).print(drawn)

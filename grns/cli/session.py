@@ -1,0 +1,85 @@
+"""What commands work with: settings, a client, the database alone, the broker alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from grns.app import App
+from grns.client import Client
+from grns.settings import load
+from grns.store.database import Database
+from grns.transport.base import Transport
+
+_NAME = "cli"
+_CONNECTIONS = 2
+_NUDGE_SECONDS = 1.0
+# Services wait longer for a broker that is just starting; somebody at a terminal wants to know.
+_BROKER_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """An app with a client on its database."""
+
+    app: App
+    client: Client
+    database: Database
+    transport: Transport
+
+    @property
+    def workspace(self) -> str:
+        """The workspace that the settings name."""
+        return self.app.settings.workspace
+
+
+@asynccontextmanager
+async def reading() -> AsyncIterator[Session]:
+    """Connect to Postgres alone: for looking, the broker is not needed."""
+    app = App(load())
+    database, transport = app.database(_NAME, size=_CONNECTIONS), app.transport(_NAME)
+    await database.connect()
+    try:
+        yield Session(app, app.client(database, transport), database, transport)
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def writing() -> AsyncIterator[Session]:
+    """Connect to Postgres and, where it answers soon, to the broker: a nudge makes things quicker."""
+    app = App(load())
+    async with app.connections(_NAME, size=_CONNECTIONS, is_patient=True) as (database, transport):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_NUDGE_SECONDS):
+                await transport.wait_connected()
+        yield Session(app, app.client(database, transport), database, transport)
+
+
+@asynccontextmanager
+async def broadcasting() -> AsyncIterator[Session]:
+    """Connect to Postgres and the broker; without either there is nothing to do."""
+    app = _impatient()
+    async with app.connections(_NAME, size=_CONNECTIONS) as (database, transport):
+        yield Session(app, app.client(database, transport), database, transport)
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[App, Transport]]:
+    """Connect to the broker alone."""
+    app = _impatient()
+    transport = app.transport(_NAME)
+    await transport.connect()
+    try:
+        yield app, transport
+    finally:
+        await transport.close()
+
+
+def _impatient() -> App:
+    settings = load()
+    seconds = min(settings.nats_startup_seconds, _BROKER_SECONDS)
+    return App(settings.model_copy(update={"nats_startup_seconds": seconds}))

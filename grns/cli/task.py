@@ -1,0 +1,225 @@
+"""`grns task …`: submit, list, show, events, wait, cancel, redrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grns.cli import failure, option
+from grns.cli.group import Noun
+from grns.cli.output import Column, Output, output_option, text
+
+if TYPE_CHECKING:
+    from grns.task import Task
+
+_STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
+
+
+@click.group(cls=Noun)
+def task() -> None:
+    """Submit tasks, look at them, and end them or open them again."""
+
+
+@task.command()
+@click.argument("task_type", metavar="TYPE", type=option.Token("task_type"))
+@click.option("--payload", metavar="JSON", help="A JSON object, @FILE, or - for standard input.")
+@click.option("--agent-type", metavar="NAME", default="worker", show_default=True, help="Who is to run it.")
+@click.option(
+    "--priority", type=click.IntRange(0, 3), default=2, show_default=True, help="0 critical … 3 background."
+)
+@click.option(
+    "--delay", type=option.Duration(), metavar="TIME", default=0.0, help="Run it in 30, 5m, 2h, 1d."
+)
+@click.option(
+    "--max-attempts", type=click.IntRange(1, 1000), help="Attempts at most; unset: what the handler says."
+)
+@click.option("--idempotency-key", metavar="KEY", help="The same key returns the task that has it.")
+@click.option("--trace-id", metavar="ID", help="Trace that the task belongs to.")
+@click.option("--wait", "is_waiting", is_flag=True, help="Wait for its end, and show it.")
+@option.timeout_option
+@output_option
+def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
+    """Create a task of TYPE and have it run."""
+    from grns.settings import load
+    from grns.strict_json import dumps, parse
+    from grns.submission import submission
+
+    limits = load().payload_limits
+    content = parse(option.read_document(payload, limits.document_bytes), limits)
+    fields["delay_seconds"] = fields.pop("delay")
+    # All that can be wrong with it is found before anything is connected to.
+    dumps(submission(payload=content, **fields).payload, limits)
+    asyncio.run(_submit(out, {"payload": content, **fields}, is_waiting, timeout))
+
+
+async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout: float | None) -> None:
+    from grns.cli.session import writing
+
+    async with writing() as session:
+        submitted = await session.client.submit(**fields)
+        if is_waiting:
+            failure.note(f"task {submitted.id}: waiting for its end")
+            await _await(session.client, out, submitted.id, timeout)
+            return
+    record = {"id": submitted.id, "is_new": submitted.is_new, "trace_id": submitted.trace_id}
+    out.record(record, lambda: text(submitted.id))
+    if not submitted.is_new:
+        failure.note("the idempotency key has this task already: nothing was created")
+
+
+@task.command("list")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only those that are there.")
+@click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only these.")
+@click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="Only its tasks.")
+@option.page_options
+@output_option
+def list_tasks(out: Output, limit: int, after: str | None, **wanted: str | None) -> None:
+    """List tasks, the latest first."""
+    asyncio.run(_list(out, limit, after, wanted))
+
+
+async def _list(out: Output, limit: int, after: str | None, wanted: dict[str, str | None]) -> None:
+    from grns.cli.session import reading
+    from grns.cli.text import ago
+    from grns.store import listing
+
+    async with reading() as session:
+        page = await listing.list_tasks(
+            session.database,
+            workspace=session.workspace,
+            wanted=listing.TaskFilter(**wanted),
+            limit=limit,
+            after=after,
+        )
+        now = await listing.now(session.database)
+    columns = [
+        Column("ID", lambda row: row["id"]),
+        Column("TYPE", lambda row: row["task_type"], may_shrink=True),
+        Column("AGENT TYPE", lambda row: row["agent_type"], may_shrink=True),
+        Column("PRIO", lambda row: row["priority"]),
+        Column("STATUS", lambda row: row["status"], is_status=True),
+        Column("ATTEMPT", _attempts),
+        Column("CREATED", lambda row: ago(row["created_at"], now)),
+        Column("CHANGED", lambda row: ago(row["updated_at"], now)),
+        Column("ERROR", lambda row: row["error_class"], may_shrink=True),
+    ]
+    out.rows(page.rows, columns, next_cursor=page.next_cursor)
+    out.end(page.rows, page.next_cursor, nothing="no such tasks")
+
+
+def _attempts(row: Mapping[str, Any]) -> str:
+    return f"{row['attempt']}/{row['max_attempts'] or '?'}"
+
+
+@task.command()
+@option.task_id
+@output_option
+def show(out: Output, task_id: str) -> None:
+    """Show a task: its row, what went in and came out, and its attempts."""
+    from grns.cli.detail import show_task
+    from grns.cli.session import reading
+
+    async def look() -> None:
+        async with reading() as session:
+            await show_task(session.client, out, task_id)
+
+    asyncio.run(look())
+
+
+@task.command()
+@option.task_id
+@output_option
+def events(out: Output, task_id: str) -> None:
+    """List what happened to a task, in order."""
+    from grns.cli.detail import show_events
+    from grns.cli.session import reading
+
+    async def look() -> None:
+        async with reading() as session:
+            await show_events(session.client, out, task_id)
+
+    asyncio.run(look())
+
+
+@task.command()
+@option.task_id
+@option.timeout_option
+@output_option
+def wait(out: Output, task_id: str, timeout: float | None) -> None:
+    """Wait until a task has ended. Exit code 0: it succeeded, 1: it did not, 6: it took too long."""
+    from grns.cli.session import reading
+
+    async def look() -> None:
+        async with reading() as session:
+            await _await(session.client, out, task_id, timeout)
+
+    asyncio.run(look())
+
+
+async def _await(client: Any, out: Output, task_id: str, timeout: float | None) -> None:
+    from grns.cli.detail import show_task
+    from grns.errors import WaitTimeout
+
+    try:
+        ended: Task = await client.wait(task_id, timeout_seconds=timeout)
+    except WaitTimeout as error:
+        raise failure.hinted(error, f"grns task show {task_id}") from error
+    await show_task(client, out, task_id)
+    if ended.status != "succeeded":
+        raise click.exceptions.Exit(failure.FAILED)
+
+
+@task.command()
+@option.task_ids
+@click.option("--reason", help="Why: it is kept with the task.")
+@output_option
+def cancel(out: Output, ids: Sequence[str], reason: str | None) -> None:
+    """End tasks that have not ended. One that runs is asked to: it may yet succeed."""
+
+    async def act(client: Any) -> dict[str, str]:
+        answers: dict[str, str] = await client.cancel_many(ids, reason=reason)
+        return answers
+
+    _change(out, ids, act, expected={"cancelled", "requested"})
+
+
+@task.command()
+@option.task_ids
+@output_option
+def redrive(out: Output, ids: Sequence[str]) -> None:
+    """Open dead, failed or cancelled tasks again, with all their attempts before them."""
+
+    async def act(client: Any) -> dict[str, str]:
+        answers: dict[str, str] = await client.redrive_many(ids)
+        return answers
+
+    _change(out, ids, act, expected={"redriven"})
+
+
+def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str]) -> None:
+    from grns.cli.session import writing
+
+    async def change() -> dict[str, str]:
+        async with writing() as session:
+            answers: dict[str, str] = await act(session.client)
+            return answers
+
+    answers = asyncio.run(change())
+    report(out, [{"id": task_id, "answer": answers.get(task_id, "not found")} for task_id in ids], expected)
+
+
+def report(out: Output, answers: Sequence[Mapping[str, str]], expected: set[str]) -> None:
+    """Show what became of each, and end with the code of the worst that did."""
+    columns = [Column("ID", lambda row: row["id"]), Column("ANSWER", lambda row: row["answer"])]
+    out.rows(answers, columns)
+    missing = sum(row["answer"] == "not found" for row in answers)
+    others = sum(row["answer"] not in expected for row in answers) - missing
+    if missing:
+        failure.say(f"{missing} of {len(answers)} do not exist", "grns task list")
+        raise click.exceptions.Exit(failure.NOT_FOUND)
+    if others:
+        failure.say(f"{others} of {len(answers)} could not be changed: the answer is where they are")
+        raise click.exceptions.Exit(failure.CONFLICT)

@@ -1,0 +1,158 @@
+"""Handlers that block, workers that freeze, keepers that die: leases are kept by those who live, only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grns.store.database import Database
+from tests.harness import (
+    Fleet,
+    all_in,
+    check_stories,
+    eventually,
+    is_alive,
+    is_stopped,
+    keepers_of,
+    lines_with,
+    ready,
+    rows_of,
+    submit,
+)
+
+Journal = Callable[[], list[str]]
+
+SLACK = 2.0
+
+
+def environment(lease: float) -> dict[str, str]:
+    """Return settings for short leases."""
+    return {"GRNS_LEASE_SECONDS": str(lease), "GRNS_SHUTDOWN_GRACE_SECONDS": "1"}
+
+
+async def noted(journal: Journal, line: str, *, within_seconds: float = 20.0) -> None:
+    """Wait until the journal has a line."""
+
+    async def is_there() -> bool:
+        return line in journal()
+
+    await eventually(is_there, within_seconds=within_seconds)
+
+
+@pytest.mark.parametrize("blocker", ["block_loop", "burn", "hold_gil"])
+async def test_blocked_for_ten_leases(
+    fleet: Fleet, database: Database, journal: Journal, blocker: str
+) -> None:
+    """A handler that lets nothing else run for ten leases keeps its task, and its neighbours keep theirs."""
+    lease = 1.0
+    fleet.start("server", **environment(lease))
+    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease))
+    await ready(database, worker)
+    in_thread = await submit(database, "thread", payload={"seconds": 3 * lease})
+    on_loop = await submit(database, "effect", payload={"seconds": 2 * lease})
+    for neighbour in (in_thread, on_loop):
+        await noted(journal, f"begin {neighbour.id} 1")
+    blocking = await submit(database, blocker, payload={"seconds": 10 * lease})
+    ids = [task.id for task in (in_thread, on_loop, blocking)]
+    rows = await all_in(database, ids, within_seconds=15 * lease + SLACK)
+    ran_for = rows[blocking.id]["finished_at"] - rows[blocking.id]["started_at"]
+    assert ran_for.total_seconds() >= 10 * lease
+    assert {row["attempt"] for row in rows.values()} == {1}
+    stories = await check_stories(database, ids)
+    for task_id in ids:
+        assert [event["kind"] for event in stories[task_id]] == [
+            "evt.task.queued", "evt.task.claimed", "evt.task.completed",
+        ]  # fmt: skip
+    assert sorted(journal()) == sorted(f"{word} {task_id} 1" for word in ("begin", "end") for task_id in ids)
+
+
+async def test_frozen_for_three_leases(
+    fleet: Fleet, database: Database, journal: Journal, tmp_path: Path
+) -> None:
+    """Its tasks are taken back and run elsewhere; when it wakes, its handlers are told, and it writes nothing."""
+    lease = 2.0
+    fleet.start("server", **environment(lease))
+    # It stops itself at the worst moment: a handler has ended, and its outcome is not written.
+    stops = {"GRNS_FAILPOINTS": "worker.handler_ended=stop#1"}
+    sleeper = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease), **stops)
+    await ready(database, sleeper)
+    now, later = tmp_path / "now", tmp_path / "later"
+    ended = await submit(database, "until", payload={"file": str(now)})
+    on_loop = await submit(database, "until", payload={"file": str(later)})
+    in_thread = await submit(database, "until_in_thread", payload={"file": str(later)})
+    ids = [task.id for task in (ended, on_loop, in_thread)]
+    for task_id in ids:
+        await noted(journal, f"begin {task_id} 1")
+    other = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease))
+    await ready(database, other)
+    now.touch()
+
+    async def is_frozen() -> bool:
+        return is_stopped(sleeper.pid)
+
+    await eventually(is_frozen)
+    frozen_at = time.monotonic()
+    for task_id in ids:
+        await noted(journal, f"begin {task_id} 2", within_seconds=lease + lease / 5 + 1.0 + SLACK)
+    await all_in(database, [ended.id], within_seconds=SLACK)
+    await asyncio.sleep(max(0.0, frozen_at + 3 * lease - time.monotonic()))  # the fault takes this long
+    before = await rows_of(database, ids)
+    sleeper.send_signal(signal.SIGCONT)
+    await noted(journal, f"cancelled {on_loop.id} 1", within_seconds=lease / 3 + 1.0)
+    await noted(journal, f"told {in_thread.id} 1", within_seconds=lease / 3 + 1.0)
+
+    async def has_given_up() -> bool:
+        facts = fleet.facts_of(sleeper, "lease_lost")
+        return set(ids) == {fact["task_id"] for fact in facts if fact["reason"] == "finish"}
+
+    await eventually(has_given_up)
+    after = await rows_of(database, ids)
+    for task_id in ids:
+        assert after[task_id]["version"] == before[task_id]["version"]
+        assert after[task_id]["lease_id"] == before[task_id]["lease_id"]
+    assert [after[task_id]["status"] for task_id in ids] == ["succeeded", "running", "running"]
+    later.touch()
+    rows = await all_in(database, ids, within_seconds=SLACK)
+    assert {row["attempt"] for row in rows.values()} == {2}
+    stories = await check_stories(database, ids)
+    for task_id in ids:
+        assert [event["kind"].rpartition(".")[2] for event in stories[task_id]] == [
+            "queued", "claimed", "lease_expired", "claimed", "completed",
+        ]  # fmt: skip
+        assert stories[task_id][-1]["attempt"] == 2
+    assert sleeper.poll() is None, "it lost its leases, it need not die"
+
+
+async def test_keeper_killed(fleet: Fleet, database: Database, journal: Journal) -> None:
+    """A keeper that dies is started again and the lease is kept; a worker that dies takes its keeper along."""
+    lease = 4.0
+    fleet.start("server", **environment(lease))
+    worker = fleet.start("worker", "tests.pools:pool", **environment(lease))
+    await ready(database, worker)
+    task = await submit(database, "effect", payload={"seconds": 1.5 * lease})
+    await noted(journal, f"begin {task.id} 1")
+    (first,) = keepers_of(worker.pid)
+    os.kill(first, signal.SIGKILL)
+
+    async def other_keeper() -> int | None:
+        return next((pid for pid in keepers_of(worker.pid) if pid != first), None)
+
+    second = await eventually(other_keeper)
+    assert second is not None
+    rows = await all_in(database, [task.id], within_seconds=1.5 * lease + SLACK)
+    assert rows[task.id]["attempt"] == 1
+    await check_stories(database, [task.id])
+    assert keepers_of(worker.pid) == [second]
+    worker.kill()
+    worker.wait()
+
+    async def is_gone() -> bool:
+        return not is_alive(second)
+
+    await eventually(is_gone, within_seconds=2.0)

@@ -1,0 +1,250 @@
+"""The broker is disposable: whatever it loses and however long it is away, every task runs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from grns import subjects
+from grns.local import LocalNats
+from grns.store.database import Database
+from tests.harness import (
+    Fleet,
+    Load,
+    all_in,
+    check_stories,
+    check_stream,
+    committed_events,
+    eventually,
+    manage,
+    read_stream,
+    ready,
+    submit,
+    submit_many,
+)
+
+# A task that nobody was told of is found 2 s after the broker fell silent; the rest is for a slow machine.
+PICK_UP_SECONDS = 2.5
+SLACK = 1.0
+LANE = subjects.durable(subjects.lane("default", "worker", 2))
+
+Journal = Callable[[], list[str]]
+Worker = subprocess.Popen[bytes]
+
+
+def start_worker(fleet: Fleet, concurrency: int = 10, **environment: str) -> Worker:
+    """Start a worker that tells where its tasks came from."""
+    return fleet.start(
+        "worker", "tests.pools:pool", "--concurrency", str(concurrency), GRNS_LOG_LEVEL="debug", **environment
+    )
+
+
+def sources(fleet: Fleet, worker: Worker) -> dict[str, str]:
+    """Return where the worker had its tasks from, by id."""
+    return {fact["task_id"]: fact["source"] for fact in fleet.facts_of(worker, "task_claimed")}
+
+
+async def is_consuming(fleet: Fleet, database: Database, worker: Worker) -> None:
+    """Wait until the worker gets a task from a lane."""
+
+    async def comes_from_lane() -> bool:
+        task = await submit(database)
+        await all_in(database, [task.id], within_seconds=10)
+        return sources(fleet, worker)[task.id] == "lane"
+
+    await eventually(comes_from_lane)
+
+
+def waits(rows: dict[str, Any]) -> list[float]:
+    """Return how long tasks were queued, in seconds, the longest last."""
+    return sorted((row["started_at"] - row["created_at"]).total_seconds() for row in rows.values())
+
+
+async def check_holds_all(database: Database, broker: LocalNats) -> None:
+    """Wait until the stream of events holds everything that was ever committed."""
+
+    async def missing() -> set[str]:
+        held = {heard.headers["Nats-Msg-Id"] for heard in await read_stream(broker.url, "GRNS_EVT")}
+        return await committed_events(database) - held
+
+    async def is_complete() -> bool:
+        try:
+            return not await missing()
+        except Exception:  # there is no stream yet
+            return False
+
+    await eventually(is_complete, every=0.2)
+
+
+async def test_away_while_tasks_flow(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
+) -> None:
+    """Tasks are found in Postgres while it is away; its events reach it when it is back, in order."""
+    fleet.start("server")
+    worker = start_worker(fleet)
+    await ready(database, worker)
+    await is_consuming(fleet, database, worker)
+    load = Load(database, least=100, part=5, task_type="effect", payload={"seconds": 0.05})
+    await load.reaches(30)
+    await asyncio.to_thread(broker.kill)
+    before = len(load.ids)
+    await load.reaches(before + 70)
+    ids = await load.end()
+    rows = await all_in(database, ids, within_seconds=PICK_UP_SECONDS + 5.0)
+    assert waits(rows)[-1] < PICK_UP_SECONDS + SLACK
+    found = sources(fleet, worker)
+    assert {found[task_id] for task_id in ids[before:]} == {"floor"}
+    # Whoever ran while the broker died ran once: its lease is kept in Postgres.
+    assert {row["attempt"] for row in rows.values()} == {1}
+    assert len(journal()) == 2 * len(ids)
+    await asyncio.to_thread(broker.start)
+    await check_stream(database, broker.url)
+    await check_stories(database, ids)
+    await is_consuming(fleet, database, worker)
+
+
+async def test_away_after_a_long_silence(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+    """A worker that rests, because nothing came for long, is awake as soon as the broker is gone."""
+    worker = start_worker(fleet, GRNS_FLOOR_AFTER_SECONDS="0.5")
+    await ready(database, worker)
+    await is_failing(fleet, worker, False)
+    await asyncio.sleep(5.0)  # the silence is the case: the worker asks Postgres less and less often
+    await asyncio.to_thread(broker.kill)
+    task = await submit(database)
+    rows = await all_in(database, [task.id], within_seconds=15)
+    assert waits(rows)[-1] < 0.5 + SLACK
+
+
+async def is_failing(fleet: Fleet, worker: Worker, wanted: bool) -> None:
+    """Wait until a worker has (or has lost) its connection to the broker."""
+
+    async def look() -> bool:
+        told = [fact["what"] for fact in fleet.facts_of(worker, "transport")]
+        turns = [what for what in told if what in ("broker_connected", "broker_disconnected")]
+        return bool(turns) and (turns[-1] == "broker_disconnected") == wanted
+
+    await eventually(look)
+
+
+async def test_away_at_the_start(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+    """Worker and server start without a broker, do their work from Postgres, and use it when it comes."""
+    await asyncio.to_thread(broker.kill)
+    ids = await submit_many(database, 5)
+    worker = start_worker(fleet)
+    fleet.start("server")
+    await ready(database, worker)
+    rows = await all_in(database, ids, within_seconds=PICK_UP_SECONDS + SLACK)
+    assert {row["attempt"] for row in rows.values()} == {1}
+    await asyncio.to_thread(broker.start)
+    await is_consuming(fleet, database, worker)
+    await check_stream(database, broker.url)
+
+
+async def test_server_works_without(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
+) -> None:
+    """Retries become due and leases are taken back by a server that was started without a broker."""
+    await asyncio.to_thread(broker.kill)
+    fleet.start("server", GRNS_LEASE_SECONDS="2", GRNS_NATS_STARTUP_SECONDS="3")
+    start_worker(fleet, GRNS_LEASE_SECONDS="2")
+    task = await submit(database, "fail_once")
+    dies = await submit(database, "effect", payload={"seconds": 600}, max_attempts=1)
+
+    async def runs() -> bool:
+        return f"begin {dies.id} 1" in journal()
+
+    await eventually(runs)
+    await all_in(database, [task.id], within_seconds=10)
+    fleet.processes[1].kill()
+    await all_in(database, [dies.id], "dead", within_seconds=2 + 0.4 + 1 + 2 * SLACK)
+
+
+async def test_wiped(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+    """All that it held is gone: streams and durables are made again, tasks run, events are replayed."""
+    fleet.start("server")
+    worker = start_worker(fleet)
+    await ready(database, worker)
+    await is_consuming(fleet, database, worker)
+    before = await submit_many(database, 50)
+    await all_in(database, before, within_seconds=10)
+    await check_stream(database, broker.url)
+    load = Load(database, least=100)
+    await load.reaches(25)
+    await asyncio.to_thread(broker.wipe)
+    await load.reaches(75)
+    ids = await load.end()
+    await all_in(database, ids, within_seconds=20)
+    await check_stories(database, ids)
+    await is_consuming(fleet, database, worker)
+    await check_holds_all(database, broker)
+
+
+async def _delete_one_command(broker: LocalNats) -> None:
+    async def is_deleted() -> bool:
+        state = (await manage(broker.url, "STREAM.INFO.GRNS_CMD"))["state"]
+        if not state["messages"]:
+            return False
+        try:
+            await manage(broker.url, "STREAM.MSG.DELETE.GRNS_CMD", {"seq": state["last_seq"]})
+        except AssertionError:  # a worker was faster
+            return False
+        return True
+
+    await eventually(is_deleted, every=0.0)
+
+
+HARMS: dict[str, Callable[[LocalNats], Awaitable[Any]]] = {
+    "commands purged": lambda broker: manage(broker.url, "STREAM.PURGE.GRNS_CMD"),
+    "one command deleted": _delete_one_command,
+    "durable deleted": lambda broker: manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{LANE}"),
+    "commands' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_CMD"),
+    "events' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_EVT"),
+}
+
+
+async def test_harmed_under_load(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
+) -> None:
+    """Whatever an administrator deletes while tasks flow: nothing is lost, nothing runs twice."""
+    fleet.start("server")
+    worker = start_worker(fleet, 5)
+    await ready(database, worker)
+    await is_consuming(fleet, database, worker)
+    load = Load(database, least=100, part=10, task_type="effect", payload={"seconds": 0.05})
+    for harm in HARMS.values():
+        await load.reaches(len(load.ids) + 50)
+        await harm(broker)
+    await load.reaches(len(load.ids) + 50)
+    ids = await load.end()
+    rows = await all_in(database, ids, within_seconds=20)
+    assert {row["attempt"] for row in rows.values()} == {1}
+    assert len(journal()) == 2 * len(ids)
+    await check_stories(database, ids)
+    await check_holds_all(database, broker)
+    await is_consuming(fleet, database, worker)
+
+
+@pytest.mark.parametrize("priority", [2])
+async def test_full_lane(fleet: Fleet, database: Database, broker: LocalNats, priority: int) -> None:
+    """A command that its lane has no room for counts as published; its task is found in Postgres."""
+    small = {"GRNS_NATS_CMD_MAX_PER_SUBJECT": "5"}
+    relay = fleet.start("server", **small)
+    ids = await submit_many(database, 100, priority=priority)
+
+    async def is_full() -> bool:
+        refused = [fact["code"] for fact in fleet.facts_of(relay, "message_refused")]
+        return refused.count("full") == 95
+
+    await eventually(is_full)
+    worker = start_worker(fleet, 5, **small)
+    await ready(database, worker)
+    started_at = time.monotonic()
+    await all_in(database, ids, within_seconds=10)
+    assert time.monotonic() - started_at < 2 * PICK_UP_SECONDS + SLACK
+    await check_stream(database, broker.url)
+    await check_stories(database, ids)

@@ -1,0 +1,85 @@
+"""Spans and gaps: pure arithmetic, against sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grns.progress import Progress, Spans
+
+
+@given(st.lists(st.integers(1, 60)), st.integers(0, 10))
+def test_spans_hold_what_was_put_in(numbers: list[int], low: int) -> None:
+    spans = Spans(low)
+    for number in numbers:
+        spans.add(number)
+    expected = set(range(low + 1)) | set(numbers)
+    assert {number for number in range(70) if number in spans} == expected
+    assert spans.low == max(number for number in range(70) if set(range(number + 1)) <= expected)
+    assert spans.high == max(expected)
+    in_spans = set(range(spans.low + 1)).union(*(range(*span) for span in spans.beyond))
+    assert in_spans == expected
+    in_holes: set[int] = set().union(*(range(*hole) for hole in spans.holes)) if spans.holes else set()
+    assert in_holes == set(range(max(expected))) - expected
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9))))
+def test_spans_take_stretches_in(stretches: list[tuple[int, int]]) -> None:
+    spans = Spans(0)
+    expected = {0}
+    for start, length in stretches:
+        spans.add_span(start, start + length)
+        expected |= set(range(start, start + length))
+    assert {number for number in range(70) if number in spans} == expected
+
+
+def test_a_gap_waits_for_the_transactions_that_could_fill_it() -> None:
+    progress = Progress(0)
+    progress.see([], [1, 4], xmin=10, xmax=20, is_late_cut=False)
+    assert progress.missing == [(2, 4)]
+    progress.see([], [], xmin=19, xmax=25, is_late_cut=False)
+    assert progress.missing == [(2, 4)]
+    progress.see([3], [], xmin=20, xmax=30, is_late_cut=False)
+    assert progress.missing == []
+    assert progress.done.beyond == [(2, 3)]
+
+
+def test_a_gap_of_an_earlier_leader_is_looked_for_with_fresh_eyes() -> None:
+    progress = Progress(5, [(8, 10)])
+    assert progress.missing == [(6, 8)]
+    assert progress.high == 9
+    progress.see([], [], xmin=100, xmax=100, is_late_cut=False)
+    assert progress.missing == [(6, 8)], "the first look sets the bound"
+    progress.see([6], [], xmin=100, xmax=101, is_late_cut=False)
+    assert progress.missing == []
+    progress.done.add(6)
+    assert progress.done.low == 9
+
+
+def test_what_was_cut_off_is_not_given_up() -> None:
+    progress = Progress(0)
+    progress.see([], [10], xmin=1, xmax=5, is_late_cut=False)
+    progress.see([1, 3], [], xmin=9, xmax=9, is_late_cut=True)
+    assert (4, 10) in progress.missing
+    assert progress.done.beyond == [(2, 3)]
+
+
+@given(st.data())
+def test_every_number_ends_done_or_found(data: st.DataObject) -> None:
+    """Numbers commit late, or never; whatever the order, none that commits is missed."""
+    total = data.draw(st.integers(1, 25))
+    fate = {number: data.draw(st.sampled_from(["now", "late", "never"])) for number in range(1, total + 1)}
+    fate[total] = "now"
+    progress, found = Progress(0), set()
+    first = [number for number in range(1, total + 1) if fate[number] == "now"]
+    progress.see([], first, xmin=1, xmax=50, is_late_cut=False)
+    found |= set(first)
+    late = [number for number in range(1, total + 1) if fate[number] == "late"]
+    cut = data.draw(st.integers(0, len(late)))
+    progress.see(late[:cut], [], xmin=10, xmax=60, is_late_cut=False)
+    progress.see(late[cut:], [], xmin=60, xmax=60, is_late_cut=False)
+    found |= set(late)
+    for number in found:
+        progress.done.add(number)
+    assert progress.done.low == total
+    assert progress.missing == []

@@ -1,0 +1,174 @@
+"""A random walk over the statements; afterwards the log alone must tell where each task is, and why."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from grns.outcome import Claim, Verb
+from grns.store.claim import Claims
+from grns.store.database import Database
+from grns.store.finish import Finishes
+from grns.store.renew import Held, renew
+from grns.store.sweep import promote, reap
+from grns.task import STATUS_AFTER, TERMINAL, TRANSITIONS
+from tests.harness import submit
+from tests.test_store_kit import (
+    OTHER_WORKER,
+    WORKER,
+    cancel,
+    ending,
+    fall_due,
+    fetch,
+    lapse,
+    log_of,
+    redrive,
+    release,
+    row_of,
+)
+
+pytest_plugins = ["tests.test_store_kit"]
+
+_STEPS = 800
+_PAIRS = {(row.source, row.target, row.event) for row in TRANSITIONS}
+_COMMANDED = {(row.source, row.target, row.event) for row in TRANSITIONS if row.command}
+_BURIED = {(row.source, row.target, row.event) for row in TRANSITIONS if row.dead_letter}
+
+
+class Walker:
+    """Does one thing or another to a handful of tasks; keeps every claim it was ever given."""
+
+    def __init__(self, database: Database, ids: list[str], seed: int) -> None:
+        self._database = database
+        self._random = random.Random(seed)
+        self._ids = ids
+        self._claims: list[Claim] = []
+        self._finishes = Finishes(database, batch_limit=10)
+        self.steps: dict[Callable[[], Awaitable[Any]], int] = {
+            self._claim: 8, self._claim_next: 2, self._finish: 9, self._release: 3, self._renew: 2,
+            self._lapse: 4, self._reap: 3, self._fall_due: 4, self._promote: 3, self._cancel: 1,
+            self._redrive: 2,
+        }  # fmt: skip
+
+    async def step(self) -> None:
+        """Do something."""
+        await self._random.choices(list(self.steps), list(self.steps.values()))[0]()
+
+    def _some(self) -> list[str]:
+        return self._random.sample(self._ids, self._random.randint(1, 3))
+
+    def _some_claim(self) -> Claim | None:
+        """Return a claim: a recent one, mostly; now and then one that is long over."""
+        recent = self._claims[-4:] if self._random.random() < 0.8 else self._claims
+        return self._random.choice(recent) if recent else None
+
+    async def _claim(self) -> None:
+        who = self._random.choice([WORKER, OTHER_WORKER])
+        claims = Claims(self._database, who, batch_limit=10)
+        answer = await claims.claim(self._random.choice(self._ids), uuid4())
+        if isinstance(answer, Claim):
+            self._claims.append(answer)
+
+    async def _claim_next(self) -> None:
+        claims = Claims(self._database, WORKER, batch_limit=10)
+        self._claims += await claims.claim_next(2, older_than_seconds=0.0)
+
+    async def _finish(self) -> None:
+        verb = self._random.choices(
+            [Verb.SUCCEED, Verb.FAIL, Verb.RETRY, Verb.CANCEL], weights=[2, 2, 6, 1]
+        )[0]  # fmt: skip
+        if claim := self._some_claim():
+            await self._finishes.finish(ending(claim, verb))
+
+    async def _release(self) -> None:
+        if claim := self._some_claim():
+            await release(self._database, claim)
+
+    async def _renew(self) -> None:
+        if claim := self._some_claim():
+            await renew(self._database, [Held(claim.id, claim.attempt, claim.lease_id)], 15.0)
+
+    async def _lapse(self) -> None:
+        rows = await fetch(self._database, "select id from grns.tasks where status = 'running'")
+        await lapse(self._database, *(row["id"] for row in rows if self._random.random() < 0.5))
+
+    async def _reap(self) -> None:
+        await reap(self._database, self._random.randint(1, 4), None)
+
+    async def _fall_due(self) -> None:
+        rows = await fetch(self._database, "select id from grns.tasks where next_attempt_at is not null")
+        await fall_due(self._database, *(row["id"] for row in rows if self._random.random() < 0.5))
+
+    async def _promote(self) -> None:
+        await promote(self._database, self._random.randint(1, 4), None)
+
+    async def _cancel(self) -> None:
+        await cancel(self._database, *self._some())
+
+    async def _redrive(self) -> None:
+        await redrive(self._database, *self._some())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_whatever_happens_the_log_tells_the_state(shared: Database, seed: int) -> None:
+    ids = [(await submit(shared, max_attempts=limit)).id for limit in (None, 1, 2, 4)]
+    ids += [(await submit(shared, delay_seconds=5.0)).id for _ in range(2)]
+    walker = Walker(shared, ids, seed)
+    for _ in range(_STEPS):
+        await walker.step()
+        spent = await fetch(shared, "select from grns.tasks where attempt - forgiven > attempt_limit")
+        assert not spent, "attempt − forgiven ≤ limit"
+    seen: Counter[str] = Counter()
+    for task_id in ids:
+        seen.update(await _audit(shared, task_id))
+    assert set(seen) == {row.event for row in TRANSITIONS}, "the walk went everywhere"
+    doubles = "select message_id from grns.events group by message_id having count(*) > 1"
+    assert await fetch(shared, doubles) == []
+
+
+async def _audit(database: Database, task_id: str) -> list[str]:
+    """Hold one task's log against its row; returns the kinds of its events."""
+    row, log = await row_of(database, task_id), await log_of(database, task_id)
+    events = [entry for entry in log if entry["kind"].startswith("evt.")]
+    assert [event["version"] for event in events] == list(range(1, row["version"] + 1))
+    assert row["last_message_id"] == events[-1]["message_id"]
+    kinds = [event["kind"] for event in events]
+    assert STATUS_AFTER[kinds[-1]] == row["status"]
+
+    path = [None, *(STATUS_AFTER[kind] for kind in kinds)]
+    steps = [(source, target, kind) for (source, target), kind in zip(pairwise(path), kinds, strict=True)]
+    assert set(steps) <= _PAIRS
+    for version, step in enumerate(steps, start=1):
+        others = [entry["kind"] for entry in log if entry["version"] == version][1:]
+        expected = ["cmd.task.execute"] * (step in _COMMANDED) + ["dlq" + step[2][3:]] * (step in _BURIED)
+        assert others == expected, f"version {version} of {task_id}"
+
+    _check_endings(events)
+    _check_attempts(events, row["max_attempts"] or 3)
+    return kinds
+
+
+def _check_endings(events: list[dict[str, Any]]) -> None:
+    """Terminal is final but for a redrive."""
+    for event, following in pairwise(events):
+        if STATUS_AFTER[event["kind"]] in TERMINAL:
+            assert following["kind"] == "evt.task.queued"
+            assert '"reason" : "redriven"' in following["payload"]
+
+
+def _check_attempts(events: list[dict[str, Any]], limit: int) -> None:
+    """Between redrives a task is claimed at most as often as it may be, and released as often again."""
+    claimed, attempt = 0, 0
+    for event in events:
+        if '"redriven"' in event["payload"]:
+            claimed = 0
+        if event["kind"] == "evt.task.claimed":
+            claimed, attempt = claimed + 1, attempt + 1
+        assert event["attempt"] == attempt
+        assert claimed <= 2 * limit
