@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-oldest bench check format lint types floors verify ops clean
+.PHONY: help install demo test test-faults test-oldest bench check format lint types floors ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +23,11 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check every result
 	@$(BIN)/grns demo
 
-dev: $(STAMP) ## run Postgres, JetStream and all daemons here until Ctrl-C
-	@$(BIN)/grns dev
-
 test: $(STAMP) ## run all tests, on servers of their own
-	$(BIN)/pytest -q -n 3 --dist loadfile
+	$(BIN)/pytest -q -n 3 --dist loadfile --ignore=tests/e2e
+
+test-faults: $(STAMP) ## run the fault tests on whole processes (being completed)
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/e2e
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
@@ -36,7 +36,7 @@ test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we su
 bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
 	$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
-check: format lint types floors verify test ## all that CI checks
+check: format lint types floors test ## all that CI checks
 
 format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --quiet --check .
@@ -49,9 +49,6 @@ types: $(STAMP) ## check the types, strictly
 
 floors: $(STAMP) ## check that each room imports only what is below it
 	$(BIN)/lint-imports
-
-verify: $(STAMP) ## check that schemas/ is what the models say
-	$(BIN)/grns schema export --check
 
 ops: $(STAMP) ## check Dockerfile and docker-compose.yml without an engine
 	.ci/check-ops

@@ -181,7 +181,7 @@ VALUES = (
     Case("list_in_itself", _CYCLE, "too_deep"),
     Case("5_MB_of_text", "x" * 5_000_000, "too_large"),
     Case("5_MB_in_strings", ["x" * 50_000] * 100, "too_large"),
-    Case("5_million_elements", [0] * 5_000_000, "too_many_nodes"),
+    Case("100000_numbers", [0] * 100_000, "too_many_nodes"),
     Case("tuple", (1, 2), ACCEPTED),
     Case("list_of_depth_64", _deep(64), ACCEPTED),
     Case("none", None, ACCEPTED),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nats
+from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from grns.settings import Settings, load
@@ -93,9 +94,14 @@ class Fleet:
         return next(self._directory.glob(f"{place}-*.log")).read_text(errors="replace")
 
     def facts_of(self, process: subprocess.Popen[bytes], event: str = "") -> list[dict[str, Any]]:
-        """Return the facts that a process (or the keeper of it) has logged, perhaps only those of one name."""
-        lines = [line for line in self.log_of(process).splitlines() if line.startswith("{")]
-        facts = [json.loads(line) for line in lines if line.endswith("}")]
+        """Return the facts that a process (or its keeper) has logged, perhaps only those of one name."""
+        facts: list[dict[str, Any]] = []
+        for line in self.log_of(process).splitlines():
+            # A worker and its keeper write into one file, and may share a line.
+            while line.startswith("{") and line.endswith("}"):
+                fact, end = json.JSONDecoder().raw_decode(line)
+                facts.append(fact)
+                line = line[end:]
         return [fact for fact in facts if event in ("", fact["event"])]
 
     def end(self, processes: Sequence[subprocess.Popen[bytes]] | None = None) -> None:
@@ -195,6 +201,11 @@ class Heard:
     body: dict[str, Any]
 
 
+def _heard(message: Msg) -> Heard:
+    headers = dict(message.headers or {})
+    return Heard(message.metadata.sequence.stream, message.subject, headers, json.loads(message.data))
+
+
 async def read_stream(url: str, stream: str) -> list[Heard]:
     """Read all that a stream holds, with plain nats-py."""
     client = await nats.connect(url)
@@ -207,15 +218,7 @@ async def read_stream(url: str, stream: str) -> list[Heard]:
         reader = await jetstream.pull_subscribe("", stream=stream, config=config)
         heard: list[Heard] = []
         while not heard or heard[-1].seq < state.last_seq:
-            for message in await reader.fetch(500, timeout=5.0):
-                heard.append(
-                    Heard(
-                        message.metadata.sequence.stream,
-                        message.subject,
-                        dict(message.headers or {}),
-                        json.loads(message.data),
-                    )
-                )
+            heard += [_heard(message) for message in await reader.fetch(500, timeout=5.0)]
         return heard
     finally:
         await client.close()

@@ -74,7 +74,7 @@ _EMPTY = """
     delete from grns.processed_messages; delete from grns.agents;
     update grns.reaper_state set last_tick_at = null, server_started_at = null, hold_until = null;
     update grns.relay_cursor set epoch = 0, owner = null, lease_until = '-infinity', low = 0, published = '{}';
-"""
+"""  # noqa: E501
 
 
 async def new_database(postgres: LocalPostgres) -> str:

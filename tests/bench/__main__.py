@@ -83,7 +83,7 @@ async def run(rows: int, rounds: int) -> dict[str, float]:
     """Run everything, the throughput `rounds` times; return the medians."""
     with tempfile.TemporaryDirectory(prefix="grns-bench-") as name:
         directory = Path(name)
-        directory.chmod(0o755)
+        directory.chmod(0o755)  # noqa: ASYNC240
         with LocalPostgres(directory / "postgres") as postgres, LocalNats(directory / "nats") as broker:
             await migrate.upgrade(postgres.url)
             environment = {

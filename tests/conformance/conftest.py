@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 
 LIMIT = 10.0
+
+
+def freeze(server: LocalNats) -> None:
+    """Freeze a server, and return when all its threads stand still: the signal arrives a little later."""
+    server.freeze()
+    deadline = time.monotonic() + LIMIT
+    threads = f"{server.pid}/task/*/stat"
+    while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in Path("/proc").glob(threads)):
+        assert time.monotonic() < deadline, "it never stood still"
+        time.sleep(0.001)
 
 
 class Broker:
@@ -43,7 +54,7 @@ class Broker:
         await asyncio.to_thread(self._server.wipe)
 
     def freeze(self) -> None:
-        self._server.freeze()
+        freeze(self._server)
 
     def thaw(self) -> None:
         self._server.thaw()

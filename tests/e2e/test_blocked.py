@@ -20,7 +20,6 @@ from tests.harness import (
     is_alive,
     is_stopped,
     keepers_of,
-    lines_with,
     ready,
     rows_of,
     submit,
@@ -75,7 +74,7 @@ async def test_blocked_for_ten_leases(
 async def test_frozen_for_three_leases(
     fleet: Fleet, database: Database, journal: Journal, tmp_path: Path
 ) -> None:
-    """Its tasks are taken back and run elsewhere; when it wakes, its handlers are told, and it writes nothing."""
+    """Its tasks are taken back and run elsewhere; when it wakes, its handlers end, and it writes nothing."""
     lease = 2.0
     fleet.start("server", **environment(lease))
     # It stops itself at the worst moment: a handler has ended, and its outcome is not written.
@@ -130,7 +129,7 @@ async def test_frozen_for_three_leases(
 
 
 async def test_keeper_killed(fleet: Fleet, database: Database, journal: Journal) -> None:
-    """A keeper that dies is started again and the lease is kept; a worker that dies takes its keeper along."""
+    """A keeper that dies is started again, the lease is kept; a worker that dies takes its keeper along."""
     lease = 4.0
     fleet.start("server", **environment(lease))
     worker = fleet.start("worker", "tests.pools:pool", **environment(lease))

@@ -22,6 +22,7 @@ from grns.transport.jetstream.provision import Provisioner
 from grns.transport.jetstream.publisher import Publisher
 from grns.transport.jetstream.puller import Puller
 from grns.transport.jetstream.reply import Replies
+from grns.transport.jetstream.report import Reporter, StreamReport
 from grns.transport.jetstream.stream import Streams
 
 ANSWER_SECONDS = 5.0
@@ -41,6 +42,7 @@ class JetStream:
         self._api = Api(self._connection, self._replies)
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
         self._streams = Streams(self._api)
+        self._reporter = Reporter(self._api, settings)
         self._publisher = Publisher(
             self._connection, self._replies, window=settings.relay_window, patience_seconds=ANSWER_SECONDS
         )
@@ -101,6 +103,10 @@ class JetStream:
     async def differences(self) -> list[str]:
         """Return how the streams differ from what grns would make."""
         return await self._provisioner.differences()
+
+    async def report(self) -> list[StreamReport]:
+        """Return what there is of streams and durables, and how they differ from what grns would make."""
+        return await self._reporter.report()
 
     async def send(self, message: Message, done: Done) -> None:
         """Send one message, as soon as the window has room; `done` is called once with the answer."""

@@ -1,0 +1,115 @@
+"""`grns broker …`: the streams and durables of grns, made and looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grns.cli import failure
+from grns.cli.group import Noun
+from grns.cli.output import Column, Output, heading, output_option, table
+from grns.cli.text import sized
+
+if TYPE_CHECKING:
+    from grns.transport.base import Transport
+    from grns.transport.jetstream.report import StreamReport
+
+
+@click.group(cls=Noun)
+def broker() -> None:
+    """Make the broker's streams, and look at them."""
+
+
+@broker.command()
+def apply() -> None:
+    """Make missing streams and mend those that differ; with GRNS_NATS_MANAGE=verify, only check."""
+    found = asyncio.run(_apply())
+    for difference in found:
+        failure.note(f"mended: {difference}")
+    failure.note("the streams are as grns wants them" + ("" if found else " already"))
+
+
+async def _apply() -> list[str]:
+    from grns.cli.session import listening
+
+    async with listening() as (_app, transport):
+        found = [difference for stream in await _report(transport) for difference in stream.drift]
+        await transport.provision()
+        return found
+
+
+@broker.command()
+@output_option
+def info(out: Output) -> None:
+    """Show the streams, their durables, and what is other than grns would make it (exit code 1)."""
+    streams = asyncio.run(_info())
+    if out.is_table:
+        _draw(streams)
+    else:
+        out.rows([asdict(stream) for stream in streams], [])
+    drift = [
+        difference
+        for stream in streams
+        for difference in (*stream.drift, *(found for durable in stream.durables for found in durable.drift))
+    ]
+    if drift:
+        for difference in drift:
+            failure.note(difference)
+        # Durables are mended by the workers that fetch from them.
+        hint = "grns broker apply" if any(stream.drift for stream in streams) else None
+        failure.say("the broker is not as grns wants it", hint)
+        raise click.exceptions.Exit(failure.FAILED)
+
+
+async def _info() -> list[StreamReport]:
+    from grns.cli.session import listening
+
+    async with listening() as (_app, transport):
+        return await _report(transport)
+
+
+async def _report(transport: Transport) -> list[StreamReport]:
+    from grns.errors import BadInput
+    from grns.transport.jetstream import JetStream
+
+    if not isinstance(transport, JetStream):
+        raise BadInput("bad_transport", "only of JetStream there is a report")
+    return await transport.report()
+
+
+def _draw(streams: Sequence[StreamReport]) -> None:
+    table(
+        [asdict(stream) for stream in streams],
+        [
+            Column("STREAM", lambda row: row["name"]),
+            Column("MESSAGES", lambda row: row["messages"]),
+            Column("SIZE", lambda row: sized(row["size_bytes"])),
+            Column("FIRST", lambda row: row["first_seq"]),
+            Column("LAST", lambda row: row["last_seq"]),
+            Column("DURABLES", lambda row: len(row["durables"])),
+        ],
+    )
+    durables = [_named(stream, durable) for stream in streams for durable in stream.durables]
+    if not durables:
+        return
+    heading("durables")
+    table(
+        durables,
+        [
+            Column("STREAM", lambda row: row["stream"]),
+            Column("DURABLE", lambda row: row["name"]),
+            Column("SERVES", lambda row: " ".join(row["subjects"]), may_shrink=True),
+            Column("PENDING", lambda row: row["pending"]),
+            Column("ACK PENDING", lambda row: row["ack_pending"]),
+            Column("REDELIVERED", lambda row: row["redelivered"]),
+            Column("FETCHING", lambda row: row["fetching"]),
+        ],
+    )
+
+
+def _named(stream: StreamReport, durable: Any) -> dict[str, Any]:
+    return {"stream": stream.name, **asdict(durable)}

@@ -1,0 +1,109 @@
+"""What there is at the broker, for people: streams, their durables, and how far they are from grns' own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grns import subjects
+from grns.settings import Settings
+from grns.transport.jetstream.api import NO_STREAM, Api, ApiError
+from grns.transport.jetstream.config import (
+    Config,
+    drift,
+    expected_durable,
+    expected_streams,
+    expected_subscriber,
+    filters,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DurableReport:
+    """One durable: what it serves, what waits for it, and what has been delivered and not ended."""
+
+    name: str
+    subjects: list[str]
+    pending: int
+    ack_pending: int
+    redelivered: int
+    fetching: int
+    drift: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """One stream. One that does not exist says so in its drift."""
+
+    name: str
+    messages: int = 0
+    size_bytes: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    drift: list[str] = field(default_factory=list)
+    durables: list[DurableReport] = field(default_factory=list)
+
+
+class Reporter:
+    """Reads and changes nothing."""
+
+    def __init__(self, api: Api, settings: Settings) -> None:
+        self._api = api
+        self._settings = settings
+
+    async def report(self) -> list[StreamReport]:
+        """Return what there is of each stream of grns."""
+        return [await self._stream(expected) for expected in expected_streams(self._settings)]
+
+    async def _stream(self, expected: Config) -> StreamReport:
+        name = expected["name"]
+        try:
+            info = await self._api.call(f"STREAM.INFO.{name}")
+        except ApiError as error:
+            if error.number != NO_STREAM:
+                raise
+            return StreamReport(name, drift=[f"{name} does not exist"])
+        state = info["state"]
+        durables = [self._durable(name, durable) async for durable in self._durables(name)]
+        return StreamReport(
+            name,
+            messages=state["messages"],
+            size_bytes=state["bytes"],
+            first_seq=state["first_seq"],
+            last_seq=state["last_seq"],
+            drift=drift(expected, info["config"]),
+            durables=sorted(durables, key=lambda durable: durable.subjects),
+        )
+
+    def _durable(self, stream: str, info: Mapping[str, Any]) -> DurableReport:
+        config = info["config"]
+        return DurableReport(
+            name=info["name"],
+            subjects=filters(config),
+            pending=info["num_pending"],
+            ack_pending=info["num_ack_pending"],
+            redelivered=info["num_redelivered"],
+            fetching=info["num_waiting"],
+            drift=self._drift(stream, info["name"], config),
+        )
+
+    def _drift(self, stream: str, name: str, actual: Mapping[str, Any]) -> list[str]:
+        """Compare a durable of ours; one that somebody else has made is theirs."""
+        served = filters(actual)
+        if not (actual.get("metadata") or {}).get("grns.subject"):
+            return []
+        if stream == subjects.EVT_STREAM:
+            return drift(expected_subscriber(name, served, self._settings), actual)
+        return drift(expected_durable(served[0], self._settings), actual)
+
+    async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = await self._api.call(f"CONSUMER.LIST.{stream}", {"offset": offset})
+            consumers = page.get("consumers") or []
+            if not consumers:
+                return
+            for consumer in consumers:
+                yield consumer
+            offset, total = offset + len(consumers), page.get("total", 0)
