@@ -63,6 +63,8 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
                 pending.append((member, depth + 1))
         elif isinstance(item, (list, tuple)):
             _check_depth(depth, limits)
+            if len(item) > limits.nodes:
+                raise BadInput("too_many_nodes", f"more than {limits.nodes} values in one document")
             pending.extend((member, depth + 1) for member in item)
         else:
             _check_scalar(item, limits)
