@@ -171,10 +171,9 @@ def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
     if isinstance(error, Retry) and error.after is not None and math.isfinite(error.after):
         return min(max(float(error.after), 0.0), MAX_BACKOFF_SECONDS)
     try:
-        seconds = handler.backoff.delay_seconds(claim.counted_attempts, random.random())
+        return handler.backoff.delay_seconds(claim.counted_attempts, random.random())
     except Exception:  # a user's own function; a broken one must not keep the task from its retry
         return Backoff().delay_seconds(claim.counted_attempts, random.random())
-    return seconds if math.isfinite(seconds) else MAX_BACKOFF_SECONDS
 
 
 def _look_away(future: asyncio.Future[Any]) -> None:

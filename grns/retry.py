@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan
 from typing import Literal
 
 JITTER = (0.8, 1.2)
@@ -26,9 +27,15 @@ class Backoff:
     function: Callable[[int], float] | None = None
 
     def delay_seconds(self, attempts: int, random: float) -> float:
-        """Return the delay after `attempts` counted attempts; `random` lies in [0, 1)."""
+        """Return the delay after `attempts` counted attempts; `random` lies in [0, 1).
+
+        Raises ValueError where the function returns what is no number.
+        """
         low, high = JITTER
-        delay = min(self._raw_seconds(max(attempts, 1)), self.cap_seconds)
+        raw = self._raw_seconds(max(attempts, 1))
+        if isnan(raw):
+            raise ValueError("a backoff function returned NaN")
+        delay = min(raw, self.cap_seconds)
         return min(max(delay, 0.0) * (low + (high - low) * random), MAX_BACKOFF_SECONDS)
 
     def _raw_seconds(self, attempts: int) -> float:

@@ -4,8 +4,6 @@ Run it with `grns worker workers.digest:pool`. A file that Python cannot tokeniz
 failure of the task: what could not be counted is null in the result, the rest is there.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io

@@ -16,7 +16,6 @@ from workers.digest import Digest, digest
 
 _CHUNK = 25
 _PROCESSES = 2
-_NICENESS = 15
 
 
 def files(count: int) -> list[Path]:
@@ -33,7 +32,7 @@ def files(count: int) -> list[Path]:
 
 @asynccontextmanager
 async def expectations(paths: list[Path]) -> AsyncIterator[asyncio.Task[dict[str, Digest]]]:
-    """Compute every digest directly, in processes of its own that leave the workers their time."""
+    """Compute every digest directly, in processes beside those of grns."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(_PROCESSES, context, _begin) as processes:
         task = asyncio.create_task(_compute(processes, [str(path) for path in paths]))
@@ -56,7 +55,6 @@ def _digests(paths: list[str]) -> list[tuple[str, Digest]]:
 
 
 def _begin() -> None:
-    os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the demo, which ends us
 
 

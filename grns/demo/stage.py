@@ -26,10 +26,12 @@ class Stage:
     """Servers, and processes of grns that know nothing but these servers."""
 
     def __init__(self) -> None:
-        # Whatever the user has set for other purposes is not for the demo.
+        self._directory = Path(tempfile.mkdtemp(prefix="grns-demo-"))
+        # What the user has set for other purposes, there or in files here, is not for the demo.
         for name in [name for name in os.environ if name.startswith("GRNS_")]:
             del os.environ[name]
-        self._directory = Path(tempfile.mkdtemp(prefix="grns-demo-"))
+        self._came_from = Path.cwd()
+        os.chdir(self._directory)
         self._stack = LocalStack(self._directory / "servers")
         self.server: Process | None = None
         self.workers: dict[int, Process] = {}
@@ -88,6 +90,7 @@ class Stage:
                 list(pool.map(_end, processes))
         finally:
             self._stack.stop()
+            os.chdir(self._came_from)
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _start(self, name: str, *arguments: str) -> Process:

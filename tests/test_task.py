@@ -1,0 +1,105 @@
+"""The transition table: nothing unreachable, nothing that cannot end, ends only left by redrive."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grns.payloads import PAYLOADS
+from grns.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TRANSITIONS, Status, Transition, new_id
+
+ids = [f"{row.source}-{row.by}-{row.target}" for row in TRANSITIONS]
+
+
+def reachable(start: Status | None, *, without: str = "") -> set[Status]:
+    """Return where a task can get to from a state, perhaps without one kind of transition."""
+    found: set[Status] = set()
+    pending: list[Status | None] = [start]
+    while pending:
+        here = pending.pop()
+        for row in TRANSITIONS:
+            if row.source == here and row.by != without and row.target not in found:
+                found.add(row.target)
+                pending.append(row.target)
+    return found
+
+
+def test_every_state_can_be_reached() -> None:
+    assert reachable(None) == set(Status)
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_state_can_end(status: Status) -> None:
+    assert status in TERMINAL or reachable(status, without="redrive") & TERMINAL
+
+
+@pytest.mark.parametrize("status", sorted(set(Status) - TERMINAL))
+def test_everything_that_has_not_ended_can_be_cancelled_and_can_succeed(status: Status) -> None:
+    assert {Status.CANCELLED, Status.SUCCEEDED} <= reachable(status, without="redrive")
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=ids)
+def test_an_end_is_left_by_redrive_only(row: Transition) -> None:
+    assert (row.source in TERMINAL) == (row.by == "redrive")
+    if row.by == "redrive":
+        assert row.target is Status.QUEUED
+
+
+def test_what_succeeded_stays() -> None:
+    assert TERMINAL - {Status.SUCCEEDED} == REDRIVABLE
+    assert {row.source for row in TRANSITIONS if row.by == "redrive"} == REDRIVABLE
+    assert not reachable(Status.SUCCEEDED)
+
+
+def test_no_transition_stands_there_twice() -> None:
+    assert len(set(ids)) == len(ids)
+    assert all(row.source != row.target for row in TRANSITIONS)
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=ids)
+def test_each_transition_tells_what_the_protocol_knows(row: Transition) -> None:
+    assert row.event in PAYLOADS
+    assert row.event.startswith("evt.task.")
+    assert (row.command is not None) == (row.target is Status.QUEUED), (
+        "a command follows whatever may be claimed"
+    )
+    wants_letter = row.target in (Status.FAILED, Status.DEAD)
+    assert (row.dead_letter is not None) == wants_letter
+    if row.dead_letter is not None:
+        assert row.dead_letter == f"dlq.task.{row.target}"
+        assert row.dead_letter in PAYLOADS
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=ids)
+def test_an_event_tells_the_status(row: Transition) -> None:
+    """So the events of a task rebuild its row."""
+    assert STATUS_AFTER[row.event] is row.target
+
+
+def test_only_a_claim_runs_a_task_and_only_the_attempt_or_the_reaper_ends_it() -> None:
+    assert {row.by for row in TRANSITIONS if row.target is Status.RUNNING} == {"claim"}
+    assert {row.by for row in TRANSITIONS if row.source is Status.RUNNING} == {"finish", "reap", "release"}
+    assert {row.source for row in TRANSITIONS if row.by == "claim"} == {Status.QUEUED, Status.RETRY_WAIT}
+
+
+# ---------------------------------------------------------------- ids
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1), st.binary(min_size=10), st.binary(min_size=10))
+def test_ids_sort_by_time(earlier: int, later: int, one: bytes, other: bytes) -> None:
+    earlier, later = sorted((earlier, later))
+    if earlier < later:
+        assert new_id(earlier, one) < new_id(later, other)
+
+
+@given(st.integers(0, 2**63), st.binary(min_size=10, max_size=16))
+def test_an_id_may_stand_in_a_subject_and_has_one_length(milliseconds: int, randomness: bytes) -> None:
+    assert re.fullmatch(r"gr-[0-9a-v]{26}", new_id(milliseconds, randomness))
+
+
+@given(st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))
+def test_all_the_randomness_is_in_it(one: bytes, other: bytes) -> None:
+    assert (new_id(1, one) == new_id(1, other)) == (one == other)
