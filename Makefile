@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-faults test-oldest bench check format lint types floors ops clean
+.PHONY: help install demo dev test test-faults test-oldest bench check format lint types floors ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check every result
 	@$(BIN)/grns demo
+
+dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; prints what to try
+	@$(BIN)/grns dev
 
 test: $(STAMP) ## run all tests, on servers of their own
 	$(BIN)/pytest -q -n 3 --dist loadfile --ignore=tests/e2e --ignore=tests/test_store_claim.py

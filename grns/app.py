@@ -36,12 +36,14 @@ from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
 from grns.telemetry.emit import Leaf, Telemetry
-from grns.telemetry.facts import TransportChanged
+from grns.telemetry.facts import TransportChanged, TransportReady
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.worker import Worker
 
 VERSION = version("grns")
+
+_GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
 
 
 @dataclass
@@ -71,7 +73,8 @@ class App:
         emit = self.telemetry.emit
 
         def tell(what: str, detail: dict[str, Any]) -> None:
-            emit(TransportChanged(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
+            kind = TransportReady if what in _GOOD_NEWS else TransportChanged
+            emit(kind(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
 
         return JetStream(self.settings, name=f"grns {name}", on_fact=tell)
 

@@ -14,7 +14,8 @@ GrnsError
 ├── LeaseLost             this attempt may not write any more
 ├── BrokerRefused         the broker will never take this message
 ├── Drift                 a stream or durable is other than grns would make it
-└── LocalServerError      an embedded server did not start
+└── LocalServerError      an embedded server did not start (5)
+    └── InUse             another living program has their directory (4)
 
 Errors of drivers are translated once, in `store/` and `transport/`; nothing above
 these rooms catches an error of asyncpg or nats-py.
@@ -122,3 +123,13 @@ class LocalServerError(GrnsError):
     """An embedded server did not start."""
 
     exit_code = 5
+
+
+class InUse(LocalServerError):
+    """Another living program, whose process id is `holder`, runs embedded servers in the same directory."""
+
+    exit_code = 4
+
+    def __init__(self, place: str, holder: str) -> None:
+        super().__init__(f"{place} is in use by process {holder}")
+        self.holder = holder

@@ -1,7 +1,7 @@
 """Digests of Python source files, in threads; and two task types that show what failing looks like.
 
-Run it with `grns worker workers.digest:pool`. A file that Python cannot tokenize or parse is no
-failure of the task: what could not be counted is null in the result, the rest is there.
+Run it with `grns worker workers.digest:pool`; `grns dev` does. A file that Python cannot tokenize or
+parse is no failure of the task: what could not be counted is null in the result, the rest is there.
 """
 
 import ast
@@ -18,7 +18,7 @@ import grns
 Digest = dict[str, int | str | None]
 
 _parser = threading.Lock()  # CPython's parser counts its depth for all threads together (seen in 3.11)
-pool = grns.Pool("worker")
+pool = grns.Pool("digest")
 
 
 class SourceFile(BaseModel):

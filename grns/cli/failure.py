@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -14,6 +15,9 @@ from grns.cli.text import safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
+
+# Left behind by a `grns dev` that had no time to end.
+_ANNOUNCED = Path(".grns/dev.toml")
 
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
     (SettingsError, "grns config show --origin"),
@@ -90,6 +94,8 @@ def _hint(error: GrnsError) -> str | None:
         return notes[0]
     if "`grns " in str(error):  # the sentence names one already
         return None
+    if isinstance(error, Unavailable) and _ANNOUNCED.exists() and not os.environ.get("GRNS_DATABASE_URL"):
+        return "grns dev  (it does not run here any more)"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
 
 

@@ -21,6 +21,7 @@ from grns.task import Status
 
 LIMIT_SECONDS = 120.0
 WORKERS = 2
+AGENT_TYPE = "digest"
 FLAKY = 5
 HOPELESS = 3
 _LOOK_SECONDS = 0.05
@@ -112,6 +113,7 @@ async def _submit(cast: Cast, paths: list[str]) -> Counter[str]:
     tasks: list[dict[str, Any]] = [{"task_type": "flaky", "priority": 1}] * FLAKY
     tasks += [{"task_type": "hopeless", "priority": 1}] * HOPELESS
     tasks += [{"task_type": "digest_file", "payload": {"path": path}} for path in paths]
+    tasks = [{"agent_type": AGENT_TYPE, **task} for task in tasks]
     await cast.client.submit_many(tasks)
     cast.show.say(
         f"{len(tasks)} tasks are submitted: {len(paths)} Python files,"

@@ -26,7 +26,7 @@ def unknown_task() -> bytes:
             "causation_id": None,
             "kind": "cmd.task.execute",
             "emitted_at": datetime.now(UTC).isoformat(),
-            "payload": {"task_id": "gr-nobody-knows-this-one", "target_agent_type": "worker"},
+            "payload": {"task_id": "gr-nobody-knows-this-one", "target_agent_type": "digest"},
         }
     ).encode()
 

@@ -42,6 +42,7 @@ class Process:
         identity: Identity | None = None,
         environment: dict[str, str] | None = None,
         stdin: bytes = b"",
+        directory: Path = Path("/"),
         watchdog: bool = NEEDS_WATCHDOG,
     ) -> None:
         self.name = Path(command[0]).name
@@ -51,6 +52,7 @@ class Process:
         self._identity = identity or current()
         self._environment = environment or {}
         self._stdin = stdin
+        self._directory = directory
         self._watchdog = watchdog
         self._popen: subprocess.Popen[bytes] | None = None
         self._exited = threading.Event()
@@ -178,7 +180,7 @@ class Process:
                 stdin=subprocess.PIPE if self._stdin else subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd="/",  # ours may be out of reach for the child's user
+                cwd=self._directory,  # not ours, which may be out of reach for the child's user
                 env=_clean_environment() | self._environment,
                 user=identity.uid if identity.switches else None,
                 group=identity.gid if identity.switches else None,

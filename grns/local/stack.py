@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from grns.errors import LocalServerError
+from grns.errors import InUse
 from grns.local.lock import Lock
 from grns.local.nats import LocalNats
 from grns.local.postgres import LocalPostgres
@@ -50,12 +50,12 @@ class LocalStack:
     def start(self) -> None:
         """Start both servers side by side and return when both are ready; may be called again.
 
-        Raises LocalServerError when one cannot start (the other is stopped then), or when another
+        Raises LocalServerError when one cannot start (the other is stopped then), InUse when another
         living program uses the same root.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._lock.held and not self._lock.acquire():
-            raise LocalServerError(f"{self.root} is in use by process {self._lock.holder()}")
+            raise InUse(str(self.root), self._lock.holder())
         try:
             with ThreadPoolExecutor(2, thread_name_prefix="grns-local") as pool:
                 starts = [pool.submit(server.start) for server in (self.postgres, self.nats)]

@@ -250,6 +250,15 @@ class TransportChanged(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class TransportReady(Fact):
+    """What the transport tells when all goes well: it is connected, a stream or a durable was made."""
+
+    event: ClassVar[str] = "transport"
+    what: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class TickFailed(Fact):
     level: ClassVar[str] = "warning"
     event: ClassVar[str] = "tick_failed"

@@ -1,0 +1,209 @@
+"""`grns dev`: the servers, all daemons in one process, and a worker to try them with, for one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from grns.cli import failure
+from grns.cli.failure import INTERRUPTED
+from grns.cli.group import Verb
+from grns.errors import InUse
+
+if TYPE_CHECKING:
+    from grns.app import App
+    from grns.local import LocalStack
+    from grns.local.process import Process
+
+ROOT = Path(".grns")
+# Under the names that grns/settings.py reads.
+_ANNOUNCED = ROOT / "dev.toml"
+_OVERRIDING = ("GRNS_DATABASE_URL", "GRNS_DATABASE_URL_FILE", "GRNS_NATS_URL", "GRNS_NATS_URL_FILE")
+
+_POOL = "workers.digest:pool"
+# What it digests has to be there on every machine.
+_TRY = '%s task submit digest_file --agent-type digest --payload \'{"path": "%s"}\' --wait'
+_LOOK_SECONDS = 0.2
+_END_SECONDS = 40.0  # more than a worker's grace
+
+
+@click.command(cls=Verb)
+@click.option("--port-postgres", type=click.IntRange(1, 65535), help="Port of Postgres; else a free one.")
+@click.option("--port-nats", type=click.IntRange(1, 65535), help="Port of NATS; else a free one.")
+@click.option("--no-worker", "is_bare", is_flag=True, help=f"Without a worker of {_POOL}.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    envvar="GRNS_LOG_LEVEL",
+    help="Least severe lines of the daemons that are shown.",
+)
+def dev(port_postgres: int | None, port_nats: int | None, is_bare: bool, log_level: str) -> None:
+    """Run Postgres, NATS, all daemons and a worker here until Ctrl-C. Data is kept in ./.grns.
+
+    While it runs, every other command in this directory finds the servers by itself.
+    The worker serves the agent type `digest` alone, so it is never in the way of your own.
+    """
+    with _stack(port_postgres, port_nats) as stack, ExitStack() as resources:
+        from grns.cli.process import make_app, run
+        from grns.settings import load
+
+        settings = load(database_url=stack.postgres.url, nats_url=stack.nats.url, log_level=log_level)
+        app = make_app(settings, "dev", resources)
+        run(settings, lambda: _serve(app, stack, is_bare=is_bare))
+
+
+@contextmanager
+def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalStack]:
+    """Run the servers. They block while they start and end, and hence live outside of the event loop."""
+    from grns.local import LocalNats, LocalPostgres, LocalStack
+
+    stack = LocalStack(ROOT)
+    if port_postgres is not None:
+        stack.postgres = LocalPostgres(stack.root / "postgres", port=port_postgres)
+    if port_nats is not None:
+        stack.nats = LocalNats(stack.root / "nats", port=port_nats)
+    try:
+        stack.start()
+    except InUse as error:
+        raise failure.hinted(error, "grns task list  (it finds the servers that run here)") from error
+    (ROOT / ".gitignore").write_text("*\n")
+    try:
+        yield stack
+    finally:
+        # Whoever cannot wait for Postgres' farewell need not: the servers end with this process.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+        stack.stop()
+
+
+async def _serve(app: App, stack: LocalStack, *, is_bare: bool) -> None:
+    from grns.cli.process import run_services
+    from grns.store import migrate
+
+    worker = None if is_bare else _Worker(stack)
+    try:
+        if worker is not None:  # before all else: it takes a second to load
+            worker.start()
+        await migrate.upgrade(stack.postgres.url)
+        async with app.connections("dev") as (database, transport):
+            await transport.provision()
+            daemons = [make(database, transport) for make in app.daemons.values()]
+            services = [*daemons, _Announcement(stack, worker), *([worker] if worker else [])]
+            await run_services(services)
+    finally:
+        if worker is not None:
+            worker.end()
+
+
+class _Worker:
+    """A process of its own, as every worker is: it ends with this one, however that ends."""
+
+    def __init__(self, stack: LocalStack) -> None:
+        from grns.local.process import Process
+
+        self.log = stack.root / "worker.log"
+        self._stopping = asyncio.Event()
+        self._process: Process = Process(
+            [sys.executable, "-m", "grns", "worker", _POOL],
+            log=self.log,
+            environment={"GRNS_DATABASE_URL": stack.postgres.url, "GRNS_NATS_URL": stack.nats.url},
+            directory=Path.cwd(),
+        )
+
+    def start(self) -> None:
+        """Start the process."""
+        self._process.start()
+
+    async def run(self) -> None:
+        """Watch the process until stopped."""
+        is_told = False
+        while not self._stopping.is_set():
+            if not self._process.running and not is_told:
+                failure.note(f"the worker of {_POOL} has ended; its log is {self.log}")
+                is_told = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._stopping.wait()
+        await asyncio.to_thread(self.end)
+
+    def stop(self) -> None:
+        """Stop watching, and end the process."""
+        self._stopping.set()
+
+    def end(self) -> None:
+        """End the process; what it runs may end first."""
+        if self._process.running:
+            self._process.stop(signal.SIGTERM, timeout_seconds=_END_SECONDS)
+
+
+class _Announcement:
+    """A service whose whole work is that others find the servers for as long as the daemons run.
+
+    As one of the services it hears first that they are to stop: nothing is left behind,
+    not even by a second Ctrl-C.
+    """
+
+    def __init__(self, stack: LocalStack, worker: _Worker | None) -> None:
+        self._stack = stack
+        self._worker = worker
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Announce the servers until stopped."""
+        draft = _ANNOUNCED.with_suffix(".new")
+        draft.write_text(
+            "# Written by `grns dev` while it runs.\n"
+            f'database_url = "{self._stack.postgres.url}"\nnats_url = "{self._stack.nats.url}"\n'
+        )
+        draft.replace(_ANNOUNCED)
+        self._greet()
+        await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Take the announcement back."""
+        with contextlib.suppress(FileNotFoundError):
+            _ANNOUNCED.unlink()
+        self._stopping.set()
+
+    def _greet(self) -> None:
+        click.echo(f"Postgres  {self._stack.postgres.url}")
+        click.echo(f"NATS      {self._stack.nats.url}")
+        click.echo(f"data      {self._stack.root}")
+        if self._worker is not None:
+            click.echo(f"worker    {_POOL}, log in {self._worker.log}")
+        click.echo("\nReady. Try, in another terminal, in this directory:\n")
+        grns = _program()
+        if self._worker is None:
+            click.echo(f"  {grns} worker {_POOL}")
+        click.echo(f"  {_TRY % (grns, json.__file__)}")
+        click.echo(f"  {grns} task list")
+        click.echo(f"  {grns} events tail\n")
+        for name in _OVERRIDING:
+            if os.environ.get(name):
+                failure.note(f"{name} is set, and wins over what is announced here")
+        failure.note("Ctrl-C ends it")
+
+
+def _program() -> str:
+    """Return what to call grns in another terminal: one in which no venv is active yet."""
+    ours, found = Path(sys.executable).with_name("grns"), shutil.which("grns")
+    if not ours.exists():
+        return f"{shlex.quote(sys.executable)} -m grns"
+    if found is not None and not os.environ.get("VIRTUAL_ENV") and ours.samefile(found):
+        return "grns"
+    here = Path.cwd()
+    return shlex.quote(str(ours.relative_to(here) if ours.is_relative_to(here) else ours))
