@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from grns import subjects
 from grns.errors import BadInput, Rejected
@@ -24,11 +32,20 @@ def _not_nil(value: UUID) -> UUID:
     return value
 
 
+def _text_of_time(value: object) -> object:
+    # pydantic takes numbers for seconds since 1970; the wire has RFC 3339 only
+    if isinstance(value, datetime) or (isinstance(value, str) and "T" in value.upper()):
+        return value
+    raise ValueError("a time is RFC 3339 text, as 2026-02-06T21:00:00Z")
+
+
 MessageId = Annotated[UUID, AfterValidator(_not_nil)]
 TraceId = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 Kind = Annotated[str, Field(pattern=r"^(cmd|evt|dlq)(\.[A-Za-z0-9_-]{1,64}){2,4}$")]
 Instant = Annotated[
-    AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(9998, 12, 31, tzinfo=UTC))
+    AwareDatetime,
+    BeforeValidator(_text_of_time),
+    Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(9998, 12, 31, tzinfo=UTC)),
 ]
 
 

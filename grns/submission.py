@@ -16,8 +16,15 @@ from grns.errors import BadInput
 MAX_DELAY_SECONDS = 366 * 24 * 3600.0
 MAX_ATTEMPTS_LIMIT = 1000
 
+
+def _not_reserved(value: str) -> str:
+    if value == subjects.RESERVED_AGENT_TYPE:
+        raise ValueError(f"{value} is reserved")
+    return value
+
+
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-AgentType = Annotated[Token, AfterValidator(subjects.agent_type)]
+AgentType = Annotated[Token, AfterValidator(_not_reserved)]
 Priority = Annotated[int, Field(ge=0, le=3, strict=True)]
 MaxAttempts = Annotated[int, Field(ge=1, le=MAX_ATTEMPTS_LIMIT, strict=True)]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, allow_inf_nan=False, strict=True)]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from grns.errors import BadInput, GrnsError
+from grns.errors import BadInput
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -50,7 +50,7 @@ class Batch(Generic[Item, Answer]):
             middle = len(batch) // 2
             await self._answer(batch[:middle])
             await self._answer(batch[middle:])
-        except GrnsError as error:
+        except Exception as error:
             _fail(batch, error)
         except BaseException as error:
             # A caller must never wait for an answer that cannot come any more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -66,7 +67,9 @@ class Claims:
             rows = await self._settle(wishes, sent_at)
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
-        reasons = await self._explain(refused) if refused else {}
+        reasons: dict[str, str] = {}
+        with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
+            reasons = await self._explain(refused) if refused else {}
         return [
             claims.get(wish.lease_id) or Unclaimed(wish.task_id, reasons.get(wish.task_id, "locked"))
             for wish in wishes

@@ -97,21 +97,22 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend one connection; one that broke meanwhile is not lent again."""
-        if self._pool is None:
+        if (pool := self._pool) is None:
             raise Unavailable("the connection to Postgres is closed")
         try:
             with translated():
-                connection = await self._pool.acquire(timeout=self._answer_seconds)
+                connection = await pool.acquire(timeout=self._answer_seconds)
         except OutcomeUnknown as error:
             raise Unavailable(str(error)) from error
         try:
             yield connection
         except OutcomeUnknown:
-            connection.terminate()
+            if not _is_broken(connection):
+                connection.terminate()
             raise
         finally:
             with translated():
-                await self._pool.release(connection)
+                await pool.release(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -121,11 +122,11 @@ class Database:
                 async with connection.transaction():
                     yield connection
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                if connection.is_closed():
+                if _is_broken(connection):
                     raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
                 raise
             finally:
-                if not connection.is_closed():
+                if not _is_broken(connection):
                     with translated():
                         await connection.reset()
 
@@ -139,6 +140,14 @@ class Session:
     async def run(self, name: str, *arguments: Any) -> Sequence[Row]:
         """Run one statement by its name, in a transaction of its own, and return its rows."""
         return await run(self._connection, name, *arguments)
+
+
+def _is_broken(connection: Connection) -> bool:
+    """Say whether a borrowed connection is gone; the pool has taken back one whose server hung up."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
 
 
 async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Row]:

@@ -1,6 +1,11 @@
--- Reads back what a finish whose answer was lost has finished.
+-- Reads back what a finish whose answer was lost has written: its event says so, wherever the task is by now.
 -- $1 ids, $2 event ids
-select w.event_id, t.status as verdict, null::double precision as total_seconds
+select w.event_id,
+    case e.kind
+        when 'evt.task.completed' then 'succeeded'
+        when 'evt.task.retry_scheduled' then 'retry_wait'
+        else substr(e.kind, length('evt.task.') + 1)
+    end as verdict,
+    null::double precision as total_seconds
 from unnest($1::text[], $2::uuid[]) as w (id, event_id)
-join grns.tasks t on t.id = w.id
-where exists (select from grns.events e where e.task_id = w.id and e.message_id = w.event_id)
+join grns.events e on e.task_id = w.id and e.message_id = w.event_id
