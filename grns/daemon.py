@@ -31,8 +31,16 @@ class Daemon:
     and retried, with a growing, jittered pause; anything else is a bug and ends the process.
     """
 
-    def __init__(self, name: str, tick: Callable[[], Awaitable[float]], *, emit: Emit) -> None:
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], Awaitable[float]],
+        *,
+        emit: Emit,
+        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+    ) -> None:
         self._name = name
+        self._longest_pause_seconds = longest_pause_seconds
         self._tick = tick
         self._emit = emit
         self._awake = asyncio.Event()
@@ -59,7 +67,9 @@ class Daemon:
             except GrnsError as error:
                 failures += 1
                 self._emit(TickFailed(self._name, str(error)))
-                pause = min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**failures) * random.uniform(0.5, 1.0)
+                pause = min(self._longest_pause_seconds, 0.05 * 2 ** min(failures, 10)) * random.uniform(
+                    0.5, 1.0
+                )
             await self._pause(pause)
         self._emit(ServiceStopped(self._name))
 

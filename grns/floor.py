@@ -46,23 +46,32 @@ class Floor:
         self._emit = emit
         self._pause = after_seconds
         self._busy_asked_at = time.monotonic()
+        # True where Postgres had as many tasks as there were slots: there may be more.
+        self.is_hungry = False
 
     async def tick(self) -> float:
         """Claim what fits, and say when to ask again."""
         if self._is_broker_failing():
-            found = await self._claim(self._slots.free, older_than_seconds=0.0)
-            return 0.0 if found and self._slots.free else _WHILE_FAILING_SECONDS
+            found = await self._fill(older_than_seconds=0.0)
+            return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
         silence = time.monotonic() - self._last_delivery_at()
         if silence < self._after_seconds:
             return await self._tick_while_busy(silence)
-        found = await self._claim(self._slots.free, older_than_seconds=self._after_seconds)
+        found = await self._fill(older_than_seconds=self._after_seconds)
         if found:
             self._pause = self._after_seconds / 8
-            return 0.0 if self._slots.free else self._pause
+            return 0.0 if self._slots.free > 0 else self._pause
         self._pause = min(max(self._pause, self._after_seconds / 8) * 2, self._longest_pause_seconds)
         return self._pause
 
+    async def _fill(self, *, older_than_seconds: float) -> int:
+        free = self._slots.free
+        found = await self._claim(free, older_than_seconds=older_than_seconds)
+        self.is_hungry = found >= min(free, _MOST_AT_ONCE)
+        return found
+
     async def _tick_while_busy(self, silence: float) -> float:
+        self.is_hungry = False
         self._pause = self._after_seconds / 8
         if time.monotonic() - self._busy_asked_at > self._longest_pause_seconds:
             self._busy_asked_at = time.monotonic()

@@ -62,7 +62,7 @@ class Intake:
         self._mean_seconds = 2 * _SHORT_SECONDS
         self._is_closed = False
         self.last_delivery_at = time.monotonic()
-        slots.on_free = self._pump
+        slots.on_free.append(self._pump)
 
     def lane(self, priority: int) -> Lane:
         """Add a lane; its consumer is set when it runs."""

@@ -51,7 +51,10 @@ class Keeper:
         self._is_worker_running = is_worker_running
         self._emit = emit
         self._progress_seconds = ack_wait_seconds / 3
-        self._renewing = Daemon("keeper", self._renew, emit=emit)
+        # After an outage reapers hold still for one lease: renewals must be tried well within it.
+        self._renewing = Daemon(
+            "keeper", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
+        )
         self._progressing = Daemon("keeper_progress", self._progress, emit=emit)
 
     async def run(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts import KeeperRestarted
 
 _STARTUP_SECONDS = 30.0
+_RETRY_SECONDS = 0.5
 
 
 class KeeperProcess:
@@ -26,6 +28,7 @@ class KeeperProcess:
         self._orders = orders
         self._emit = emit
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
 
     async def start(self) -> None:
         """Start the keeper and wait until it keeps."""
@@ -42,19 +45,25 @@ class KeeperProcess:
             self._instruct()
             is_ready = await asyncio.wait_for(asyncio.to_thread(os.read, read_end, 1), _STARTUP_SECONDS)
         except (TimeoutError, BrokenPipeError) as error:
-            self.stop()
+            self._end()
             raise Unavailable("the keeper did not start") from error
         finally:
             os.close(read_end)
         if not is_ready:
-            self.stop()
+            self._end()
             raise Unavailable("the keeper ended at once; its log says why")
 
     async def check(self) -> None:
         """Start it again if it has ended: the book still holds everything it needs."""
-        if self._process is not None and (code := self._process.poll()) is not None:
+        if self._is_stopped or self._process is None:
+            return
+        if (code := self._process.poll()) is not None:
             self._emit(KeeperRestarted(code))
-            await self.start()
+            try:
+                await self.start()
+            except Unavailable:
+                await asyncio.sleep(_RETRY_SECONDS)  # Postgres may be away, and a start is no small thing
+                raise
 
     @property
     def pid(self) -> int | None:
@@ -62,12 +71,17 @@ class KeeperProcess:
         return self._process.pid if self._process is not None else None
 
     def stop(self) -> None:
-        """End it."""
+        """End it for good."""
+        self._is_stopped = True
+        self._end()
+
+    def _end(self) -> None:
         if self._process is None:
             return
-        process, self._process = self._process, None
+        process = self._process
         if process.stdin is not None:
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
         try:
             process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 
 class Slots:
-    """Counts free slots; `on_free` is called whenever one is given back."""
+    """Counts free slots; all of `on_free` are called whenever one is given back."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.free = size
-        self.on_free: Callable[[], None] = lambda: None
+        self.on_free: list[Callable[[], None]] = []
 
     def try_take(self) -> bool:
         """Take a slot if one is free."""
@@ -27,4 +27,5 @@ class Slots:
     def give(self) -> None:
         """Give a slot back."""
         self.free += 1
-        self.on_free()
+        for tell in self.on_free:
+            tell()

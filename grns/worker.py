@@ -62,7 +62,9 @@ class Worker:
         self._version = version
         self._emit = emit
         self.intake = Intake(slots=slots, leases=leases, follow=self._follow)
-        self._floor = Daemon("floor", make_floor(self).tick, emit=emit)
+        self._floor = make_floor(self)
+        self._floor_loop = Daemon("floor", self._floor.tick, emit=emit)
+        slots.on_free.append(self._feed)
         self._door = make_door(self)
         self._consumers: list[Consumer] = []
         self._at_door: Consumer | None = None
@@ -77,7 +79,7 @@ class Worker:
         )
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
-        floor = asyncio.create_task(self._floor.run())
+        floor = asyncio.create_task(self._floor_loop.run())
         watches = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_keeper())]
         await self._stopping.wait()
         opening.cancel()
@@ -139,10 +141,20 @@ class Worker:
         except Exception as error:
             self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
 
+    def _feed(self) -> None:
+        """Ask Postgres for the next task where it had more than there were slots for."""
+        if self._floor.is_hungry and self._slots.free > 0:
+            self._floor_loop.wake()
+
     async def _watch(self) -> None:
+        was_failing = False
         while True:
             self._leases.check()
             self.intake.keep_waiting()
+            is_failing = self.is_broker_failing
+            if is_failing and not was_failing:
+                self._floor_loop.wake()  # it may be in a long pause, from when there was nothing to do
+            was_failing = is_failing
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def _watch_keeper(self) -> None:
@@ -152,7 +164,7 @@ class Worker:
 
     async def _close(self, floor: asyncio.Task[None]) -> None:
         """Fetch nothing more, give back what has not started, let run what runs, release the rest."""
-        self._floor.stop()
+        self._floor_loop.stop()
         await floor
         await asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
         self.intake.close()

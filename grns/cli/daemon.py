@@ -21,7 +21,7 @@ def _run(names: tuple[str, ...], service: str, metrics_port: int | None) -> None
 
 
 async def _serve(app: App, names: tuple[str, ...], service: str) -> None:
-    async with app.connections(service) as (database, transport):
+    async with app.connections(service, is_patient=True) as (database, transport):
         await run_services([app.daemons[name](database, transport) for name in names])
 
 

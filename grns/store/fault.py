@@ -29,7 +29,7 @@ def translated() -> Iterator[None]:
         yield
     except asyncpg.PostgresError as error:
         raise _from_server(error) from error
-    except asyncpg.InterfaceError as error:
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise _from_driver(error) from error
     except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
         raise OutcomeUnknown(f"no answer from Postgres: {_said(error)}") from error
@@ -51,7 +51,7 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     return OutcomeUnknown(f"Postgres went away: {error}")
 
 
-def _from_driver(error: asyncpg.InterfaceError) -> GrnsError:
+def _from_driver(error: asyncpg.InterfaceError | asyncpg.InternalClientError) -> GrnsError:
     text = str(error)
     if isinstance(error, asyncpg.DataError):
         return BadInput("refused_by_database", text[:500])

@@ -70,16 +70,19 @@ class Connection:
             raise self._no_start(dialling)
         self._line = line
         self._watchdog.start(line)
+        self._up.set()
         self._fact("broker_connected", {"server": line.server})
 
     async def close(self) -> None:
         """Close it after the server has read what was written; never raises."""
-        if self._closing or self._line is None:
+        if self._closing:
             return
-        if self.is_connected:
+        if self.is_connected and self._line is not None:
             await self._line.answers(within_seconds=_FAREWELL_SECONDS)
         self._closing = True
         self._up.set()
+        if self._line is None:
+            return
         self._run(self.on_disconnected)
         await self._watchdog.stop()
         for subscription in list(self._subscriptions):
@@ -89,7 +92,8 @@ class Connection:
     async def wait_connected(self) -> None:
         """Return as soon as there is a connection; `Unavailable` once this one is closed."""
         while not self.is_connected:
-            self._require()
+            if self._closing:
+                raise Unavailable("the connection to the broker is closed")
             self._up.clear()
             await self._up.wait()
 
