@@ -1,0 +1,184 @@
+"""How the hot statements find their rows, with thousands of running tasks and with statistics that lie.
+
+A guard that says `status = 'running'` invites every partial index of running rows, and a planner without
+statistics the whole table: both cost more the more tasks there are. See point 1 of the facts on Postgres.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from grns.local import LocalPostgres
+from grns.store.database import Connection, Database
+from grns.store.statement import statement
+from grns.store.submit import columns, prepare
+from grns.strict_json import DEFAULT_LIMITS
+from grns.submission import submission
+from tests.test_store_kit import new_database
+
+ROWS = 3000
+PARTITION = f"events_{1:019}"
+EMPTY, STALE, FRESH = "never analyzed", "analyzed when empty", "analyzed"
+
+# Their `id` decides which rows they touch: each look at the tasks goes through the primary key.
+BY_ID = (
+    "claim", "renew", "finish", "release", "cancel", "redrive", "dispatch", "explain_unclaimed",
+    "read_claims", "read_statuses", "read_tasks", "delete_tasks",
+)  # fmt: skip
+# These look for rows: by the index made for them, and then change each by its id.
+LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
+BY_NUMBER = ("read_log", "read_events", "read_log_age")
+BY_TASK = ("read_history", "read_finishes", "read_claims")
+
+_FILL = f"""
+    insert into grns.tasks (id, workspace, task_type, agent_type, priority, status, payload, owner_agent_id,
+        lease_id, lease_until, attempt, attempt_limit, next_attempt_at, idempotency_key, trace_id,
+        last_message_id, queued_at, finished_at)
+    select 'gr-' || s.status || '-' || n, 'default', 'noop', 'worker', n % 4, s.status, '{{}}',
+        case s.status when 'running' then 'worker-' || n % 7 end,
+        case s.status when 'running' then gen_random_uuid() end,
+        case s.status when 'running' then now() + n * interval '1 ms' end,
+        1, 3, case when s.status in ('retry_wait', 'waiting') then now() + n * interval '1 s' end,
+        case when n % 3 = 0 then s.status || n end, 'trace', gen_random_uuid(),
+        case s.status when 'queued' then now() - n * interval '1 s' end,
+        case when s.status in ('succeeded', 'dead') then now() end
+    from generate_series(1, {ROWS}) as n,
+        unnest(array['running', 'queued', 'retry_wait', 'waiting', 'succeeded', 'dead']) as s (status);
+    insert into grns.events (version, workspace, task_id, kind, trace_id, payload)
+    select 1, 'default', t.id, 'evt.task.queued', 'trace', '{{}}' from grns.tasks t;
+"""
+
+
+async def _database(server: LocalPostgres, knows: str) -> str:
+    url = await new_database(server)
+    connection = await asyncpg.connect(url)
+    try:
+        for table in await connection.fetch(
+            "select c.oid::regclass::text as name from pg_class c"
+            " where c.relnamespace = 'grns'::regnamespace and c.relkind = 'r'"
+        ):
+            await connection.execute(f"alter table {table['name']} set (autovacuum_enabled = false)")
+        if knows == STALE:
+            await connection.execute("vacuum analyze")
+        await connection.execute(_FILL)
+        if knows == FRESH:
+            await connection.execute("vacuum analyze")
+    finally:
+        await connection.close()
+    return url
+
+
+@pytest.fixture(scope="module", params=[EMPTY, STALE, FRESH])
+def full_url(postgres: LocalPostgres, request: pytest.FixtureRequest) -> str:
+    """A database with thousands of tasks in each state, and with what the planner knows of them."""
+    return asyncio.run(_database(postgres, request.param))
+
+
+@pytest.fixture
+async def connection(full_url: str) -> AsyncIterator[Connection]:
+    """A connection as the hot statements have it; what happens on it is undone."""
+    database = Database(full_url, name="plans", size=1)
+    await database.connect()
+    async with database.connection() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        yield connection
+        await transaction.rollback()
+    await database.close()
+
+
+async def plan_of(connection: Connection, name: str) -> list[dict[str, Any]]:
+    """Return all nodes of a statement's plan, as it is executed on this connection."""
+    await connection.execute(f"prepare hot as {statement(name)}")
+    types = await connection.fetchval(
+        "select parameter_types::text[] from pg_prepared_statements where name = 'hot' and from_sql"
+    )
+    # the plan is a generic one; but partitions that cannot hold `seq > null` are not in it
+    arguments = ", ".join("1" if kind == "bigint" else "null" for kind in types)
+    plan = await connection.fetchval(f"explain (format json) execute hot ({arguments})")
+    nodes, pending = [], [json.loads(plan)[0]["Plan"]]
+    while pending:
+        node = pending.pop()
+        nodes.append(node)
+        pending += node.get("Plans", ())
+    return nodes
+
+
+def looks_at(nodes: list[dict[str, Any]], table: str) -> list[str]:
+    """Return how a table is looked at: names of indexes, or the kind of scan."""
+    return [
+        node.get("Index Name", node["Node Type"])
+        for node in nodes
+        if node.get("Relation Name") == table and node["Node Type"] != "ModifyTable"
+    ]
+
+
+@pytest.mark.parametrize("name", BY_ID)
+async def test_rows_that_are_named_are_found_by_their_id(connection: Connection, name: str) -> None:
+    looks = looks_at(await plan_of(connection, name), "tasks")
+    assert looks
+    assert set(looks) == {"tasks_pkey"}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+async def test_rows_that_are_looked_for_are_found_in_order(connection: Connection, name: str) -> None:
+    """No more of the index is read than rows are wanted."""
+    nodes = await plan_of(connection, name)
+    assert sorted(looks_at(nodes, "tasks")) == sorted([LOOKING[name], "tasks_pkey"])
+    assert not [node for node in nodes if node["Node Type"].endswith("Sort")]
+
+
+@pytest.mark.parametrize("name", BY_NUMBER)
+async def test_the_log_is_read_by_number(connection: Connection, name: str) -> None:
+    nodes = await plan_of(connection, name)
+    looks = looks_at(nodes, PARTITION)
+    assert looks
+    assert set(looks) == {f"{PARTITION}_pkey"}
+
+
+@pytest.mark.parametrize("name", BY_TASK)
+async def test_a_history_is_read_by_task(connection: Connection, name: str) -> None:
+    looks = looks_at(await plan_of(connection, name), PARTITION)
+    assert looks
+    assert set(looks) == {f"{PARTITION}_task_id_idx"}
+
+
+async def test_what_was_processed_is_forgotten_by_age(connection: Connection) -> None:
+    looks = looks_at(await plan_of(connection, "delete_processed_messages"), "processed_messages")
+    assert sorted(looks) == ["processed_messages_age", "processed_messages_pkey"]
+
+
+@pytest.mark.parametrize("key", ["queued{}", "fresh{}", None])
+async def test_a_submission_looks_at_no_more_than_its_ids_and_keys(
+    connection: Connection, key: str | None
+) -> None:
+    """Its statements are inside a function, which `explain` does not see: what they have read tells."""
+    batch = [
+        prepare(submission(task_type="noop", idempotency_key=key and key.format(3 * n)), DEFAULT_LIMITS)
+        for n in range(1, 201)
+    ]
+    before = await reads(connection)
+    rows = await connection.fetch(statement("submit_tasks"), *columns(batch))
+    assert [row["created"] for row in rows] == [key != "queued{}"] * 200
+    after = await reads(connection)
+    read = {name: after[name] - before[name] for name in after}
+    for index in ("tasks_ready", "tasks_due", "tasks_lease", "tasks_dead", "tasks"):
+        assert read[index] == 0, read
+    assert read["tasks_pkey"] <= 600, read
+    assert read["tasks_idempotency_key"] <= 600, read
+
+
+async def reads(connection: Connection) -> dict[str, int]:
+    """Return how many rows this transaction has read from the table, and through each index of it."""
+    rows = await connection.fetch(
+        "select c.relname, pg_stat_get_xact_tuples_returned(c.oid) as rows from pg_class c"
+        " left join pg_index i on i.indexrelid = c.oid"
+        " where c.oid = 'grns.tasks'::regclass or i.indrelid = 'grns.tasks'::regclass"
+    )
+    return {row["relname"]: row["rows"] for row in rows}
