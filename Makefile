@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-faults test-oldest bench check format lint types floors ops clean
+.PHONY: help install demo dev test test-faults test-oldest bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,13 +39,16 @@ test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we su
 bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
 	$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
-check: format lint types floors test ## all that CI checks
+check: format lint types floors verify test ## all that CI checks
 
 format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --quiet --check .
 
 lint: $(STAMP) ## check the style
 	$(BIN)/ruff check --quiet .
+
+verify: $(STAMP) ## check that schemas/ is what the models say (mend it with: .venv/bin/grns schema export)
+	@$(BIN)/grns schema export --check
 
 types: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy

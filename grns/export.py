@@ -155,6 +155,8 @@ def _refine(schema: Schema) -> None:
     """Say what the model checks and pydantic does not tell."""
     schema["description"] = " ".join(schema.get("description", "").split())
     for name, field in schema["properties"].items():
+        for bound in ("ge", "le"):  # of an instant: JSON Schema has no words for them
+            field.pop(bound, None)
         if name in ("agent_type", "target_agent_type"):
             field["not"] = {"const": subjects.RESERVED_AGENT_TYPE}
     if schema["title"] == payloads.Truncated.__name__:  # what tells it from a payload
@@ -254,7 +256,7 @@ def _parameter(name: str) -> Schema:
 
 
 def _operations(channels: dict[str, Schema]) -> Schema:
-    """Return what grns does on each channel: lanes are its own from both ends."""
+    """Return what grns does on each channel: lanes are its own from both ends, others' are not its."""
     found: Schema = {}
     for key, channel in channels.items():
         for action in _actions(key):
@@ -271,7 +273,9 @@ def _operations(channels: dict[str, Schema]) -> Schema:
 def _actions(channel: str) -> list[str]:
     if channel == "lane":
         return ["receive", "send"]
-    return ["send"] if channel.startswith(("evt.", "dlq.")) else ["receive"]
+    if channel.startswith("front_door"):
+        return ["receive"]
+    return ["send"] if channel.startswith(("evt.task.", "dlq.")) else []
 
 
 def _key(kind: str) -> str:
