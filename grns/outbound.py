@@ -23,20 +23,19 @@ from grns.transport.base import Message, Receipt, Transport
 _RETRY_SECONDS = 0.25
 _REFUSED_RETRY_SECONDS = 5.0
 
-Key = tuple[str, str]
 
-
-@dataclass(slots=True)
 class Parcel:
     """One row of the log on its way. A replayed one is published again for those who lost it."""
 
-    entry: Entry
-    is_replay: bool = False
-    is_stub: bool = False
-    key: Key = field(init=False)  # what has to stay in order: one task in one stream
+    __slots__ = ("entry", "followers", "is_replay", "is_stub", "key")
 
-    def __post_init__(self) -> None:
-        self.key = (self.entry.kind[:3], self.entry.task_id or str(self.entry.message_id))
+    def __init__(self, entry: Entry, *, is_replay: bool = False) -> None:
+        self.entry = entry
+        self.is_replay = is_replay
+        self.is_stub = False
+        # What has to stay in order: one task in one stream.
+        self.key = f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
+        self.followers: deque[Parcel] | None = None
 
 
 @dataclass(order=True, slots=True)
@@ -71,7 +70,7 @@ class Outbound:
         self._may_send = may_send
         self._max_bytes = max_bytes
         self._emit = emit
-        self._chains: dict[Key, deque[Parcel]] = {}
+        self._first: dict[str, Parcel] = {}
         self._ready: deque[Parcel] = deque()
         self._ready_replays: deque[Parcel] = deque()
         self._later: list[_Later] = []
@@ -95,34 +94,37 @@ class Outbound:
     @property
     def oldest_age_seconds(self) -> float:
         """The age of some oldest row that waits, 0 where none does."""
-        first = next(iter(self._chains.values()), None)
-        if not first:
+        first = next(iter(self._first.values()), None)
+        if first is None:
             return 0.0
-        return max(0.0, (datetime.now(UTC) - first[0].entry.created_at).total_seconds())
+        return max(0.0, (datetime.now(UTC) - first.entry.created_at).total_seconds())
 
     def add(self, parcel: Parcel) -> None:
         """Queue a parcel behind those of the same task."""
         self.pending += 1
         self._replays += parcel.is_replay
-        chain = self._chains.get(parcel.key)
-        if chain is not None:
-            chain.append(parcel)
-            return
-        self._chains[parcel.key] = deque([parcel])
-        self._make_ready(parcel)
+        first = self._first.setdefault(parcel.key, parcel)
+        if first is parcel:
+            self._make_ready(parcel)
+        elif first.followers is None:
+            first.followers = deque([parcel])
+        else:
+            first.followers.append(parcel)
 
     async def run(self) -> None:
         """Send until closed, live rows before replayed ones."""
         while not self._is_closed:
             self._revive()
+            if not self._ready and not self._ready_replays:
+                await self._idle()
+                continue
+            # However long there is no broker, or no room: whether it may send is asked after that.
+            await self._transport.ready()
             parcel = self._next()
             if parcel is None:
                 await self._idle()
                 continue
-            try:
-                await self._transport.send(self._message(parcel), partial(self._settle, parcel))
-            except GrnsError as error:
-                self._settle(parcel, error)
+            self._transport.post(self._message(parcel), partial(self._settle, parcel))
             failpoint.reach("relay.published")
 
     def close(self) -> None:
@@ -187,12 +189,14 @@ class Outbound:
             self._replays -= 1
         else:
             self._on_done(parcel.entry.seq)
-        chain = self._chains[parcel.key]
-        chain.popleft()
-        if chain:
-            self._make_ready(chain[0])
-        else:
-            del self._chains[parcel.key]
+        followers = parcel.followers
+        if followers is None:
+            del self._first[parcel.key]
+            return
+        heir = followers.popleft()
+        heir.followers = followers or None
+        self._first[parcel.key] = heir
+        self._make_ready(heir)
 
     def _message(self, parcel: Parcel) -> Message:
         entry = parcel.entry

@@ -175,7 +175,7 @@ class Relay:
         self._lease_seconds = lease_seconds
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
-        self._most_pending = 4 * window
+        self._most_pending = 2 * window
         self._max_bytes = max_bytes
         self._replay_seconds = replay_seconds
         self._emit = emit

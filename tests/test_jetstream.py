@@ -325,7 +325,8 @@ async def test_limits_of_the_stream_are_refusals(transport: JetStream, server: L
     assert caught.value.code == "too_large"
     answers: list[Receipt | GrnsError] = []
     for _ in range(10):
-        await transport.send(message(body=b"x" * 800), answers.append)
+        await transport.ready()
+        transport.post(message(body=b"x" * 800), answers.append)
     await eventually(lambda: len(answers) == 10)
     assert {answer.code for answer in answers if isinstance(answer, BrokerRefused)} == {"full"}
 
@@ -459,7 +460,7 @@ async def test_a_socket_that_is_not_read_is_given_up(
     client = client_of(transport)
     freeze(server)
     for _ in range(40):  # more than sockets hold
-        await transport._connection.publish("nobody.listens", b"x" * 300_000)
+        transport._connection.publish("nobody.listens", b"x" * 300_000)
     await eventually(lambda: not client.is_connected, seconds=5)
     server.thaw()
     await works(transport, got, b"after")
@@ -471,7 +472,7 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_read(
 ) -> None:
     freeze(server)
     for _ in range(40):
-        await transport._connection.publish("nobody.listens", b"x" * 300_000)
+        transport._connection.publish("nobody.listens", b"x" * 300_000)
     began = time.monotonic()
     await transport.close()
     assert time.monotonic() - began < 8
@@ -498,9 +499,9 @@ async def test_requests_that_end_are_renewed(
     pulls: list[str] = []
     publish = transport._connection.publish
 
-    async def count(subject: str, body: bytes = b"", **more: Any) -> None:
+    def count(subject: str, body: bytes = b"", **more: Any) -> None:
         pulls.append(subject)
-        await publish(subject, body, **more)
+        publish(subject, body, **more)
 
     monkeypatch.setattr(transport._connection, "publish", count)
     await eventually(lambda: len(pulls) == 3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from grns.store.database import Database, Row, Session
+from grns.store.database import Database, Session
 
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
 
@@ -79,13 +79,14 @@ async def read(database: Database | Session, missing: Sequence[Span], high: int,
     rows = await database.run(
         "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
     )
-    entries = [_entry(row) for row in rows if row["seq"] is not None]
+    # The bounds of the snapshot come first, then the columns of `Entry` in its order.
+    entries = [Entry(*row[2:]) for row in rows if row["seq"] is not None]
     return Reading(entries, rows[0]["snapshot_xmin"], rows[0]["snapshot_xmax"])
 
 
 async def read_events(database: Database | Session, after: int, up_to: int, limit: int) -> list[Entry]:
     """Read a stretch of the log, events only."""
-    return [_entry(row) for row in await database.run("read_events", after, up_to, limit)]
+    return [Entry(*row) for row in await database.run("read_events", after, up_to, limit)]
 
 
 async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:
@@ -99,10 +100,3 @@ async def first_younger_than(database: Database | Session, seconds: float, high:
         else:
             top = middle
     return low
-
-
-def _entry(row: Row) -> Entry:
-    return Entry(
-        row["seq"], row["version"], row["message_id"], row["workspace"], row["task_id"], row["kind"],
-        row["route"], row["trace_id"], row["causation_id"], row["payload"], row["created_at"],
-    )  # fmt: skip

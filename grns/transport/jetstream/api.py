@@ -52,7 +52,7 @@ class Api:
         reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer))
         try:
             body = b"" if request is None else orjson.dumps(request)
-            await self._connection.publish(subject, body, reply=reply)
+            self._connection.publish(subject, body, reply=reply)
             return parse(await answered)
         finally:
             self._replies.forget(reply)

@@ -108,9 +108,13 @@ class JetStream:
         """Return what there is of streams and durables, and how they differ from what grns would make."""
         return await self._reporter.report()
 
-    async def send(self, message: Message, done: Done) -> None:
-        """Send one message, as soon as the window has room; `done` is called once with the answer."""
-        await self._publisher.send(message, done)
+    async def ready(self) -> None:
+        """Return once there is a connection and the window has room."""
+        await self._publisher.ready()
+
+    def post(self, message: Message, done: Done) -> None:
+        """Send one message; `done` is called exactly once with the answer."""
+        self._publisher.post(message, done)
 
     async def publish(self, message: Message) -> Receipt:
         """Send one message and wait for the answer, or raise it."""
@@ -144,7 +148,7 @@ class JetStream:
         for place, token in enumerate(tokens):
             if not self.is_connected:
                 return
-            await self._connection.publish(token, IN_PROGRESS)
+            self._connection.publish(token, IN_PROGRESS)
             if place % _TOKENS_AT_ONCE == _TOKENS_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
@@ -152,7 +156,7 @@ class JetStream:
         """Send a hint that may get lost."""
         if self.is_connected:
             with contextlib.suppress(GrnsError):
-                await self._connection.publish(subject)
+                self._connection.publish(subject)
 
     async def on_nudge(self, subject: str, callback: Callable[[], None]) -> None:
         """Call back for each hint on `subject`, as soon as there is a connection."""

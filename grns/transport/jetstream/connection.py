@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-
-from nats import errors as nats_errors
+from collections.abc import Callable, Mapping
 
 from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
 from grns.settings import Settings, redact_url
 from grns.transport.jetstream.fact import OnFact
 from grns.transport.jetstream.line import Line
-from grns.transport.jetstream.option import options
-from grns.transport.jetstream.subscription import SUBJECT_LENGTH, Handler, Subscription, bad_subject
+from grns.transport.jetstream.option import PENDING_BYTES, options
+from grns.transport.jetstream.subscription import Handler, Subscription
 from grns.transport.jetstream.watchdog import Watchdog
+from grns.transport.jetstream.wire import encode, size
 
 Hook = Callable[[], None]
 
 _FAREWELL_SECONDS = 1.0
+_MOST_BACKLOG = 4 * 1024 * 1024
+_DRAIN_SECONDS = 0.005
 
 
 class Connection:
@@ -97,17 +98,30 @@ class Connection:
             self._up.clear()
             await self._up.wait()
 
-    async def publish(
-        self, subject: str, body: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
+    async def wait_drained(self) -> None:
+        """Return as soon as the socket has taken most of what was written."""
+        # nats-py has no event for it
+        while self._line is not None and self._line.backlog > _MOST_BACKLOG and self._line.is_connected:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_SECONDS)
+
+    def publish(
+        self, subject: str, body: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Hand one message to the socket, or to the buffer while the server is away."""
-        if len(subject) > SUBJECT_LENGTH:
-            raise bad_subject(subject)
         line = self._require()
-        try:
-            await line.client.publish(subject, body, reply, headers)
-        except nats_errors.Error as error:
-            raise _translated(error, subject) from error
+        command = encode(subject, body, reply=reply, headers=headers)
+        # What is larger the server would answer by closing the connection.
+        if len(command) > line.client.max_payload and (bytes_sent := size(command)) > line.client.max_payload:
+            raise BrokerRefused(
+                "too_large",
+                f"a message of {bytes_sent} bytes is more than the broker's {line.client.max_payload}",
+            )
+        if not line.is_connected:
+            if line.is_gone:
+                raise Unavailable("the broker is away: the connection is being made anew")
+            if line.backlog + len(command) > PENDING_BYTES:
+                raise Unavailable("the broker is away, and what waits for it already fills the buffer")
+        line.write(command)
 
     async def subscribe(self, subject: str, handler: Handler) -> Subscription:
         """Listen to a subject for good, also after the client was built anew."""
@@ -187,16 +201,3 @@ class Connection:
         self._fact("broker_reconnected", {"server": "" if self._line is None else self._line.server})
         self._up.set()
         self._run(self.on_connected)
-
-
-def _translated(error: nats_errors.Error, subject: str) -> GrnsError:
-    """Return the error of grns that says the same."""
-    match error:
-        case nats_errors.BadSubjectError():
-            return bad_subject(subject)
-        case nats_errors.BadHeaderError():
-            return BrokerRefused("bad_header", f"a header cannot be sent: {error}")
-        case nats_errors.MaxPayloadError():
-            return BrokerRefused("too_large", "the message is larger than the broker takes")
-        case _:
-            return Unavailable(f"the broker is away: {error}")

@@ -111,7 +111,7 @@ class JetStreamDelivery:
     async def in_progress(self) -> None:
         """Restart the broker's timer; nothing to do while the broker is away."""
         if not self._ended and self._connection.is_connected:
-            await self._connection.publish(self.token, IN_PROGRESS)
+            self._connection.publish(self.token, IN_PROGRESS)
 
     async def term(self, reason: str) -> None:
         """End it for good without an effect; the broker's advisory carries the reason."""
@@ -120,5 +120,5 @@ class JetStreamDelivery:
     async def _end(self, answer: bytes) -> None:
         """Say how it ended: once, since a late second answer could contradict the first."""
         if not self._ended:
-            await self._connection.publish(self.token, answer)
+            self._connection.publish(self.token, answer)
             self._ended = True

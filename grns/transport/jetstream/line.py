@@ -57,6 +57,20 @@ class Line:
         """Which one of the client's sockets is in use."""
         return self.client.stats["reconnects"]
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the socket."""
+        return self.client.pending_data_size
+
+    def write(self, command: bytes) -> None:
+        """Hand a finished command to the flusher, as nats-py's own `publish` does in four coroutines."""
+        client = self.client
+        client._pending.append(command)
+        client._pending_data_size += len(command)
+        queue = client._flush_queue
+        if queue is not None and client.is_connected and queue.empty():
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+
     async def dial(self) -> None:
         """Connect, however long it takes."""
         await self.client.connect(**self._options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from nats.aio.msg import Msg
 
@@ -14,8 +13,8 @@ from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.reply import Replies
 
 MESSAGE_ID = "Nats-Msg-Id"
-# "NATS/1.0", the empty line behind the headers, and ": " with a line end for each of them.
-_FRAME_BYTES, _HEADER_BYTES, _UTF8_BYTES = 12, 4, 4
+# After so many messages in a row the answers get their turn.
+_BREATH = 32
 
 
 class Publisher:
@@ -27,28 +26,40 @@ class Publisher:
         self._connection = connection
         self._replies = replies
         self._patience = patience_seconds
-        self._room = asyncio.Semaphore(window)
+        self._room = window
+        self._has_room = asyncio.Event()
+        self._sent = 0
 
-    async def send(self, message: Message, done: Done) -> None:
-        """Send one message as soon as there is room and a connection; `done` gets its answer."""
-        await self._room.acquire()
+    async def ready(self) -> None:
+        """Return once there is a connection and room; `Unavailable` once the connection is closed."""
+        if self._sent >= _BREATH:
+            self._sent = 0
+            await asyncio.sleep(0)
+            await self._connection.wait_drained()
+        while self._room <= 0 or not self._connection.is_connected:
+            await self._connection.wait_connected()
+            if self._room <= 0:
+                self._has_room.clear()
+                await self._has_room.wait()
+
+    def post(self, message: Message, done: Done) -> None:
+        """Send one message; `done` gets its answer, exactly once."""
+        self._room -= 1
+        self._sent += 1
+
+        def settle(answer: Msg | GrnsError) -> None:
+            self._room += 1
+            if self._room == 1:
+                self._has_room.set()
+            done(verdict(answer) if isinstance(answer, Msg) else answer)
+
+        reply = self._replies.expect(message.subject, settle)
+        headers = {**message.headers, MESSAGE_ID: message.id}
         try:
-            if not self._connection.is_connected:
-                await self._connection.wait_connected()
-            headers = {**message.headers, MESSAGE_ID: message.id}
-            self._check_size(message, headers)
-        except GrnsError as error:
-            self._finish(done, error)
-            return
-        except BaseException:
-            self._room.release()
-            raise
-        reply = self._replies.expect(message.subject, lambda answer: self._finish(done, answer))
-        try:
-            await self._connection.publish(message.subject, message.body, reply=reply, headers=headers)
+            self._connection.publish(message.subject, message.body, reply=reply, headers=headers)
         except GrnsError as error:
             if self._replies.forget(reply):
-                self._finish(done, error)
+                settle(error)
 
     async def publish(self, message: Message) -> Receipt:
         """Send one message and wait for the answer, or raise it; give up where no connection comes."""
@@ -69,30 +80,16 @@ class Publisher:
             raise Unavailable(
                 f"the broker has been away for {self._patience:g} s: nothing was sent"
             ) from error
-        await self.send(message, done)
+        await self.ready()
+        self.post(message, done)
         return await answered
-
-    def _check_size(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Refuse what the server would answer by closing the connection."""
-        limit = self._connection.max_payload
-        frame = len(message.body) + _FRAME_BYTES + _HEADER_BYTES * len(headers)
-        characters = sum(map(len, headers)) + sum(map(len, headers.values()))
-        if frame + _UTF8_BYTES * characters <= limit:
-            return
-        size = frame + sum(len(name) + len(value.encode()) for name, value in headers.items())
-        if size > limit:
-            raise BrokerRefused("too_large", f"a message of {size} bytes is more than the broker's {limit}")
-
-    def _finish(self, done: Done, answer: Msg | GrnsError) -> None:
-        self._room.release()
-        done(answer if isinstance(answer, GrnsError) else verdict(answer))
 
 
 def verdict(answer: Msg) -> Receipt | GrnsError:
     """Return what a stream's answer means for the message."""
     try:
         stored = parse(answer)
-        return Receipt(stored["stream"], stored["seq"], bool(stored.get("duplicate", False)))
+        return Receipt(stored["stream"], stored["seq"], stored.get("duplicate", False))
     except ApiError as error:
         return _refusal(error)
     except Unavailable as error:

@@ -151,9 +151,7 @@ class Puller:
         self._wanted += room
         expires, heartbeat = int(_EXPIRES_SECONDS * NANOSECONDS), int(self._heartbeat * NANOSECONDS)
         request = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (room, expires, heartbeat)
-        await self._connection.publish(
-            self._subject, request, reply=f"{self._inbox.address}.{self._generation}"
-        )
+        self._connection.publish(self._subject, request, reply=f"{self._inbox.address}.{self._generation}")
 
     async def _recall(self) -> None:
         """Take back requests that are larger than the room by now. Not often: it costs a subscription."""

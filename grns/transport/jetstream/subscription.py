@@ -10,23 +10,15 @@ from nats import errors as nats_errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
-from grns.errors import BrokerRefused
 from grns.transport.jetstream.line import Line
+from grns.transport.jetstream.wire import SUBJECT_LENGTH, bad_subject
 
 Handler = Callable[[Msg], None]
-
-# A longer one ends the connection: the server limits a line to 4,096 bytes.
-SUBJECT_LENGTH = 1024
 
 
 def new_inbox() -> str:
     """Return a subject that nobody else listens to."""
     return f"_INBOX.{secrets.token_hex(11)}"
-
-
-def bad_subject(subject: str) -> BrokerRefused:
-    """Return the error for a subject that cannot be sent."""
-    return BrokerRefused("bad_subject", f"{ascii(subject)[:100]} is no subject that the broker takes")
 
 
 class Subscription:

@@ -1,0 +1,58 @@
+"""Messages as the bytes that NATS reads, with nothing in them that could be a second command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from grns.errors import BrokerRefused
+
+# A longer one ends the connection: the server limits a line to 4,096 bytes.
+SUBJECT_LENGTH = 1024
+
+_NOT_IN_SUBJECT = re.compile(r"[\x00-\x20\x7f]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
+_NO_BREAKS = str.maketrans("\r\n", "  ")
+
+
+def encode(subject: str, body: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:
+    """Return the command that publishes a message, or raise `BrokerRefused` for what cannot be sent."""
+    _check_subject(subject)
+    if headers is None:
+        return b"".join((f"PUB {subject} {reply} {len(body)}\r\n".encode(), body, b"\r\n"))
+    block = _header_block(headers)
+    sizes = f"{len(block)} {len(block) + len(body)}"
+    return b"".join((f"HPUB {subject} {reply} {sizes}\r\n".encode(), block, body, b"\r\n"))
+
+
+def size(command: bytes) -> int:
+    """Return how much of the command the server counts as the message: headers and body."""
+    line_end = command.index(b"\r\n")
+    return int(command[command.rindex(b" ", 0, line_end) + 1 : line_end])
+
+
+def bad_subject(subject: str) -> BrokerRefused:
+    """Return the error for a subject that cannot be sent."""
+    return BrokerRefused("bad_subject", f"{ascii(subject)[:100]} is no subject that the broker takes")
+
+
+@lru_cache(maxsize=4096)
+def _check_subject(subject: str) -> None:
+    if not subject or len(subject) > SUBJECT_LENGTH or _NOT_IN_SUBJECT.search(subject):
+        raise bad_subject(subject)
+
+
+@lru_cache(maxsize=256)
+def _check_name(name: str) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise BrokerRefused("bad_header", f"{ascii(name)[:100]} is no name of a header")
+
+
+def _header_block(headers: Mapping[str, str]) -> bytes:
+    for name in headers:
+        _check_name(name)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+        return _header_block({name: value.translate(_NO_BREAKS) for name, value in headers.items()})
+    return f"NATS/1.0\r\n{lines}\r\n".encode("utf-8", "replace")
