@@ -108,13 +108,13 @@ async def submit_in(connection: Any, batch: Sequence[Prepared]) -> list[Submitte
     arguments = columns(batch)
     if hasattr(connection, "fetch"):
         return answers(batch, await connection.fetch(statement("submit_tasks"), *arguments))
-    if hasattr(connection, "connection"):  # a session lends its connection
-        connection = await connection.connection()
     if not hasattr(connection, "exec_driver_sql"):
-        raise BadInput(
-            "bad_connection",
-            "connection must be asyncpg's, or an AsyncSession or AsyncConnection, "
-            f"not {type(connection).__name__}",
-        )
+        if not hasattr(connection, "connection"):
+            raise BadInput(
+                "bad_connection",
+                "connection must be asyncpg's, or an AsyncSession or AsyncConnection, "
+                f"not {type(connection).__name__}",
+            )
+        connection = await connection.connection()  # a session lends its own
     result = await connection.exec_driver_sql(statement("submit_tasks"), arguments)
     return answers(batch, result.mappings().all())

@@ -310,7 +310,9 @@ begin
             && (@ > 9223372036854775807 || @ < -9223372036854775808))') then
         raise exception 'grns: a number in the payload does not fit in 64 bits' using errcode = 'invalid_parameter_value';
     elsif exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "string")') as s (text)
-                  where octet_length(s.text #>> '{}') > 65536) then
+                  where octet_length(s.text #>> '{}') > 65536)
+        or exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "object").keyvalue().key') as k (text)
+                   where octet_length(k.text #>> '{}') > 65536) then
         raise exception 'grns: a string in the payload has more than 65536 bytes'
             using errcode = 'invalid_parameter_value';
     end if;

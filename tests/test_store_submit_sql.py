@@ -1,0 +1,191 @@
+"""The SQL function: any language submits in its own transaction, and is told what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+
+from grns.payloads import PAYLOADS
+from grns.store.database import Database
+from tests.bad_input import BAD_NAMES
+from tests.test_store_kit import fetch, log_of, row_of, stranger
+
+pytest_plugins = ["tests.test_store_kit"]
+
+NAN, INFINITY = "'NaN'::float8", "'Infinity'::float8"
+
+
+async def call(database: Database, arguments: str, *values: Any) -> str:
+    """Call the function as a stranger would, and return the task's id."""
+    rows = await fetch(database, f"select grns.submit_task({arguments}) as id", *values)
+    return str(rows[0]["id"])
+
+
+async def refused(database: Database, arguments: str, *values: Any) -> asyncpg.PostgresError:
+    """Call the function with something wrong, and return what Postgres says; nothing may be left of it."""
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await call(database, arguments, *values)
+    assert not await fetch(database, "select from grns.tasks union all select from grns.events")
+    return raised.value
+
+
+async def test_the_least_that_can_be_said_is_a_task_type(shared: Database) -> None:
+    task_id = await call(shared, "'noop'")
+    row = await row_of(shared, task_id)
+    said = {
+        name: row[name] for name in ("workspace", "agent_type", "priority", "status", "payload", "version")
+    }
+    assert said == {
+        "workspace": "default", "agent_type": "worker", "priority": 2, "status": "queued", "payload": "{}",
+        "version": 1,
+    }  # fmt: skip
+    event, command = await log_of(shared, task_id)
+    for entry, kind in ((event, "evt.task.queued"), (command, "cmd.task.execute")):
+        assert entry["kind"] == kind
+        PAYLOADS[kind].model_validate_json(entry["payload"])
+        assert entry["trace_id"] == row["trace_id"]
+    assert (event["route"], command["route"]) == (None, "worker.p2")
+    assert event["message_id"] == row["last_message_id"]
+
+
+async def test_everything_can_be_said_by_name(shared: Database) -> None:
+    task_id = await call(
+        shared,
+        "'noop', '{\"n\": 9007199254740993}', agent_type => 'scout', priority => 0, delay_seconds => 60,"
+        " max_attempts => 7, idempotency_key => 'a key', trace_id => 'tr-1',"
+        " causation_id => '7dc6e5af-0776-4f37-8f16-5767f5f9471f', workspace => 'tenant'",
+    )
+    row = await row_of(shared, task_id)
+    assert row["status"] == "waiting"
+    assert (row["agent_type"], row["priority"], row["max_attempts"], row["workspace"]) == (
+        "scout", 0, 7, "tenant",
+    )  # fmt: skip
+    assert (row["idempotency_key"], row["trace_id"]) == ("a key", "tr-1")
+    assert json.loads(row["payload"]) == {"n": 2**53 + 1}
+    assert (row["next_attempt_at"] - row["created_at"]).total_seconds() == 60
+
+
+async def test_ids_are_as_ours(shared: Database) -> None:
+    rows = await fetch(shared, "select grns.submit_task('noop') as id from generate_series(1, 500)")
+    ids = [row["id"] for row in rows]
+    assert len(set(ids)) == 500
+    assert all(len(one) == 29 and one.startswith("gr-") and one[3:].isalnum() for one in ids)
+
+
+async def test_it_happens_in_the_callers_transaction(shared: Database) -> None:
+    async with stranger(shared) as connection:
+        await connection.fetchval("select grns.submit_task('noop')")
+        await connection.execute("rollback")
+    assert not await fetch(shared, "select from grns.tasks union all select from grns.events")
+
+
+async def test_a_key_returns_its_task_or_is_a_conflict(shared: Database) -> None:
+    said = "'noop', '{\"n\": 1}', idempotency_key => 'k'"
+    first = await call(shared, said)
+    assert await call(shared, said) == first
+    with pytest.raises(asyncpg.UniqueViolationError, match=first):
+        await call(shared, said.replace("1", "2"))
+
+
+async def test_a_key_that_cannot_be_seen_asks_to_try_again(shared: Database) -> None:
+    async with stranger(shared) as connection:
+        await connection.execute("rollback; begin isolation level repeatable read; select 1 from grns.tasks")
+        await call(shared, "'noop', idempotency_key => 'k'")
+        with pytest.raises(asyncpg.SerializationError):
+            await connection.fetchval("select grns.submit_task('noop', idempotency_key => 'k')")
+
+
+@pytest.mark.parametrize("name", ["task_type", "agent_type", "workspace"])
+async def test_bad_names_are_refused(shared: Database, name: str) -> None:
+    wrong = [case.value for case in BAD_NAMES if "\x00" not in case.value]
+    for value in (*wrong, None, *(["instance"] if name == "agent_type" else [])):
+        said = f"{name} => $1" if name == "task_type" else f"'noop', {name} => $1"
+        error = await refused(shared, said, value)
+        assert (error.sqlstate, name in str(error)) == ("22023", True), value
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("priority", ["7", "4", "-1", "null"]),
+        ("max_attempts", ["-1", "0", "1001", "2147483647"]),
+        ("delay_seconds", ["-1", "-0.001", "31622401", NAN, INFINITY, "'-Infinity'::float8", "null"]),
+        ("idempotency_key", ["''", "repeat('x', 256)", "repeat('x', 10000)", "'é'", r"E'a\r\nb'", r"E'a\n'"]),
+        ("trace_id", ["''", "repeat('x', 129)", "'a b'", "'é'", r"E'a\r\nPUB evil'", r"E'a\n'"]),
+        ("causation_id", ["'00000000-0000-0000-0000-000000000000'"]),
+    ],
+)
+async def test_bad_options_are_refused(shared: Database, name: str, values: list[str]) -> None:
+    for value in values:
+        error = await refused(shared, f"'noop', {name} => {value}")
+        assert error.sqlstate == "22023", value
+        assert name in str(error) or (name, "UUID" in str(error)) == ("causation_id", True)
+        assert len(str(error)) < 300, "what was handed in is not echoed"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["priority => 2147483648", "max_attempts => 2147483648", "priority => true", "causation_id => 'nobody'"],
+)
+async def test_what_is_of_another_type_is_refused_by_postgres(shared: Database, arguments: str) -> None:
+    await refused(shared, f"'noop', {arguments}")
+
+
+DEEP = "(repeat('[', {0}) || repeat(']', {0}))::jsonb"
+BAD_PAYLOADS = {
+    "null": "null",
+    "json_null": "'null'",
+    "list": "'[]'",
+    "text": "'\"{}\"'",
+    "number": "'5'",
+    "too_large": "jsonb_build_object('a', (select jsonb_agg(repeat('x', 60000)) from generate_series(1, 5)))",
+    "depth_65": f"jsonb_build_object('a', {DEEP.format(64)})",
+    "10001_values": "jsonb_build_object('a', (select jsonb_agg(0) from generate_series(1, 10000)))",
+    "2^63": "'{\"a\": 9223372036854775808}'",
+    "-2^63-1": "'{\"a\": [-9223372036854775809]}'",
+    "1e131071": "'{\"a\": 1e131071}'",
+    "many_1e131071": "jsonb_build_object('a', (select jsonb_agg(1e131071) from generate_series(1, 30)))",
+    "5000_digits": "('{\"a\": ' || repeat('1', 5000) || '}')::jsonb",
+    "long_string": "jsonb_build_object('a', repeat('x', 65537))",
+    "long_string_of_two_byte_characters": "jsonb_build_object('a', repeat('é', 32769))",
+    "long_key": "jsonb_build_object(repeat('k', 65537), 1)",
+    "long_key_below": "jsonb_build_object('a', jsonb_build_array(jsonb_build_object(repeat('k', 65537), 1)))",
+}
+
+
+@pytest.mark.parametrize("name", BAD_PAYLOADS)
+async def test_bad_payloads_are_refused(shared: Database, name: str) -> None:
+    error = await refused(shared, f"'noop', {BAD_PAYLOADS[name]}")
+    assert error.sqlstate == "22023"
+    assert str(error).startswith("grns: ")
+    assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"a": "\u0000"}', r'{"\u0000": 1}', r'{"a": "\ud800"}', '{"a": NaN}', "{'a': 1}", '{"a": 1,}',
+        "{}{}", "", '{"a": 1e400000}', '{"a":' * 100_000,
+    ],
+    ids=lambda text: ascii(text)[:20],
+)  # fmt: skip
+async def test_what_is_no_json_is_refused_by_postgres(shared: Database, text: str) -> None:
+    await refused(shared, "'noop', $1::text::jsonb", text)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '\'{"": 1, "__proto__": {}}\'',
+        "'{\"a\": [9223372036854775807, -9223372036854775808, 0.1, 5e-324]}'",
+        f"jsonb_build_object('a', {DEEP.format(63)})",
+        "jsonb_build_object('a', repeat('x', 65536))",
+        "jsonb_build_object('a', (select jsonb_agg(0) from generate_series(1, 9998)))",
+    ],
+)
+async def test_good_payloads_are_accepted(shared: Database, payload: str) -> None:
+    task_id = await call(shared, f"'noop', {payload}")
+    assert (await row_of(shared, task_id))["status"] == "queued"
