@@ -116,7 +116,8 @@ class Lead:
         """Read what is new and what was missing, and hand it on; returns how many rows."""
         progress = self._progress
         reading = await log.read(self._session, progress.missing, progress.high, _READ_ROWS)
-        failpoint.reach("relay.read")
+        if reading.entries:
+            failpoint.reach("relay.read")
         late = [entry for entry in reading.entries if entry.seq <= progress.high]
         fresh = [entry for entry in reading.entries if entry.seq > progress.high]
         is_late_cut = len(late) >= _READ_ROWS

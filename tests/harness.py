@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nats
+import nats.errors
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
@@ -121,6 +122,32 @@ class Fleet:
 
 TERMINAL_KINDS = ("evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled")
 
+# Where a task is after an event, and where it may have been before it.
+_STEPS = {
+    "queued": ("queued", {None, "waiting", "retry_wait", "dead", "failed", "cancelled"}),
+    "waiting": ("waiting", {None}),
+    "claimed": ("running", {"queued", "retry_wait"}),
+    "completed": ("succeeded", {"running"}),
+    "retry_scheduled": ("retry_wait", {"running"}),
+    "failed": ("failed", {"running"}),
+    "dead": ("dead", {"running"}),
+    "lease_expired": ("queued", {"running"}),
+    "released": ("queued", {"running"}),
+    "cancelled": ("cancelled", {"queued", "retry_wait", "waiting", "running"}),
+}
+
+_ENDED = ("succeeded", "failed", "dead", "cancelled")
+
+
+def rebuilt(kinds: Sequence[str]) -> str | None:
+    """Return the status that a task's events lead to; fails at a step that nobody may take."""
+    status: str | None = None
+    for kind in kinds:
+        after, before = _STEPS[kind.rpartition(".")[2]]
+        assert status in before, (kinds, status, kind)
+        status = after
+    return status
+
 
 async def ready(database: Database, *workers: subprocess.Popen[bytes]) -> None:
     """Wait until these workers have made themselves known."""
@@ -186,8 +213,10 @@ async def check_stories(database: Database, task_ids: Sequence[str]) -> dict[str
         assert versions == list(range(1, rows[task_id]["version"] + 1)), (task_id, kinds, versions)
         endings = [kind for kind in kinds if kind in TERMINAL_KINDS]
         assert endings == [kinds[-1]], (task_id, kinds)
-        ending = kinds[-1].rpartition(".")[2].replace("completed", "succeeded")
-        assert rows[task_id]["status"] == ending, (task_id, kinds, rows[task_id]["status"])
+        row = rows[task_id]
+        assert row["status"] == rebuilt(kinds), (task_id, kinds, row["status"])
+        assert row["attempt"] == kinds.count("evt.task.claimed"), (task_id, kinds, row["attempt"])
+        assert row["attempt"] - row["forgiven"] <= row["attempt_limit"], (task_id, kinds)
     return stories
 
 
@@ -260,6 +289,32 @@ async def check_stream(database: Database, url: str, *, within_seconds: float = 
             latest[task_id] = int(heard.headers["Grns-Version"])
             seen.add(message_id)
     assert seen == await committed_events(database)
+
+
+async def check_everything(database: Database, url: str, *, has_lost: bool = False) -> dict[str, list[Any]]:
+    """Check what must hold at the end of every test, of every task that there is; return their stories.
+
+    Where the broker `has_lost` what it held, its stream has to hold every event all the same,
+    but first copies may have come out of order.
+    """
+    async with database.connection() as connection:
+        rows = await connection.fetch("select id, status from grns.tasks")
+    open_ones = [(row["id"], row["status"]) for row in rows if row["status"] not in _ENDED]
+    assert not open_ones, open_ones
+    stories = await check_stories(database, [row["id"] for row in rows])
+    if has_lost:
+        await eventually(lambda: _holds_all(database, url), every=0.2)
+    else:
+        await check_stream(database, url)
+    return stories
+
+
+async def _holds_all(database: Database, url: str) -> bool:
+    try:
+        heard = await read_stream(url, "GRNS_EVT")
+    except nats.errors.Error:  # there is no stream yet
+        return False
+    return await committed_events(database) <= {one.headers["Nats-Msg-Id"] for one in heard}
 
 
 async def committed_events(database: Database) -> set[str]:

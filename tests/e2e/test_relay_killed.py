@@ -6,87 +6,110 @@ import asyncio
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from datetime import datetime
-
-import pytest
 
 from grns.local import LocalNats
 from grns.store.database import Database
-from tests.harness import Fleet, Load, all_in, check_stream, eventually, ready
+from tests.harness import Fleet, Load, all_in, check_everything, eventually, ready, submit
 
-RELAY_LEASE = 2.0
 TAKE_OVER_SECONDS = 3.0
-SLACK = 1.0
-TASKS = 500
+SLACK = 2.0
 
+Journal = Callable[[], list[str]]
 Relay = subprocess.Popen[bytes]
 
 
-async def start_two(fleet: Fleet, database: Database, **environment: str) -> tuple[Relay, Relay]:
-    """Start a worker, a relay that leads, and one that stands by; return the relays."""
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
-    leader = fleet.start("relay", **environment)
-    await leads(fleet, leader)
-    standby = fleet.start("relay")
-    await ready(database, worker)
+async def stands_by(fleet: Fleet, relay: Relay) -> None:
+    """Wait until a relay is there."""
 
-    async def stands_by() -> bool:
-        return bool(fleet.facts_of(standby, "service_started"))
+    async def look() -> bool:
+        return bool(fleet.facts_of(relay, "service_started"))
 
-    await eventually(stands_by)
-    assert not fleet.facts_of(standby, "relay_leads")
-    return leader, standby
+    await eventually(look)
 
 
-async def leads(fleet: Fleet, relay: Relay, *, times: int = 1, within_seconds: float = 20.0) -> float:
+async def leads(fleet: Fleet, relay: Relay, *, times: int = 1) -> float:
     """Wait until a relay has taken the lead so many times, and return when it last did."""
 
     async def look() -> bool:
         return len(fleet.facts_of(relay, "relay_leads")) >= times
 
-    await eventually(look, within_seconds=within_seconds)
+    await eventually(look)
     return datetime.fromisoformat(fleet.facts_of(relay, "relay_leads")[-1]["timestamp"]).timestamp()
 
 
-@pytest.mark.parametrize(
-    "failpoint",
-    [
-        pytest.param("relay.read=kill#45", id="read"),
-        pytest.param("relay.published=kill#701", id="published"),
-        pytest.param("relay.acknowledged=kill#701", id="acknowledged"),
-        pytest.param("relay.not_persisted=kill#9", id="not_persisted"),
-    ],
-)
-async def test_killed(fleet: Fleet, database: Database, broker: LocalNats, failpoint: str) -> None:
-    """The standby takes over, sends again what was not persisted, and leaves nothing out."""
-    leader, standby = await start_two(fleet, database, GRNS_FAILPOINTS=failpoint)
-    load = Load(database, least=TASKS)
+async def next_leader(fleet: Fleet, relays: list[Relay]) -> Relay:
+    """Wait until one of these has taken the lead, and return it."""
 
-    async def is_dead() -> bool:
-        return leader.poll() is not None
+    async def look() -> Relay | None:
+        return next((relay for relay in relays if fleet.facts_of(relay, "relay_leads")), None)
 
-    await eventually(is_dead)
+    leader = await eventually(look)
+    assert leader is not None
+    return leader
+
+
+async def killed(relay: Relay) -> float:
+    """Wait until a relay is gone, and return when it was."""
+
+    async def is_gone() -> bool:
+        return relay.poll() is not None
+
+    await eventually(is_gone)
+    assert relay.returncode == -signal.SIGKILL
+    return time.time()
+
+
+async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+    """A standby takes over each time, sends again what was not persisted, and leaves nothing out."""
+    moments = (
+        "relay.read=kill#10",
+        "relay.published=kill#101",
+        "relay.acknowledged=kill#101",
+        "relay.not_persisted=kill#3",
+    )
+    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
+    victims = [fleet.start("relay", GRNS_FAILPOINTS=moment) for moment in moments]
+    await asyncio.gather(ready(database, worker), *(stands_by(fleet, victim) for victim in victims))
+    load = Load(database, least=500, part=10)
     died_at = time.time()
-    assert leader.returncode == -signal.SIGKILL
-    assert load.ids, "it died before there was anything to publish"
-    took_over_at = await leads(fleet, standby)
-    assert took_over_at - died_at < TAKE_OVER_SECONDS + SLACK
+    while victims:
+        leader = await next_leader(fleet, victims)
+        assert await leads(fleet, leader) - died_at < TAKE_OVER_SECONDS + SLACK
+        victims.remove(leader)
+        if not victims:
+            survivor = fleet.start("relay")
+        died_at = await killed(leader)
+    await stands_by(fleet, survivor)
+    stood_by_at = time.time()
+    assert await leads(fleet, survivor) - max(died_at, stood_by_at) < TAKE_OVER_SECONDS + SLACK
     ids = await load.end()
     await all_in(database, ids, within_seconds=20)
-    await check_stream(database, broker.url)
+    await check_everything(database, broker.url)
 
 
-async def test_frozen_leader(fleet: Fleet, database: Database, broker: LocalNats) -> None:
-    """One leads at a time; one that was frozen follows when it wakes; one that ends hands the lead on."""
-    first, second = await start_two(fleet, database)
-    load = Load(database, least=TASKS)
+async def test_two_of_each_daemon(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
+) -> None:
+    """One relay leads at a time; one that was frozen follows when it wakes; one that ends hands it on."""
+    short = {"GRNS_LEASE_SECONDS": "2"}
+    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20", **short)
+    first = fleet.start("server", **short)
+    await leads(fleet, first)
+    second = fleet.start("server", **short)
+    await stands_by(fleet, second)
+    await ready(database, worker)
+    load = Load(database, least=200, part=10, task_type="fail_once")
+    delayed = await submit(database, delay_seconds=1.0)
 
-    await load.reaches(100)
+    await load.reaches(50)
     assert not fleet.facts_of(second, "relay_leads")
     first.send_signal(signal.SIGSTOP)
     stopped_at = time.time()
     assert await leads(fleet, second) - stopped_at < TAKE_OVER_SECONDS + SLACK
-    await asyncio.sleep(max(0.0, stopped_at + 5.0 - time.time()))  # the fault itself takes this long
+    # While the first one's daemons are frozen, the second one's do all of their work.
+    await all_in(database, [*load.ids[:50], delayed.id], within_seconds=10)
     first.send_signal(signal.SIGCONT)
 
     async def follows() -> bool:
@@ -98,5 +121,12 @@ async def test_frozen_leader(fleet: Fleet, database: Database, broker: LocalNats
     assert await leads(fleet, first, times=2) - ended_at < TAKE_OVER_SECONDS
     ids = await load.end()
     await all_in(database, ids, within_seconds=20)
-    await check_stream(database, broker.url)
+    stories = await check_everything(database, broker.url)
     assert len(fleet.facts_of(second, "relay_leads")) == 1
+    assert await asyncio.to_thread(second.wait, 10) == 0
+    for task_id in ids:
+        kinds = [event["kind"].rpartition(".")[2] for event in stories[task_id]]
+        assert [kind for kind in kinds if kind != "queued"] == [
+            "claimed", "retry_scheduled", "claimed", "completed",
+        ]  # fmt: skip
+    assert len(journal()) == 2 * len(ids)
