@@ -123,7 +123,7 @@ class Fleet:
 TERMINAL_KINDS = ("evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled")
 
 # Where a task is after an event, and where it may have been before it.
-_STEPS = {
+_STEPS: dict[str, tuple[str, set[str | None]]] = {
     "queued": ("queued", {None, "waiting", "retry_wait", "dead", "failed", "cancelled"}),
     "waiting": ("waiting", {None}),
     "claimed": ("running", {"queued", "retry_wait"}),

@@ -7,10 +7,11 @@ import os
 import re
 import signal
 import time
+from typing import Any
 
 import grns
 
-pool = grns.Pool("worker")
+pool = grns.Pool(os.environ.get("GRNS_TEST_AGENT_TYPE", "worker"))
 
 
 def note(word: str, task: grns.Context) -> None:
@@ -79,35 +80,45 @@ def until_in_thread(task: grns.Context, payload: dict[str, str]) -> None:
     note("end", task)
 
 
-@pool.task("block_loop")
-async def block_loop(task: grns.Context, payload: dict[str, float]) -> None:
-    """Block the event loop in a call that lets go of the interpreter."""
-    note("begin", task)
-    time.sleep(payload["seconds"])  # noqa: ASYNC251 - what this handler is for
-    note("end", task)
+def sleep_on(seconds: float) -> None:
+    """Block the thread in a call that lets go of the interpreter."""
+    time.sleep(seconds)
 
 
-@pool.task("burn")
-async def burn(task: grns.Context, payload: dict[str, float]) -> None:
-    """Block the event loop with a busy loop in Python."""
-    note("begin", task)
-    deadline = time.monotonic() + payload["seconds"]
+def burn(seconds: float) -> None:
+    """Block with a busy loop in Python."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         pass
-    note("end", task)
 
 
-@pool.task("hold_gil")
-async def hold_gil(task: grns.Context, payload: dict[str, float]) -> None:
-    """Block the whole interpreter: a backtracking match never lets go of it."""
-    note("begin", task)
-    deadline = time.monotonic() + payload["seconds"]
-    length = 18
+def hold_gil(seconds: float) -> None:
+    """Block the whole interpreter, a second or so at a time: a backtracking match never lets go of it."""
+    deadline = time.monotonic() + seconds
+    length = 16
     while time.monotonic() < deadline:
         began = time.monotonic()
         re.match(r"(a+)+$", "a" * length + "b")
-        if time.monotonic() - began < payload["seconds"] / 4:
+        if time.monotonic() - began < 0.5:
             length += 1
+
+
+BLOCKERS = {"sleep_on": sleep_on, "burn": burn, "hold_gil": hold_gil}
+
+
+@pool.task("block_loop")
+async def block_loop(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Block the event loop."""
+    note("begin", task)
+    BLOCKERS[payload.get("how", "sleep_on")](payload["seconds"])
+    note("end", task)
+
+
+@pool.task("block_thread")
+def block_thread(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Block a thread, and perhaps the others with it."""
+    note("begin", task)
+    BLOCKERS[payload["how"]](payload["seconds"])
     note("end", task)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
+from grns.local import LocalNats
 from grns.store.database import Database
 from tests.harness import (
     Fleet,
     all_in,
-    check_stories,
+    check_everything,
     eventually,
     is_alive,
     is_stopped,
@@ -24,6 +24,7 @@ from tests.harness import (
     rows_of,
     submit,
 )
+from tests.pools import BLOCKERS
 
 Journal = Callable[[], list[str]]
 
@@ -35,6 +36,14 @@ def environment(lease: float) -> dict[str, str]:
     return {"GRNS_LEASE_SECONDS": str(lease), "GRNS_SHUTDOWN_GRACE_SECONDS": "1"}
 
 
+def start_worker(
+    fleet: Fleet, lease: float, *, agent: str = "worker", slots: int = 3, failpoints: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start a worker of some slots."""
+    more = environment(lease) | {"GRNS_TEST_AGENT_TYPE": agent, "GRNS_FAILPOINTS": failpoints}
+    return fleet.start("worker", "tests.pools:pool", "--concurrency", str(slots), **more)
+
+
 async def noted(journal: Journal, line: str, *, within_seconds: float = 20.0) -> None:
     """Wait until the journal has a line."""
 
@@ -44,42 +53,68 @@ async def noted(journal: Journal, line: str, *, within_seconds: float = 20.0) ->
     await eventually(is_there, within_seconds=within_seconds)
 
 
-@pytest.mark.parametrize("blocker", ["block_loop", "burn", "hold_gil"])
-async def test_blocked_for_ten_leases(
-    fleet: Fleet, database: Database, journal: Journal, blocker: str
+async def check_kept(
+    database: Database, broker: LocalNats, journal: Journal, blocking: list[str], lease: float
+) -> None:
+    """Check that every task ran once, and those that blocked for ten leases."""
+    stories = await check_everything(database, broker.url)
+    for story in stories.values():
+        assert [event["kind"] for event in story] == [
+            "evt.task.queued", "evt.task.claimed", "evt.task.completed",
+        ]  # fmt: skip
+    assert sorted(journal()) == sorted(
+        f"{word} {task_id} 1" for word in ("begin", "end") for task_id in stories
+    )
+    for row in (await rows_of(database, blocking)).values():
+        assert (row["finished_at"] - row["started_at"]).total_seconds() >= 10 * lease
+
+
+async def test_loops_blocked_for_ten_leases(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
 ) -> None:
     """A handler that lets nothing else run for ten leases keeps its task, and its neighbours keep theirs."""
     lease = 1.0
     fleet.start("server", **environment(lease))
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease))
-    await ready(database, worker)
-    in_thread = await submit(database, "thread", payload={"seconds": 3 * lease})
-    on_loop = await submit(database, "effect", payload={"seconds": 2 * lease})
-    for neighbour in (in_thread, on_loop):
+    workers = {how: start_worker(fleet, lease, agent=how) for how in BLOCKERS}
+    await ready(database, *workers.values())
+    neighbours, blocking = [], []
+    for how in BLOCKERS:
+        neighbours.append(await submit(database, "thread", agent_type=how, payload={"seconds": 3 * lease}))
+        neighbours.append(await submit(database, "effect", agent_type=how, payload={"seconds": 2 * lease}))
+    for neighbour in neighbours:
         await noted(journal, f"begin {neighbour.id} 1")
-    blocking = await submit(database, blocker, payload={"seconds": 10 * lease})
-    ids = [task.id for task in (in_thread, on_loop, blocking)]
-    rows = await all_in(database, ids, within_seconds=15 * lease + SLACK)
-    ran_for = rows[blocking.id]["finished_at"] - rows[blocking.id]["started_at"]
-    assert ran_for.total_seconds() >= 10 * lease
-    assert {row["attempt"] for row in rows.values()} == {1}
-    stories = await check_stories(database, ids)
-    for task_id in ids:
-        assert [event["kind"] for event in stories[task_id]] == [
-            "evt.task.queued", "evt.task.claimed", "evt.task.completed",
-        ]  # fmt: skip
-    assert sorted(journal()) == sorted(f"{word} {task_id} 1" for word in ("begin", "end") for task_id in ids)
+    for how in BLOCKERS:
+        payload = {"how": how, "seconds": 10 * lease}
+        blocking.append((await submit(database, "block_loop", agent_type=how, payload=payload)).id)
+    ids = [*blocking, *(task.id for task in neighbours)]
+    await all_in(database, ids, within_seconds=20 * lease + SLACK)
+    await check_kept(database, broker, journal, blocking, lease)
+
+
+async def test_threads_blocked_for_ten_leases(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
+) -> None:
+    """The same for handlers in threads, all on one worker."""
+    lease = 1.0
+    fleet.start("server", **environment(lease))
+    await ready(database, start_worker(fleet, lease, slots=5))
+    blocking = []
+    for how in BLOCKERS:
+        payload = {"how": how, "seconds": 10 * lease}
+        blocking.append((await submit(database, "block_thread", payload=payload)).id)
+    beside = await submit(database, "effect", payload={"seconds": 2 * lease})
+    await all_in(database, [*blocking, beside.id], within_seconds=20 * lease + SLACK)
+    await check_kept(database, broker, journal, blocking, lease)
 
 
 async def test_frozen_for_three_leases(
-    fleet: Fleet, database: Database, journal: Journal, tmp_path: Path
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
 ) -> None:
     """Its tasks are taken back and run elsewhere; when it wakes, its handlers end, and it writes nothing."""
     lease = 2.0
     fleet.start("server", **environment(lease))
     # It stops itself at the worst moment: a handler has ended, and its outcome is not written.
-    stops = {"GRNS_FAILPOINTS": "worker.handler_ended=stop#1"}
-    sleeper = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease), **stops)
+    sleeper = start_worker(fleet, lease, failpoints="worker.handler_ended=stop#1")
     await ready(database, sleeper)
     now, later = tmp_path / "now", tmp_path / "later"
     ended = await submit(database, "until", payload={"file": str(now)})
@@ -88,7 +123,7 @@ async def test_frozen_for_three_leases(
     ids = [task.id for task in (ended, on_loop, in_thread)]
     for task_id in ids:
         await noted(journal, f"begin {task_id} 1")
-    other = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease))
+    other = start_worker(fleet, lease)
     await ready(database, other)
     now.touch()
 
@@ -119,7 +154,7 @@ async def test_frozen_for_three_leases(
     later.touch()
     rows = await all_in(database, ids, within_seconds=SLACK)
     assert {row["attempt"] for row in rows.values()} == {2}
-    stories = await check_stories(database, ids)
+    stories = await check_everything(database, broker.url)
     for task_id in ids:
         assert [event["kind"].rpartition(".")[2] for event in stories[task_id]] == [
             "queued", "claimed", "lease_expired", "claimed", "completed",
@@ -128,7 +163,7 @@ async def test_frozen_for_three_leases(
     assert sleeper.poll() is None, "it lost its leases, it need not die"
 
 
-async def test_keeper_killed(fleet: Fleet, database: Database, journal: Journal) -> None:
+async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
     """A keeper that dies is started again, the lease is kept; a worker that dies takes its keeper along."""
     lease = 4.0
     fleet.start("server", **environment(lease))
@@ -146,7 +181,7 @@ async def test_keeper_killed(fleet: Fleet, database: Database, journal: Journal)
     assert second is not None
     rows = await all_in(database, [task.id], within_seconds=1.5 * lease + SLACK)
     assert rows[task.id]["attempt"] == 1
-    await check_stories(database, [task.id])
+    await check_everything(database, broker.url)
     assert keepers_of(worker.pid) == [second]
     worker.kill()
     worker.wait()

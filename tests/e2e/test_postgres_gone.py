@@ -1,0 +1,273 @@
+"""Postgres goes away, cuts connections, or is held up by a stranger: work waits for it and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from grns.local import LocalNats, LocalPostgres
+from grns.store import migrate
+from grns.store.database import Database
+from tests.harness import (
+    Fleet,
+    Load,
+    all_in,
+    check_everything,
+    eventually,
+    is_relayed,
+    keepers_of,
+    lines_with,
+    read_stream,
+    ready,
+    submit,
+    submit_many,
+)
+
+Journal = Callable[[], list[str]]
+Worker = subprocess.Popen[bytes]
+
+RESUME_SECONDS = 2.0
+SLACK = 1.5
+
+
+@pytest.fixture(scope="module")
+def postgres(directory: Path) -> Iterator[LocalPostgres]:
+    """A server of this module's own: it is ended and started again."""
+    with LocalPostgres(directory / f"postgres-{uuid.uuid4().hex}") as server:
+        asyncio.run(migrate.upgrade(server.url))
+        yield server
+
+
+@pytest.fixture
+async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
+    """A database of the test's own, on no connection that has to outlive a restart."""
+    name = f"test_{uuid.uuid4().hex}"
+    connection = await asyncpg.connect(postgres.admin_url)
+    await connection.execute(f"create database {name} template grns")
+    await connection.close()
+    yield f"{postgres.admin_url.rsplit('/', 1)[0]}/{name}"
+    postgres.start()
+
+
+def environment(lease: float) -> dict[str, str]:
+    """Return settings for short leases."""
+    return {"GRNS_LEASE_SECONDS": str(lease), "GRNS_SHUTDOWN_GRACE_SECONDS": "1"}
+
+
+async def start(fleet: Fleet, database: Database, lease: float, concurrency: int = 5) -> Worker:
+    """Start a server and a worker."""
+    fleet.start("server", **environment(lease))
+    worker = fleet.start(
+        "worker", "tests.pools:pool", "--concurrency", str(concurrency), **environment(lease)
+    )
+    await ready(database, worker)
+    return worker
+
+
+async def all_begun(journal: Journal, ids: list[str]) -> None:
+    """Wait until the handlers of all these tasks have begun."""
+
+    async def look() -> bool:
+        return all(lines_with(journal(), "begin", task_id) for task_id in ids)
+
+    await eventually(look)
+
+
+async def started_at(database_url: str) -> datetime:
+    """Return when Postgres was ready for connections again, which is now."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        now: datetime = await connection.fetchval("select now()")
+    finally:
+        await connection.close()
+    return now
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["restart", "crash"])
+async def test_away_for_less_than_a_lease(
+    fleet: Fleet, database: Database, database_url: str, postgres: LocalPostgres, broker: LocalNats,
+    journal: Journal, tmp_path: Path, is_crash: bool,
+) -> None:  # fmt: skip
+    """Outcomes are held and written when it is back: nothing runs twice, new tasks run at once."""
+    await start(fleet, database, 6.0)
+    file = tmp_path / "file"
+    ids = await submit_many(database, 5, task_type="until", payload={"file": str(file)})
+    await all_begun(journal, ids)
+    await asyncio.to_thread(postgres.kill if is_crash else postgres.stop)
+    file.touch()
+
+    async def have_ended() -> bool:
+        return len(lines_with(journal(), "end")) == len(ids)
+
+    await eventually(have_ended)
+    await asyncio.to_thread(postgres.start)
+    ready_at = await started_at(database_url)
+    ids += [(await submit(database, "effect", payload={"seconds": 0.1})).id]
+    rows = await all_in(database, ids, within_seconds=RESUME_SECONDS + SLACK)
+    assert {row["attempt"] for row in rows.values()} == {1}
+    assert max(row["finished_at"] for row in rows.values()) - ready_at < timedelta(
+        seconds=RESUME_SECONDS + SLACK
+    )
+    assert sorted(journal()) == sorted(f"{word} {task_id} 1" for word in ("begin", "end") for task_id in ids)
+    await check_everything(database, broker.url)
+
+
+async def test_away_for_longer_than_a_lease(
+    fleet: Fleet, database: Database, database_url: str, postgres: LocalPostgres, broker: LocalNats,
+    journal: Journal, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Reapers hold still for a lease, so that whoever still runs keeps its task; the others run once more."""
+    lease = 2.0
+    await start(fleet, database, lease, 1)
+    # It blocks its loop, so nobody can tell it that its lease may be over: it is renewed when it can be.
+    blocked = await submit(database, "block_loop", payload={"seconds": 5 * lease})
+    await all_begun(journal, [blocked.id])
+    told = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease))
+    await ready(database, told)
+    file = tmp_path / "file"
+    given_back = await submit_many(database, 3, task_type="until", payload={"file": str(file)})
+    await all_begun(journal, given_back)
+    killed = fleet.start("worker", "tests.pools:pool", "--concurrency", "1", **environment(lease))
+    await ready(database, killed)
+    orphan = await submit(database, "until", payload={"file": str(file)})
+    await all_begun(journal, [orphan.id])
+    await asyncio.to_thread(postgres.stop)
+    killed.kill()
+
+    async def are_cancelled() -> bool:
+        return len(lines_with(journal(), "cancelled")) == len(given_back)
+
+    await eventually(are_cancelled, within_seconds=lease + SLACK)
+    await asyncio.sleep(lease / 2)  # now the lease is over for everybody
+    await asyncio.to_thread(postgres.start)
+    ready_at = await started_at(database_url)
+    file.touch()
+    ids = [blocked.id, orphan.id, *given_back]
+    rows = await all_in(database, ids, within_seconds=5 * lease + RESUME_SECONDS + SLACK)
+    stories = await check_everything(database, broker.url)
+    assert rows[blocked.id]["attempt"] == 1
+    (expired,) = [one for one in stories[orphan.id] if one["kind"] == "evt.task.lease_expired"]
+    held = (expired["created_at"] - ready_at).total_seconds()
+    assert lease - 0.5 < held < lease + lease / 5 + RESUME_SECONDS + SLACK
+    for task_id in given_back:
+        assert [one["kind"].rpartition(".")[2] for one in stories[task_id]] == [
+            "queued", "claimed", "released", "claimed", "completed",
+        ]  # fmt: skip
+
+
+async def test_keeper_dies_while_it_is_away(
+    fleet: Fleet, database: Database, postgres: LocalPostgres, broker: LocalNats, journal: Journal,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A keeper that cannot be started at once is started later: leases are kept again from then on."""
+    lease = 4.0
+    worker = await start(fleet, database, lease)
+    await asyncio.to_thread(postgres.stop)
+    for pid in keepers_of(worker.pid):
+        os.kill(pid, signal.SIGKILL)
+
+    async def has_tried() -> bool:
+        return bool(fleet.facts_of(worker, "keeper_restarted"))
+
+    await eventually(has_tried)
+
+    async def has_failed() -> bool:
+        return bool(fleet.facts_of(worker, "walk_broke")) or not keepers_of(worker.pid)
+
+    await eventually(has_failed)
+    await asyncio.to_thread(postgres.start)
+    file = tmp_path / "file"
+    task = await submit(database, "until", payload={"file": str(file)})
+    await all_begun(journal, [task.id])
+    async with database.connection() as connection:
+        first = await connection.fetchval("select lease_until from grns.tasks where id = $1", task.id)
+
+    async def is_renewed() -> bool:
+        async with database.connection() as connection:
+            row = await connection.fetchrow(
+                "select attempt, lease_until from grns.tasks where id = $1", task.id
+            )
+        assert row is not None
+        assert row["attempt"] == 1
+        return row["lease_until"] is not None and bool(row["lease_until"] > first)
+
+    await eventually(is_renewed, within_seconds=lease + SLACK)
+    file.touch()
+    rows = await all_in(database, [task.id], within_seconds=5)
+    assert rows[task.id]["attempt"] == 1
+    await check_everything(database, broker.url)
+
+
+async def test_storm_of_cut_connections(
+    fleet: Fleet, database: Database, database_url: str, broker: LocalNats, journal: Journal
+) -> None:
+    """Whatever a cut leaves unknown is looked up: nothing is lost, no attempt runs or ends twice."""
+    lease = 3.0
+    await start(fleet, database, lease, 10)
+    admin = await asyncpg.connect(database_url)
+    load = Load(database, least=200, part=10, task_type="effect", payload={"seconds": 0.05})
+    await load.reaches(10)
+    for _ in range(12):
+        cut = await admin.fetch(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name like 'grns %'"
+            " and application_name <> 'grns test'"
+        )
+        assert cut
+        await asyncio.sleep(0.15)  # the storm's own beat
+    ids = await load.end()
+    await admin.close()
+    rows = await all_in(database, ids, within_seconds=20)
+    begins = lines_with(journal(), "begin")
+    assert len(set(begins)) == len(begins)
+    # A claim without an answer may be found out too late: its attempt has never begun. None has begun twice.
+    assert len(begins) == len(ids)
+    assert max(row["attempt"] for row in rows.values()) <= 2
+    await check_everything(database, broker.url)
+
+
+async def test_open_transaction_of_a_stranger(
+    fleet: Fleet, database: Database, database_url: str, broker: LocalNats
+) -> None:
+    """What a stranger has not committed holds nothing up; it is told once committed, or given up."""
+    await start(fleet, database, 15.0)
+    strangers = [await asyncpg.connect(database_url) for _ in range(2)]
+    transactions = [stranger.transaction() for stranger in strangers]
+    hidden = []
+    for stranger, transaction in zip(strangers, transactions, strict=True):
+        await transaction.start()
+        hidden.append(await stranger.fetchval("select grns.submit_task('noop')"))
+    ids = await submit_many(database, 50)
+    await all_in(database, ids, within_seconds=10)
+
+    async def heard() -> set[str]:
+        return {one.headers["Grns-Task"] for one in await read_stream(broker.url, "GRNS_EVT")}
+
+    async def are_told() -> bool:
+        told = [one.headers["Grns-Task"] for one in await read_stream(broker.url, "GRNS_EVT")]
+        return len(told) == 3 * len(ids) and set(told) == set(ids)
+
+    await eventually(are_told, within_seconds=RESUME_SECONDS + SLACK)
+    assert not await is_relayed(database)
+    await transactions[0].commit()
+    await all_in(database, hidden[:1], within_seconds=RESUME_SECONDS + SLACK)
+
+    async def is_told() -> bool:
+        return hidden[0] in await heard()
+
+    await eventually(is_told, within_seconds=RESUME_SECONDS + SLACK)
+    assert not await is_relayed(database)
+    await transactions[1].rollback()
+    for stranger in strangers:
+        await stranger.close()
+    await check_everything(database, broker.url)
+    assert hidden[1] not in await heard()
