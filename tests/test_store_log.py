@@ -1,0 +1,235 @@
+"""The log as the relay reads it: what is late, what never comes, and whose word on it counts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import asyncpg
+import pytest
+
+from grns.progress import Progress
+from grns.store import log
+from grns.store.database import Database
+from tests.harness import submit_many
+from tests.test_store_kit import fetch, stranger
+
+pytest_plugins = ["tests.test_store_kit"]
+
+_APPEND = (
+    "insert into grns.events (version, workspace, kind, trace_id, payload)"
+    " values (1, 'default', 'evt.agent.a.b', 'trace', '{}') returning seq"
+)
+
+
+class Reader:
+    """Reads the log as the relay does, and knows what it has been shown."""
+
+    def __init__(self, database: Database, low: int) -> None:
+        self._database = database
+        self.progress = Progress(low)
+
+    async def read(self, limit: int = 1000) -> list[int]:
+        """Read once; returns the numbers that were shown for the first time."""
+        known = self.progress
+        reading = await log.read(self._database, known.missing, known.high, limit)
+        numbers = [entry.seq for entry in reading.entries]
+        late = [number for number in numbers if number <= known.high]
+        fresh = [number for number in numbers if number > known.high]
+        is_late_cut = len(late) >= limit
+        known.see(
+            late, [] if is_late_cut else fresh, xmin=reading.xmin, xmax=reading.xmax, is_late_cut=is_late_cut
+        )
+        for number in numbers:
+            known.done.add(number)
+        return numbers
+
+
+@pytest.fixture
+async def reader(shared: Database) -> Reader:
+    """A relay that is done with everything so far."""
+    return Reader(shared, int((await fetch(shared, "select nextval('grns.events_seq') as n"))[0]["n"]))
+
+
+@pytest.fixture
+async def strangers(shared: Database) -> AsyncIterator[Sequence[asyncpg.Connection]]:
+    """Three open transactions of strangers."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(stranger(shared)) for _ in range(3)]
+
+
+async def append(on: Database | asyncpg.Connection) -> int:
+    """Write one row of the log, and return its number."""
+    return int((await fetch(on, _APPEND) if isinstance(on, Database) else await on.fetch(_APPEND))[0]["seq"])
+
+
+async def test_rows_come_in_order_and_once(shared: Database, reader: Reader) -> None:
+    numbers = [await append(shared) for _ in range(5)]
+    assert await reader.read() == numbers
+    assert await reader.read() == []
+    assert reader.progress.done.low == numbers[-1]
+
+
+async def test_a_row_holds_what_is_published(shared: Database, reader: Reader) -> None:
+    (task_id,) = await submit_many(shared, 1, trace_id="tr-7")
+    reading = await log.read(shared, [], reader.progress.high, 10)
+    event, command = reading.entries
+    assert (event.kind, event.route, command.kind, command.route) == (
+        "evt.task.queued", None, "cmd.task.execute", "worker.p2",
+    )  # fmt: skip
+    for entry in (event, command):
+        assert (entry.task_id, entry.workspace, entry.version, entry.trace_id) == (
+            task_id,
+            "default",
+            1,
+            "tr-7",
+        )
+    assert event.message_id != command.message_id
+
+
+async def test_what_commits_late_is_found_where_it_was_missing(
+    shared: Database, reader: Reader, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    first, second, _ = strangers
+    early, between = await append(first), await append(shared)
+    late, last = await append(second), await append(shared)
+    assert await reader.read() == [between, last]
+    assert reader.progress.missing == [(early, between), (late, last)]
+    await second.execute("commit")
+    assert await reader.read() == [late]
+    await first.execute("commit")
+    assert await reader.read() == [early]
+    assert (reader.progress.missing, reader.progress.done.low) == ([], last)
+
+
+async def test_a_strangers_open_transaction_stalls_nothing(
+    shared: Database, reader: Reader, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    """One that has written, one that has taken a number, and one that only looks."""
+    await strangers[0].execute("create table public.of_a_stranger ()")
+    taken = await append(strangers[1])
+    await strangers[2].execute("set transaction isolation level repeatable read; select 1 from grns.events")
+    for _ in range(3):
+        number = await append(shared)
+        assert await reader.read() == [number]
+    assert reader.progress.missing == [(taken, taken + 1)]
+    assert reader.progress.done.low == taken - 1
+
+
+async def test_a_gap_is_given_up_when_nobody_can_fill_it_any_more(
+    shared: Database, reader: Reader, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    undone, open_one, _ = strangers
+    await open_one.execute("select pg_current_xact_id()")
+    number = await append(undone)
+    after = await append(shared)
+    assert await reader.read() == [after]
+    await undone.execute("rollback")
+    assert await reader.read() == []
+    assert reader.progress.missing == [(number, after)], "another one, as old as the gap, is still under way"
+    await open_one.execute("commit")
+    await reader.read()
+    assert (reader.progress.missing, reader.progress.done.low) == ([], after)
+
+
+async def test_a_younger_transaction_does_not_keep_a_gap_open(
+    shared: Database, reader: Reader, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    number = await append(strangers[0])
+    await append(shared)
+    await reader.read()
+    assert reader.progress.missing == [(number, number + 1)]
+    await strangers[1].execute("select pg_current_xact_id()")
+    await strangers[0].execute("rollback")
+    await reader.read()
+    assert reader.progress.missing == []
+
+
+async def test_the_number_is_never_older_than_its_transaction(
+    shared: Database, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    """A number taken before the transaction has its id could turn up after the gap was given up."""
+    rows = await strangers[0].fetch(
+        "select pg_current_xact_id_if_assigned()::text as before, column_default as default"
+        " from information_schema.columns where table_schema = 'grns' and table_name = 'events'"
+        " and column_name = 'seq'"
+    )
+    assert rows[0]["before"] is None
+    assert rows[0]["default"].index("pg_current_xact_id") < rows[0]["default"].index("nextval")
+    rows = await fetch(shared, "select seqcache, is_identity from pg_sequence, information_schema.columns"
+        " where seqrelid = 'grns.events_seq'::regclass and table_schema = 'grns' and table_name = 'events'"
+        " and column_name = 'seq'")  # fmt: skip
+    assert (rows[0]["seqcache"], rows[0]["is_identity"]) == (1, "NO")
+
+
+async def test_a_long_backlog_is_read_in_parts(
+    shared: Database, reader: Reader, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    """Late ones, more than fit into one reading, hide nothing that lies behind them."""
+    late = [await append(strangers[0]) for _ in range(7)]
+    fresh = [await append(shared)]
+    assert await reader.read(3) == fresh
+    await strangers[0].execute("commit")
+    fresh = [await append(shared) for _ in range(4)]
+    seen: list[int] = []
+    for _ in range(6):
+        seen += await reader.read(3)
+    assert sorted(set(seen)) == late + fresh
+    assert (reader.progress.missing, reader.progress.done.low) == ([], fresh[-1])
+
+
+async def test_a_stretch_of_events_is_read_again_without_commands(shared: Database, reader: Reader) -> None:
+    await submit_many(shared, 3)
+    low = reader.progress.high
+    entries = await log.read_events(shared, low, low + 4, 10)
+    assert {entry.kind for entry in entries} == {"evt.task.queued"}
+    assert all(low < entry.seq <= low + 4 for entry in entries)
+    assert len(await log.read_events(shared, low, low + 100, 2)) == 2
+
+
+async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> None:
+    numbers = [await append(shared) for _ in range(9)]
+    for age, number in enumerate(reversed(numbers)):
+        await fetch(
+            shared,
+            "update grns.events set created_at = now() - $1 * interval '1 hour' where seq = $2", age, number,
+        )  # fmt: skip
+    found = await log.first_younger_than(shared, 3.5 * 3600, numbers[-1])
+    assert numbers[4] < found <= numbers[5]
+    assert await log.first_younger_than(shared, 99 * 3600, numbers[-1]) <= numbers[0]
+    assert await log.first_younger_than(shared, 0.0, numbers[-1]) > numbers[-1]
+
+
+# ---------------------------------------------------------------- who leads
+
+
+async def test_one_relay_leads_until_its_lease_is_over(shared: Database) -> None:
+    first = await log.take(shared, "one", 60.0)
+    assert first is not None
+    assert await log.take(shared, "two", 60.0) is None
+    await fetch(shared, "update grns.relay_cursor set lease_until = now() - interval '1 s'")
+    second = await log.take(shared, "two", 60.0)
+    assert second is not None
+    assert second.epoch == first.epoch + 1
+    assert not await log.hold(shared, replace(first, low=99), 60.0), "the old leader persists nothing"
+    await log.drop(shared, first.epoch)
+    assert await log.take(shared, "three", 60.0) is None, "nor can it give away what is not its own"
+
+
+async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> None:
+    cursor = await log.take(shared, "one", 60.0)
+    assert cursor is not None
+    said = replace(cursor, low=5, published=[(7, 9), (12, 13)], broker_epoch="abc", evt_last_seq=17)
+    assert await log.hold(shared, said, 60.0)
+    await log.drop(shared, cursor.epoch)
+    assert await log.take(shared, "two", 60.0) == replace(said, epoch=said.epoch + 1)
+
+
+async def test_the_same_relay_may_come_back_on_another_connection(shared: Database) -> None:
+    first = await log.take(shared, "one", 60.0)
+    again = await log.take(shared, "one", 60.0)
+    assert first is not None
+    assert again is not None
+    assert again.epoch == first.epoch + 1
+    assert not await log.hold(shared, first, 60.0)

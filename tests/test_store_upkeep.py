@@ -1,0 +1,189 @@
+"""House-keeping: what is past its time goes, in small batches, and nothing that is still needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from grns.store import upkeep
+from grns.store.database import Database
+from tests.harness import submit_many
+from tests.test_store_kit import ROADS, fetch, place, stranger
+
+pytest_plugins = ["tests.test_store_kit"]
+
+DAY = 86_400.0
+ROWS = 2_000_000
+
+
+async def partitions(database: Database) -> list[str]:
+    """Return the partitions of the log, oldest first."""
+    return [
+        row["name"]
+        for row in await fetch(database, "select name from grns.log_partitions order by lower_seq")
+    ]
+
+
+async def tables(database: Database) -> int:
+    """Return how many tables there are that were made for the log."""
+    rows = await fetch(
+        database,
+        "select count(*) as n from pg_tables where schemaname = 'grns' and tablename ~ '^events_[0-9]'",
+    )
+    return int(rows[0]["n"])
+
+
+async def age(database: Database, days: float) -> None:
+    """Let everything in the log have happened long ago."""
+    await fetch(database, "update grns.events set created_at = now() - $1 * interval '1 day'", days)
+
+
+async def relayed_up_to(database: Database, low: int) -> None:
+    """Let the relay be done with the log up to a number."""
+    await fetch(database, "update grns.relay_cursor set low = $1", low)
+
+
+async def use_up(database: Database, number: int) -> None:
+    """Let the log have got to a number."""
+    await fetch(database, "select setval('grns.events_seq', $1)", number)
+
+
+async def test_there_are_always_three_partitions_ahead(database: Database) -> None:
+    before = await partitions(database)
+    await upkeep.keep_partitions(database, ROWS, DAY)
+    assert await partitions(database) == before, "a new log has enough of them"
+    await submit_many(database, 1)
+    await use_up(database, 2 * ROWS + 5)
+    await upkeep.keep_partitions(database, 1000, DAY)
+    after = await partitions(database)
+    assert after[:4] == before
+    assert after[4:] == [f"events_{number:019}" for number in (4 * ROWS + 1, 4 * ROWS + 1001)]
+    await use_up(database, 4 * ROWS + 1500)
+    await submit_many(database, 1)
+    await upkeep.keep_partitions(database, 1000, DAY)
+    assert len(await partitions(database)) == 6 + 3
+
+
+async def test_a_partition_is_made_beside_a_stranger_who_writes(database: Database) -> None:
+    async with stranger(database) as connection:
+        await connection.execute("select grns.submit_task('noop')")
+        await use_up(database, 2 * ROWS + 5)
+        await upkeep.keep_partitions(database, ROWS, DAY)
+    assert len(await partitions(database)) == 6
+
+
+@pytest.mark.parametrize(
+    ("days", "low", "is_kept"),
+    [
+        pytest.param(31, ROWS, False, id="old_and_relayed"),
+        pytest.param(31, ROWS - 1, True, id="one_row_not_relayed"),
+        pytest.param(29, ROWS, True, id="young"),
+    ],
+)
+async def test_a_partition_goes_when_it_is_old_and_below_the_watermark(
+    database: Database, days: float, low: int, is_kept: bool
+) -> None:
+    await submit_many(database, 2)
+    await age(database, days)
+    await use_up(database, ROWS + 5)
+    (late,) = await submit_many(database, 1)
+    await relayed_up_to(database, low)
+    first = (await partitions(database))[0]
+    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+    left = await partitions(database)
+    assert (first in left) == is_kept
+    assert await tables(database) == len(left), "what was taken off the log is dropped"
+    assert len(await fetch(database, "select from grns.events where task_id = $1", late)) == 2
+
+
+async def test_the_partition_that_is_written_never_goes(database: Database) -> None:
+    await submit_many(database, 1)
+    await age(database, 1000)
+    await relayed_up_to(database, 2)
+    await upkeep.keep_partitions(database, ROWS, DAY)
+    assert len(await partitions(database)) == 4
+
+
+async def test_a_stranger_who_reads_the_log_delays_it_and_breaks_nothing(database: Database) -> None:
+    await submit_many(database, 1)
+    await age(database, 31)
+    await use_up(database, ROWS + 5)
+    await submit_many(database, 1)
+    await relayed_up_to(database, ROWS)
+    async with stranger(database) as connection:
+        await connection.fetch("select from grns.events")
+        await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+        await submit_many(database, 1)
+    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+    left = await partitions(database)
+    assert f"events_{1:019}" not in left
+    assert await tables(database) == len(left)
+
+
+@pytest.mark.parametrize("road", ROADS)
+async def test_only_tasks_that_ended_long_ago_go(shared: Database, road: str) -> None:
+    task_id = (await place(shared, road)).id
+    await fetch(
+        shared,
+        "update grns.tasks set created_at = now() - interval '60 days', updated_at = created_at,"
+        " finished_at = case when finished_at is not null then now() - interval '60 days' end",
+    )
+    status = (await fetch(shared, "select status from grns.tasks where id = $1", task_id))[0]["status"]
+    page = await upkeep.delete_tasks(shared, "", 10, 61 * DAY, 61 * DAY)
+    assert (page.seen, page.deleted, page.last_id) == (1, 0, task_id)
+    page = await upkeep.delete_tasks(shared, "", 10, 59 * DAY, 90 * DAY)
+    assert page.deleted == (status in ("succeeded", "cancelled"))
+    page = await upkeep.delete_tasks(shared, "", 10, 90 * DAY, 59 * DAY)
+    assert page.deleted == (status in ("dead", "failed"))
+
+
+async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
+    ids = sorted(await submit_many(shared, 7))
+    gone = ids[1::2]
+    await shared.run("cancel", gone, "not needed", "default")
+    await fetch(
+        shared, "update grns.tasks set finished_at = now() - interval '2 days' where finished_at is not null"
+    )
+    after, seen, deleted = "", 0, 0
+    while (page := await upkeep.delete_tasks(shared, after, 3, DAY, DAY)).seen:
+        assert page.seen <= 3
+        assert page.last_id > after
+        after, seen, deleted = page.last_id, seen + page.seen, deleted + page.deleted
+    assert (seen, deleted) == (7, 3)
+    assert page.last_id == ""
+    assert sorted(row["id"] for row in await fetch(shared, "select id from grns.tasks")) == ids[::2]
+
+
+async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database) -> None:
+    await fetch(
+        shared,
+        "insert into grns.processed_messages (consumer, message_id, processed_at)"
+        " select 'c', gen_random_uuid(), now() - n * interval '1 day' from generate_series(0, 9) as n",
+    )
+    assert await upkeep.delete_processed(shared, 3, 4.5 * DAY) == 3
+    assert await upkeep.delete_processed(shared, 3, 4.5 * DAY) == 2
+    assert await upkeep.delete_processed(shared, 3, 4.5 * DAY) == 0
+    await fetch(
+        shared,
+        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
+        " task_types, lease_seconds, last_seen_at) select 'a' || n, 'default', 'worker', 'h', 1, '0', 1, '{}', 15,"
+        " now() - n * interval '1 day' from generate_series(0, 2) as n",
+    )
+    assert await upkeep.delete_agents(shared, 1.5 * DAY) == 1
+
+
+async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) -> None:
+    await submit_many(shared, 2, priority=1)
+    await submit_many(shared, 1, agent_type="nobody")
+    await fetch(shared, "update grns.tasks set queued_at = now() - interval '100 s'")
+    await submit_many(shared, 1, priority=1)
+    assert await upkeep.queue_ages(shared) == [], "no worker, no lane"
+    await fetch(
+        shared,
+        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
+        " task_types, lease_seconds) values ('a', 'default', 'worker', 'h', 1, '0', 1, '{}', 15)",
+    )
+    (row,) = await upkeep.queue_ages(shared)
+    assert (row["agent_type"], row["priority"]) == ("worker", 1)
+    assert 100 <= row["oldest_seconds"] < 160
