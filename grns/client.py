@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,7 @@ from uuid import UUID
 
 from grns import envelope, payloads, subjects
 from grns.envelope import Envelope
-from grns.errors import Conflict, NotFound, Rejected, WaitTimeout
+from grns.errors import BadInput, Conflict, NotFound, Rejected, WaitTimeout
 from grns.graveyard import Graveyard
 from grns.store import read
 from grns.store.batch import Batch
@@ -29,6 +31,8 @@ _STATEMENTS_AT_ONCE = 2
 _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
+_DEEPEST = 10_000
+_KINDS = re.compile(r"evt(\.([A-Za-z0-9_-]{1,64}|\*)){2,3}\Z")
 
 EventHandler = Callable[["Event", Connection], Awaitable[None]]
 
@@ -106,10 +110,10 @@ class Client:
         """
         prepared = self._prepare(
             task_type=task_type,
-            payload=dict(payload or {}),
+            payload={} if payload is None else payload,
             agent_type=agent_type,
             priority=priority,
-            delay_seconds=float(delay_seconds) if isinstance(delay_seconds, int) else delay_seconds,
+            delay_seconds=delay_seconds,
             max_attempts=max_attempts,
             idempotency_key=idempotency_key,
             trace_id=trace_id,
@@ -132,7 +136,7 @@ class Client:
         All are checked before any is created. Without `connection` they are created in
         transactions of 500; with it, all in yours.
         """
-        prepared = [self._prepare(**fields) for fields in submissions]
+        prepared = [self._prepare(**_fields(one)) for one in submissions]
         if connection is not None:
             return await submit_in(connection, prepared)
         parts = [
@@ -151,11 +155,13 @@ class Client:
 
     async def wait(self, task_id: str, *, timeout_seconds: float | None = None) -> Task:
         """Return the task once it has ended; `WaitTimeout` where that takes longer."""
+        _known_id(task_id)
+        _check_timeout(timeout_seconds)
         pause = _FIRST_LOOK_SECONDS
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    status = await self._statuses.ask(_known_id(task_id))
+                    status = await self._statuses.ask(task_id)
                     if status is None:
                         raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
                     if status in TERMINAL:
@@ -215,7 +221,11 @@ class Client:
         as processed: what it writes through `connection` happens once per event, however
         often the event is delivered. Where it raises, the event comes again.
         """
-        filters = [subjects.message(kind, self._workspace) for kind in kinds]
+        filters = [subjects.message(_known_pattern(kind), self._workspace) for kind in kinds]
+        if not filters or isinstance(kinds, str):
+            raise BadInput("bad_kind", "kinds are a list of at least one, as ['evt.task.*']")
+        if type(depth) is not int or not 1 <= depth <= _DEEPEST:
+            raise BadInput("bad_depth", f"depth is 1 to {_DEEPEST}")
         subscription = Subscription(
             subjects.token(name, name="name"),
             handler,
@@ -332,5 +342,27 @@ def _known_id(task_id: str) -> str:
     return subjects.token(task_id, name="task id")
 
 
+def _known_pattern(kind: str) -> str:
+    if isinstance(kind, str) and _KINDS.match(kind):
+        return kind
+    raise BadInput("bad_kind", f"no kind of event, nor a pattern of some: {ascii(kind)[:100]}")
+
+
+def _fields(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(one, Mapping) and all(isinstance(name, str) for name in one):
+        return one
+    raise BadInput("bad_submission", f"a submission is a mapping of its fields, not {type(one).__name__}")
+
+
+def _check_timeout(seconds: float | None) -> None:
+    if seconds is None or (type(seconds) in (int, float) and math.isfinite(seconds)):
+        return
+    raise BadInput("bad_timeout", "timeout_seconds is a number of seconds, or None")
+
+
 def _short(reason: str | None) -> str | None:
-    return None if reason is None else reason.replace("\x00", "\\x00")[:1000]
+    if reason is None:
+        return None
+    if not isinstance(reason, str):
+        raise BadInput("bad_reason", f"a reason is text, not {type(reason).__name__}")
+    return reason[:1000].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:1000]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -129,6 +130,7 @@ def traceparent(trace_id: str, message_id: UUID) -> str:
     return f"00-{trace}-{message_id.hex[:16]}-01"
 
 
+@lru_cache(maxsize=8)  # what one statement wrote bears one time, and is read in a row
 def rfc3339(instant: datetime) -> str:
     """Return `instant` in UTC as RFC 3339 with a `Z`."""
     return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()[:-6] + "Z"
@@ -138,7 +140,7 @@ def first_problem(error: ValidationError) -> str:
     """Return the first thing that is wrong, as `field: what is wrong`, without echoing values."""
     detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "document"
-    return f"{field[:100]}: {detail['msg'][:200]}"
+    return f"{ascii(field)[1:-1][:100]}: {detail['msg'][:200]}"
 
 
 def _check_subject(envelope: Envelope, subject: str) -> None:

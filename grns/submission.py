@@ -56,7 +56,7 @@ def submission(**fields: Any) -> Submission:
     """
     unknown = sorted(fields.keys() - Submission.model_fields.keys())
     if unknown:
-        raise BadInput("bad_submission", f"{unknown[0][:100]}: a submission has no such field")
+        raise BadInput("bad_submission", f"{ascii(unknown[0])[1:-1][:100]}: a submission has no such field")
     try:
         return Submission.model_validate(fields)
     except ValidationError as error:

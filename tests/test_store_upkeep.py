@@ -167,7 +167,8 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
     await fetch(
         shared,
         "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
-        " task_types, lease_seconds, last_seen_at) select 'a' || n, 'default', 'worker', 'h', 1, '0', 1, '{}', 15,"
+        " task_types, lease_seconds, last_seen_at)"
+        " select 'a' || n, 'default', 'worker', 'h', 1, '0', 1, '{}', 15,"
         " now() - n * interval '1 day' from generate_series(0, 2) as n",
     )
     assert await upkeep.delete_agents(shared, 1.5 * DAY) == 1
