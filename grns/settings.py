@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -52,10 +54,54 @@ class _SecretFiles(PydanticBaseSettingsSource):
         return {name: value for name, value in found if value is not None}
 
 
+class _TomlFile(TomlConfigSettingsSource):
+    """Reads one file; what it says wrong is told with its name."""
+
+    def __init__(self, settings_cls: type[BaseSettings], path: Path) -> None:
+        try:
+            super().__init__(settings_cls, toml_file=path)
+        except OSError as error:
+            raise _mendable(f"{path}: {error.strerror}", path) from error
+        except ValueError as error:
+            raise _mendable(f"{path}: {error}", path) from error
+        unknown = sorted(self.toml_data.keys() - settings_cls.model_fields.keys())
+        if unknown:
+            raise _mendable(f"{path}: there is no setting {unknown[0][:100]!r}", path)
+
+
+def _mendable(sentence: str, path: Path) -> SettingsError:
+    error = SettingsError(sentence)
+    error.add_note(f"edit {path}")
+    return error
+
+
+# One host of a URL. A password with a `/`, `?` or `#` ends the hosts early, in its middle.
+_HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:/@\[\]]*)(?::(\d{1,5}))?")
+
+
+def _check_url(url: str, schemes: tuple[str, ...]) -> None:
+    """Refuse what is no URL of these schemes, without echoing any of it: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in schemes:
+        raise PydanticCustomError("url", f"is no URL that begins with {schemes[0]}://")
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        found = _HOST.fullmatch(host)
+        if found is None or not 0 < int(found[2] or 1) <= 65535:
+            raise PydanticCustomError(
+                "url", "its host or port is none; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"
+            )
+
+
 class Settings(BaseSettings):
     """All settings of grns. Durations are in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, toml_file=FILES)
+    # A variable that is empty counts as unset: container files cannot leave one out.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True, toml_file=FILES
+    )
 
     database_url: SecretStr | None = Field(
         None, description="postgresql:// URL of the database that holds the truth"
@@ -144,6 +190,20 @@ class Settings(BaseSettings):
     def _workspace_is_a_token(cls, value: str) -> str:
         return subjects.token(value, name="workspace")
 
+    @field_validator("database_url")
+    @classmethod
+    def _database_is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            _check_url(value.get_secret_value(), ("postgresql", "postgres"))
+        return value
+
+    @field_validator("nats_url")
+    @classmethod
+    def _broker_is_nats(cls, value: SecretStr) -> SecretStr:
+        for url in value.get_secret_value().split(","):
+            _check_url(url.strip(), ("nats", "tls", "ws", "wss"))
+        return value
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -154,7 +214,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources; the first that has a value wins."""
-        files = [TomlConfigSettingsSource(settings_cls, toml_file=path) for path in FILES]
+        files = [_TomlFile(settings_cls, path) for path in FILES]
         return (init_settings, env_settings, _SecretFiles(settings_cls), *files)
 
     @property
@@ -205,11 +265,26 @@ def load(**flags: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
-        raise SettingsError(f"setting {first_problem(error)}") from error
-    except OSError as error:
-        raise SettingsError(f"cannot read the settings file: {error}") from error
-    except ValueError as error:  # a TOML file that is none
+        raise _unfit(error, flags) from error
+    except ValueError as error:  # a secret's file that is no text
         raise SettingsError(f"cannot read the settings: {error}") from error
+
+
+def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
+    """Return what is wrong with a value, with the place where it was set and can be mended."""
+    name, _, problem = first_problem(error).partition(": ")
+    if flags.get(name) is not None:
+        return SettingsError(f"{name}: {problem}")
+    variable = f"{PREFIX}{name.upper()}"
+    for place in (variable, f"{variable}_FILE"):
+        if os.environ.get(place):
+            found = SettingsError(f"{place}: {problem}")
+            found.add_note(f"unset {place}")
+            return found
+    for path in FILES:
+        if name in _TomlFile(Settings, path).toml_data:
+            return _mendable(f"{path}: {name}: {problem}", path)
+    return SettingsError(f"{name}: {problem}")
 
 
 def reveal(settings: Settings) -> dict[str, Any]:

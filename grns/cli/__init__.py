@@ -13,7 +13,7 @@ root = Root(
     "grns",
     {
         "Try": [
-            Entry("dev", "Run Postgres, NATS and all daemons here, for development.", "dev:dev"),
+            Entry("dev", "Run Postgres, NATS, all daemons and a worker here, to try things.", "dev:dev"),
             Entry("demo", "Run a thousand real tasks, kill a worker, and check every result.", "demo:demo"),
         ],
         "Tasks": [

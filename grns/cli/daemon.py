@@ -8,6 +8,7 @@ import click
 
 from grns.app import App
 from grns.cli.process import make_app, run, run_services
+from grns.errors import Unavailable
 from grns.settings import load
 
 _ALL = ("relay", "reaper", "retry-scheduler", "janitor")
@@ -22,12 +23,23 @@ def _run(names: tuple[str, ...], service: str, metrics_port: int | None) -> None
 
 async def _serve(app: App, names: tuple[str, ...], service: str) -> None:
     async with app.connections(service, is_patient=True) as (database, transport):
+        await _require_schema(app)
         await run_services([app.daemons[name](database, transport) for name in names])
+
+
+async def _require_schema(app: App) -> None:
+    """Refuse to start where grns was never installed: that does not pass by itself."""
+    from grns.store import migrate
+
+    if await migrate.current(app.settings.require_database_url()) is None:
+        raise Unavailable("the schema grns is missing in this database: run `grns db upgrade`")
 
 
 def _command(name: str, service: tuple[str, ...], help_text: str) -> click.Command:
     @click.command(name, help=help_text)
-    @click.option("--metrics-port", type=int, help="Serve Prometheus metrics on this port.")
+    @click.option(
+        "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
+    )
     def command(metrics_port: int | None) -> None:
         _run(service, name, metrics_port)
 

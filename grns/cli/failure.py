@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import traceback
@@ -12,7 +13,7 @@ import click
 
 from grns.cli.group import State
 from grns.cli.text import safe
-from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
+from grns.errors import Conflict, Drift, GrnsError, NotFound, Unavailable
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
 
@@ -20,7 +21,6 @@ FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 
 _ANNOUNCED = Path(".grns/dev.toml")
 
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
-    (SettingsError, "grns config show --origin"),
     (NotFound, "grns task list"),
     (Conflict, "grns task show ID"),
     (Drift, "grns broker info"),
@@ -94,9 +94,21 @@ def _hint(error: GrnsError) -> str | None:
         return notes[0]
     if "`grns " in str(error):  # the sentence names one already
         return None
-    if isinstance(error, Unavailable) and _ANNOUNCED.exists() and not os.environ.get("GRNS_DATABASE_URL"):
+    if isinstance(error, Unavailable) and _is_dev_gone():
         return "grns dev  (it does not run here any more)"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
+
+
+def _is_dev_gone() -> bool:
+    """Tell whether the servers announced here are those of a `grns dev` that was killed."""
+    if not _ANNOUNCED.exists() or os.environ.get("GRNS_DATABASE_URL"):
+        return False
+    try:
+        with _ANNOUNCED.with_name("lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # somebody holds it, or it was never there
+        return False
+    return True
 
 
 def _color() -> bool | None:

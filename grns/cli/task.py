@@ -15,6 +15,7 @@ from grns.cli.output import Column, Output, output_option, text
 if TYPE_CHECKING:
     from grns.task import Task
 
+_EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
 
 
@@ -43,16 +44,28 @@ def task() -> None:
 @output_option
 def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
     """Create a task of TYPE and have it run."""
+    from grns.errors import BadInput
     from grns.settings import load
     from grns.strict_json import dumps, parse
     from grns.submission import submission
 
     limits = load().payload_limits
-    content = parse(option.read_document(payload, limits.document_bytes), limits)
+    try:
+        content = parse(option.read_document(payload, limits.document_bytes), limits)
+    except BadInput as error:
+        raise failure.hinted(error, _EXAMPLE.format(task_type=fields["task_type"])) from error
+    if not isinstance(content, dict):
+        other = BadInput("bad_payload", f"the payload is to be a JSON object, not {_kind_of(content)}")
+        raise failure.hinted(other, _EXAMPLE.format(task_type=fields["task_type"]))
     fields["delay_seconds"] = fields.pop("delay")
     # All that can be wrong with it is found before anything is connected to.
     dumps(submission(payload=content, **fields).payload, limits)
     asyncio.run(_submit(out, {"payload": content, **fields}, is_waiting, timeout))
+
+
+def _kind_of(content: object) -> str:
+    kinds = {list: "an array", str: "a string", bool: "a truth value", type(None): "null"}
+    return kinds.get(type(content), "a number")
 
 
 async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout: float | None) -> None:

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import traceback
 from contextlib import ExitStack
 from importlib import import_module
+from types import ModuleType
 
 import click
 
 from grns.app import App, KeeperOrders
 from grns.cli.process import fail, make_app, run, run_services
-from grns.errors import GrnsError, SettingsError
+from grns.errors import BadInput, GrnsError, SettingsError
 from grns.pool import Pool
 from grns.settings import load
+
+_TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 
 
 @click.command()
 @click.argument("target", metavar="MODULE:POOL")
-@click.option("--concurrency", type=int, help="Tasks that each process runs at a time.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 100_000), help="Tasks that each process runs at a time."
+)
 @click.option("--processes", type=click.IntRange(1, 1000), default=1, help="Worker processes to run.")
-@click.option("--metrics-port", type=int, help="Serve Prometheus metrics (process N: this port + N).")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve Prometheus metrics (process N: this port + N).",
+)
 def worker(target: str, concurrency: int | None, processes: int, metrics_port: int | None) -> None:
     """Run a pool's handlers until SIGTERM; what does not end within the grace is given back."""
     if processes > 1:
@@ -83,19 +93,33 @@ async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
 
 def load_pool(target: str) -> Pool:
     """Return the pool that `module:name` names; the current directory is on the path."""
-    module_name, _, name = target.partition(":")
+    named = _TARGET.fullmatch(target)
+    if named is None:
+        raise BadInput("bad_target", f"{target[:100]!r} names no pool: write MODULE:POOL, like shop:pool")
+    module_name, name = named[1], named[2] or "pool"
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(import_module(module_name), name or "pool")
+        module = import_module(module_name)
     except ModuleNotFoundError as error:
-        raise SettingsError(f"cannot import {module_name}: {error}") from error
-    except AttributeError as error:
-        raise SettingsError(f"{module_name} has no {name or 'pool'}") from error
+        raise SettingsError(f"cannot import {module_name} here: {error}") from error
+    except Exception as error:  # whatever the user's module does when it is imported
+        broken = SettingsError(f"importing {module_name} raised {type(error).__name__}: {error}")
+        broken.add_note(f"python -c 'import {module_name}'")
+        raise broken from error
+    found = getattr(module, name, None)
+    if found is None:
+        raise SettingsError(f"{module_name} has no {name}; pools there: {_pools(module)}")
     if not isinstance(found, Pool):
-        raise SettingsError(f"{target} is a {type(found).__name__}, not a grns.Pool")
+        raise SettingsError(
+            f"{target} is a {type(found).__name__}, not a grns.Pool; pools there: {_pools(module)}"
+        )
     if not found.handlers:
         raise SettingsError(f"{target} has no handlers: register some with @pool.task(...)")
     return found
+
+
+def _pools(module: ModuleType) -> str:
+    return ", ".join(name for name, value in vars(module).items() if isinstance(value, Pool)) or "none"
 
 
 def _run_many(target: str, concurrency: int | None, processes: int, metrics_port: int | None) -> int:
