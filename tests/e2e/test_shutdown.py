@@ -1,0 +1,166 @@
+"""A worker that is asked to end gives back what it has, and spends nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from grns import subjects
+from grns.local import LocalNats
+from grns.store.database import Database
+from tests.harness import (
+    Fleet,
+    all_in,
+    check_everything,
+    eventually,
+    is_alive,
+    keepers_of,
+    lines_with,
+    manage,
+    ready,
+    rows_of,
+    submit,
+    submit_many,
+)
+
+LEASE = 2.5
+GRACE = 4.0
+SLACK = 4.0
+LANE = subjects.durable(subjects.lane("default", "worker", 2))
+
+Journal = Callable[[], list[str]]
+Worker = subprocess.Popen[bytes]
+
+
+def environment(grace: float) -> dict[str, str]:
+    """Return settings with which only the broker says what there is to do."""
+    return {
+        "GRNS_LEASE_SECONDS": str(LEASE),
+        "GRNS_SHUTDOWN_GRACE_SECONDS": str(grace),
+        "GRNS_FLOOR_AFTER_SECONDS": "60",
+    }
+
+
+def start_worker(fleet: Fleet, grace: float) -> Worker:
+    """Start a worker of three slots."""
+    return fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(grace))
+
+
+async def all_begun(journal: Journal, ids: list[str], attempt: int = 1) -> None:
+    """Wait until the handlers of all these tasks have begun."""
+
+    async def look() -> bool:
+        return all(f"begin {task_id} {attempt}" in journal() for task_id in ids)
+
+    await eventually(look)
+
+
+async def holds(broker: LocalNats, least: int) -> None:
+    """Wait until the worker has fetched so many commands and settled none of them."""
+
+    async def look() -> bool:
+        info = await manage(broker.url, f"CONSUMER.INFO.GRNS_CMD.{LANE}")
+        return bool(info["num_ack_pending"] >= least)
+
+    await eventually(look)
+
+
+async def ends(worker: Worker, within_seconds: float) -> int:
+    """Wait until a process has ended, and return its exit code."""
+
+    async def has_ended() -> bool:
+        return worker.poll() is not None
+
+    await eventually(has_ended, within_seconds=within_seconds)
+    return int(worker.returncode)
+
+
+async def test_asked_to_end(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
+) -> None:
+    """What waits goes to others at once, what runs may end, the rest is released: no attempt is spent."""
+    server = fleet.start("server", **environment(GRACE))
+    leaver = start_worker(fleet, GRACE)
+    await ready(database, leaver)
+    # Short tasks make it fetch ahead.
+    for _ in range(2):
+        await all_in(database, await submit_many(database, 30), within_seconds=10)
+    soon, late = tmp_path / "soon", tmp_path / "late"
+    ending = await submit(database, "until", payload={"file": str(soon)}, max_attempts=1)
+    on_loop = await submit(database, "until", payload={"file": str(late)}, max_attempts=1)
+    in_thread = await submit(database, "until_in_thread", payload={"file": str(late)}, max_attempts=1)
+    await all_begun(journal, [ending.id, on_loop.id, in_thread.id])
+    waiting = await submit_many(database, 5)
+    await holds(broker, 3 + 2)
+    heir = start_worker(fleet, GRACE)
+    await ready(database, heir)
+
+    leaver.send_signal(signal.SIGTERM)
+    asked_at = time.monotonic()
+    rows = await all_in(database, waiting, within_seconds=LEASE - 0.5)
+    assert {row["attempt"] for row in rows.values()} == {1}
+    soon.touch()
+    rows = await all_in(database, [ending.id], within_seconds=asked_at + GRACE - time.monotonic())
+    assert rows[ending.id]["attempt"] == 1
+    assert leaver.poll() is None, "two of its tasks may still go on"
+    # Its leases are kept beyond their first end, until it gives them up.
+    await all_begun(journal, [on_loop.id, in_thread.id], attempt=2)
+    assert GRACE - 0.5 < time.monotonic() - asked_at < GRACE + SLACK
+    assert await ends(leaver, SLACK) == 0
+    late.touch()
+    rows = await all_in(database, [on_loop.id, in_thread.id], within_seconds=SLACK)
+    assert {(row["attempt"], row["forgiven"]) for row in rows.values()} == {(2, 1)}
+    stories = await check_everything(database, broker.url)
+    for task_id in rows:
+        assert [event["kind"].rpartition(".")[2] for event in stories[task_id]] == [
+            "queued", "claimed", "released", "claimed", "completed",
+        ]  # fmt: skip
+    assert f"cancelled {on_loop.id} 1" in journal()
+    assert f"told {in_thread.id} 1" in journal()
+    # Those that have nothing to do end at once.
+    for process in (heir, server):
+        process.send_signal(signal.SIGTERM)
+    assert set(await asyncio.gather(ends(heir, SLACK), ends(server, SLACK))) == {0}
+
+
+async def test_asked_twice(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
+) -> None:
+    """The second signal ends it at once: its tasks are run by others when their leases are over."""
+    fleet.start("server", **environment(60))
+    leaver = start_worker(fleet, 60)
+    await ready(database, leaver)
+    keepers = keepers_of(leaver.pid)
+    file = tmp_path / "file"
+    ids = await submit_many(database, 3, task_type="until", payload={"file": str(file)}, max_attempts=2)
+    await all_begun(journal, ids)
+    heir = start_worker(fleet, 60)
+    await ready(database, heir)
+    leaver.send_signal(signal.SIGINT)
+
+    async def is_ending() -> bool:
+        return any(fact["service"] == "floor" for fact in fleet.facts_of(leaver, "service_stopped"))
+
+    await eventually(is_ending)
+    assert {row["status"] for row in (await rows_of(database, ids)).values()} == {"running"}
+    leaver.send_signal(signal.SIGTERM)
+    assert await ends(leaver, 1.0 + SLACK) == 130
+
+    async def are_gone() -> bool:
+        return not any(is_alive(pid) for pid in keepers)
+
+    await eventually(are_gone)
+    await all_begun(journal, ids, attempt=2)
+    file.touch()
+    await all_in(database, ids, within_seconds=SLACK)
+    stories = await check_everything(database, broker.url)
+    for task_id in ids:
+        assert [event["kind"].rpartition(".")[2] for event in stories[task_id]] == [
+            "queued", "claimed", "lease_expired", "claimed", "completed",
+        ]  # fmt: skip
+    assert len(lines_with(journal(), "begin")) == 2 * len(ids)
+    assert len(lines_with(journal(), "end")) == len(ids)
