@@ -22,6 +22,8 @@ class Line:
         self.client = Client()
         self._options = options
         self._pings: set[asyncio.Task[None]] = set()
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
 
     @property
     def is_connected(self) -> bool:
@@ -60,13 +62,23 @@ class Line:
     @property
     def backlog(self) -> int:
         """How many bytes wait for the socket."""
-        return self.client.pending_data_size
+        return self.client.pending_data_size + self._unsent_bytes
 
     def write(self, command: bytes) -> None:
-        """Hand a finished command to the flusher, as nats-py's own `publish` does in four coroutines."""
+        """Send a finished command, together with what else is written in this turn of the loop."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._hand_on)
+        self._unsent.append(command)
+        self._unsent_bytes += len(command)
+
+    def _hand_on(self) -> None:
+        """Give what was written to nats-py's flusher, in one piece: it is slow with many."""
+        if not self._unsent:
+            return
         client = self.client
-        client._pending.append(command)
-        client._pending_data_size += len(command)
+        client._pending.append(b"".join(self._unsent))
+        client._pending_data_size += self._unsent_bytes
+        self._unsent, self._unsent_bytes = [], 0
         queue = client._flush_queue
         if queue is not None and client.is_connected and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
@@ -81,6 +93,7 @@ class Line:
         A ping needs no permission. It is never given up while its answer may still come:
         nats-py's read loop ends on the answer to a ping whose waiter has gone.
         """
+        self._hand_on()
         socket = self._socket
         ping = self._begin(self.client.flush(timeout=_PONG_SECONDS))
         await asyncio.wait({ping}, timeout=within_seconds)
@@ -88,6 +101,7 @@ class Line:
 
     async def drain(self, bound: NatsSubscription) -> None:
         """Stop listening; what the server had sent is still handed on. It contains a ping."""
+        self._hand_on()
         draining = self._begin(self._drain(bound))
         await asyncio.wait({draining}, timeout=_CLOSE_SECONDS)
 
@@ -103,6 +117,7 @@ class Line:
 
     async def hang_up(self) -> None:
         """Close the client, also one whose server does not read."""
+        self._hand_on()
         closing = asyncio.create_task(self.client.close())
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
         if not closing.done():
