@@ -86,12 +86,12 @@ def _check_url(url: str, schemes: tuple[str, ...]) -> None:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in schemes:
-        raise PydanticCustomError("url", f"is no URL that begins with {schemes[0]}://")
+        raise PydanticCustomError("url", f"no URL that begins with {schemes[0]}://")
     for host in parts.netloc.rpartition("@")[2].split(","):
         found = _HOST.fullmatch(host)
         if found is None or not 0 < int(found[2] or 1) <= 65535:
             raise PydanticCustomError(
-                "url", "its host or port is none; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"
+                "url", "no host and port in it; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"
             )
 
 

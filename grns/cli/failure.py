@@ -13,7 +13,7 @@ import click
 
 from grns.cli.group import State
 from grns.cli.text import safe
-from grns.errors import Conflict, Drift, GrnsError, NotFound, Unavailable
+from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
 
@@ -46,7 +46,7 @@ def guarded(work: Callable[[], int], state: State) -> int:
     except Exception as error:
         if state.debug:
             traceback.print_exception(error)
-        return _tell(error)
+        return _tell(error, state)
     return code
 
 
@@ -68,9 +68,12 @@ def note(sentence: str) -> None:
     click.echo(safe(sentence), err=True)
 
 
-def _tell(error: Exception) -> int:
+def _tell(error: Exception, state: State) -> int:
     if isinstance(error, click.ClickException):
         say(error.format_message().replace("\n", " "), _help_of(error))
+        return error.exit_code
+    if isinstance(error, SettingsError) and (flag := _flag_in(str(error), state)):
+        say(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")
         return error.exit_code
     if isinstance(error, GrnsError):
         say(str(error), _hint(error))
@@ -80,6 +83,11 @@ def _tell(error: Exception) -> int:
         return FAILED
     say(f"this is a bug in grns: {type(error).__name__}: {error}", "the same again with --debug")
     return FAILED
+
+
+def _flag_in(sentence: str, state: State) -> str | None:
+    """Return the flag that such a sentence is about: it is handed on as environment."""
+    return next((flag for flag in state.flags if f"GRNS_{flag.upper()}:" in sentence), None)
 
 
 def _help_of(error: click.ClickException) -> str | None:

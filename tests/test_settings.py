@@ -1,0 +1,222 @@
+"""Settings: which source wins, what is refused and how it is told, and that no secret is ever shown."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from grns.cli import root
+from grns.cli.config import origins, redacted
+from grns.cli.group import State
+from grns.errors import GrnsError, SettingsError
+from grns.settings import Settings, load, redact_url, reveal
+
+CANARY = "canary-7f3a"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No file and no variable of the developer's takes part."""
+
+    for name in [name for name in os.environ if name.startswith("GRNS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def announce(directory: Path, text: str) -> None:
+    """Write what `grns dev` writes."""
+    (directory / ".grns").mkdir()
+    (directory / ".grns/dev.toml").write_text(text)
+
+
+# ---------------------------------------------------------------- which source wins
+
+
+def test_the_first_source_that_has_a_value_wins(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load().lease_seconds == 15
+    announce(alone, "lease_seconds = 21")
+    assert load().lease_seconds == 21
+    (alone / "grns.toml").write_text("lease_seconds = 22")
+    assert load().lease_seconds == 22
+    (alone / "lease").write_text(" 23\n")
+    monkeypatch.setenv("GRNS_LEASE_SECONDS_FILE", str(alone / "lease"))
+    assert load().lease_seconds == 23
+    monkeypatch.setenv("GRNS_LEASE_SECONDS", "24")
+    assert load().lease_seconds == 24
+    assert load(lease_seconds=25).lease_seconds == 25
+    assert load(lease_seconds=None).lease_seconds == 24
+
+
+def test_each_source_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    announce(alone, 'nats_url = "nats://127.0.0.1:1"')
+    (alone / "grns.toml").write_text("concurrency = 3")
+    (alone / "url").write_text("postgresql://db/app")
+    monkeypatch.setenv("GRNS_DATABASE_URL_FILE", str(alone / "url"))
+    monkeypatch.setenv("GRNS_LEASE_SECONDS", "24")
+    monkeypatch.setenv("GRNS_WORKSPACE", "acme")
+    found = origins(load(), flags=frozenset({"workspace"}))
+    assert found["nats_url"] == "file .grns/dev.toml"
+    assert found["concurrency"] == "file grns.toml"
+    assert found["database_url"] == "env GRNS_DATABASE_URL_FILE"
+    assert found["lease_seconds"] == "env GRNS_LEASE_SECONDS"
+    assert found["workspace"] == "flag --workspace"
+    assert found["claim_batch"] == "default"
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "NATS_URL", "LEASE_SECONDS", "DATABASE_URL_FILE"):
+        monkeypatch.setenv(f"GRNS_{name}", "")
+    assert load() == Settings()
+
+
+def test_every_setting_says_what_it_is() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lease_seconds", "0"),
+        ("lease_seconds", "nan"),
+        ("lease_seconds", "soon"),
+        ("promote_seconds", "inf"),
+        ("concurrency", "0"),
+        ("concurrency", "1.5"),
+        ("nats_replicas", "2"),
+        ("nats_manage", "maybe"),
+        ("metrics_port", "65536"),
+        ("log_level", "loud"),
+        ("database_url", "mysql://grns:secret@db/app"),
+        ("database_url", "postgresql://grns:secret"),
+        ("database_url", "postgresql://grns:sec/ret@db/app"),
+        ("database_url", "postgresql://db:70000/app"),
+        ("database_url", "secret"),
+        ("nats_url", "http://secret@n1"),
+        ("nats_url", "nats://n1:4222,n2:secret"),
+        ("nats_url", ","),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_place(
+    name: str, value: str, alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = f"GRNS_{name.upper()}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=f"^{variable}: ") as refused:
+        load()
+    assert refused.value.__notes__ == [f"unset {variable}"]
+    assert "secret" not in str(refused.value)
+    monkeypatch.delenv(variable)
+    (alone / "value").write_text(value)
+    monkeypatch.setenv(f"{variable}_FILE", str(alone / "value"))
+    with pytest.raises(SettingsError, match=f"^{variable}_FILE: "):
+        load()
+    monkeypatch.delenv(f"{variable}_FILE")
+    (alone / "grns.toml").write_text(f'{name} = "{value}"')
+    with pytest.raises(SettingsError, match=f"^grns.toml: {name}: "):
+        load()
+
+
+def test_a_workspace_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRNS_WORKSPACE", "a.b")
+    with pytest.raises(GrnsError, match="workspace must be"):
+        load()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db/app",
+        "postgres://grns:p%2Fw@db:5432/app?sslmode=require",
+        "postgresql://h1:5432,h2:5433/app",
+        "postgresql://[::1]:5432/app",
+        "postgresql:///app?host=/run/postgresql",
+    ],
+)
+def test_urls_that_asyncpg_knows_are_accepted(url: str) -> None:
+    assert load(database_url=url).require_database_url() == url
+
+
+def test_brokers_are_named_by_commas() -> None:
+    servers = load(nats_url="nats://n1:4222, tls://u:p@n2").nats_servers()
+    assert servers == ["nats://n1:4222", "tls://u:p@n2"]
+
+
+@pytest.mark.parametrize("text", ["x = [", "lease_secnds = 3", "\x00"])
+def test_a_file_that_is_wrong_is_named(text: str, alone: Path) -> None:
+    (alone / "grns.toml").write_text(text)
+    with pytest.raises(SettingsError, match=r"^grns\.toml: ") as refused:
+        load()
+    assert refused.value.__notes__ == ["edit grns.toml"]
+
+
+def test_a_secret_that_cannot_be_read_is_told(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRNS_DATABASE_URL_FILE", str(alone / "missing"))
+    with pytest.raises(SettingsError, match="GRNS_DATABASE_URL_FILE: cannot read"):
+        load()
+
+
+def test_no_database_names_the_ways_to_have_one() -> None:
+    with pytest.raises(SettingsError, match=r"GRNS_DATABASE_URL.*`grns dev`"):
+        load().require_database_url()
+
+
+# ---------------------------------------------------------------- secrets
+
+SECRETS = [
+    f"postgresql://grns:{CANARY}@db/app",
+    f"postgresql://grns:{CANARY}%2F@db:5432/app?sslmode=require",
+    f"postgresql://db/app?user=grns&password={CANARY}",
+    f"postgresql://grns:{CANARY}/x@db/app",
+    f"nats://{CANARY}@n1:4222",
+    f"nats://u:{CANARY}@n1",
+    f"{CANARY}",
+]
+
+
+@pytest.mark.parametrize("url", SECRETS)
+def test_what_is_shown_of_a_url_holds_no_secret(url: str) -> None:
+    assert CANARY not in redacted(url)
+
+
+def test_a_url_without_a_secret_is_shown_whole() -> None:
+    for url in ("postgresql://grns@db:5432/app", "nats://n1:4222"):
+        assert redacted(url) == redact_url(url) == url
+    assert redact_url(f"nats://u:{CANARY}@n1:4222") == "nats://u:***@n1:4222"
+
+
+def test_settings_do_not_show_secrets_by_themselves() -> None:
+    settings = load(database_url=SECRETS[0], nats_url=f"nats://u:{CANARY}@n1")
+    for shown in (repr(settings), str(settings), settings.model_dump_json(), str(settings.model_dump())):
+        assert CANARY not in shown
+    assert load(**reveal(settings)) == settings, "but a process of our own gets them"
+
+
+@pytest.mark.parametrize("form", ["table", "json", "jsonl"])
+@pytest.mark.parametrize("url", SECRETS[:3])
+def test_config_show_leaves_secrets_out(form: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRNS_DATABASE_URL", url)
+    monkeypatch.setenv("GRNS_NATS_URL", f"nats://u:{CANARY}@n1,nats://{CANARY}@n2")
+    shown = CliRunner().invoke(root, ["config", "show", "--origin", "-o", form], obj=State())
+    assert shown.exit_code == 0
+    assert "env GRNS_DATABASE_URL" in shown.output
+    assert CANARY not in shown.output
+
+
+@pytest.mark.parametrize("url", SECRETS)
+@pytest.mark.parametrize("name", ["database_url", "nats_url"])
+def test_no_error_holds_a_secret(name: str, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    try:
+        load(**{name: url})
+    except GrnsError as error:
+        told = f"{error} {getattr(error, '__notes__', '')}"
+        assert CANARY not in told
+    assert CANARY not in caplog.text
