@@ -179,7 +179,7 @@ class Lease:
         """Tell the attempt to end; an async handler is cancelled, a thread can only look."""
         if self.ended is None:
             self.ended = reason
-            if self._scope is not None:
+            if self._scope is not None and not self._scope.expired():  # its time was not up already
                 self._scope.reschedule(asyncio.get_running_loop().time())
 
     @contextmanager

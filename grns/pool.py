@@ -92,9 +92,11 @@ class Pool:
 
 
 def _check_bounds(max_attempts: int | None, timeout_seconds: float | None) -> None:
-    if max_attempts is not None and not 1 <= max_attempts <= MAX_ATTEMPTS_LIMIT:
+    if max_attempts is not None and not (
+        type(max_attempts) is int and 1 <= max_attempts <= MAX_ATTEMPTS_LIMIT
+    ):
         raise BadInput("bad_handler", f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, not {max_attempts}")
-    if timeout_seconds is not None and not timeout_seconds > 0:
+    if timeout_seconds is not None and not (type(timeout_seconds) in (int, float) and timeout_seconds > 0):
         raise BadInput("bad_handler", f"timeout_seconds must be more than 0, not {timeout_seconds}")
 
 

@@ -1,0 +1,373 @@
+"""Running handlers: whatever they do, an outcome comes out, and Postgres can keep it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import BaseModel
+
+from grns.context import Context
+from grns.errors import BadInput, Fail, LeaseLost, Retry
+from grns.handlers import Handlers
+from grns.lease import Lease
+from grns.outcome import Claim, Outcome, Verb
+from grns.pool import Pool
+from grns.retry import Backoff
+from grns.settings import load
+from grns.store.database import Database
+from grns.store.finish import Finish, Finishes
+from grns.telemetry.facts import Fact
+from tests.bad_input import ERRORS, RESULTS, Case
+from tests.harness import submit
+from tests.test_store_kit import claim, forged, row_of
+
+pytest_plugins = ["tests.test_store_kit"]
+
+FACTS: list[Fact] = []
+
+
+class Runner:
+    """Runs one function as the handler of the task type `noop`."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.pool = Pool("worker")
+        self.pool.task("noop", **options)(function)
+        self._database = Database("postgresql://127.0.0.1:1/nobody", name="test")
+        self._limits = load().result_limits
+        self.handlers = Handlers(
+            self.pool, make_context=self._context, threads=2, result_limits=self._limits, emit=FACTS.append
+        )
+
+    def _context(self, claimed: Claim, lease: Lease) -> Context:
+        return Context(
+            claimed, lease, agent_id="a", workspace="default", database=self._database,
+            result_limits=self._limits,
+        )  # fmt: skip
+
+    async def run(self, claimed: Claim | None = None, lease: Lease | None = None) -> Outcome:
+        """Run it once."""
+        claimed = claimed or forged("gr-0", attempt=1)
+        FACTS.clear()
+        try:
+            return (await self.handlers.run(claimed, lease or Lease(claimed, 0, 1)))[0]
+        finally:
+            self.handlers.close()
+
+
+def returning(value: Any, *, is_async: bool = True) -> Callable[..., Any]:
+    """Return a handler that returns (or raises) something."""
+
+    def function(task: Context) -> Any:
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    async def coroutine(task: Context) -> Any:
+        return function(task)
+
+    return coroutine if is_async else function
+
+
+def error_of(outcome: Outcome) -> dict[str, Any]:
+    """Return what an outcome says went wrong."""
+    assert outcome.error is not None
+    found: dict[str, Any] = json.loads(outcome.error)
+    assert found["class"] == outcome.error_class
+    return found
+
+
+async def kept(database: Database, claimed: Claim, outcome: Outcome) -> dict[str, Any]:
+    """Write an outcome, and return the task's row."""
+    await Finishes(database, batch_limit=1).finish(Finish(claimed, outcome, uuid4()))
+    return await row_of(database, claimed.id)
+
+
+# ---------------------------------------------------------------- what handlers return and raise
+
+
+@pytest.mark.parametrize("case", RESULTS, ids=str)
+async def test_a_result_that_cannot_be_kept_fails_the_task(shared: Database, case: Case) -> None:
+    claimed = await claim(shared, (await submit(shared)).id)
+    outcome = await Runner(returning(case.value)).run(claimed)
+    row = await kept(shared, claimed, outcome)
+    assert (row["status"], outcome.error_class) == ("failed", case.code), "another attempt would not mend it"
+    said = json.loads(row["last_error"])
+    assert said["class"] == "bad_result"
+    assert len(said["message"]) < 300
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=str)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "thread"])
+async def test_whatever_is_raised_is_kept(shared: Database, case: Case, is_async: bool) -> None:
+    claimed = await claim(shared, (await submit(shared)).id)
+    outcome = await Runner(returning(case.value, is_async=is_async)).run(claimed)
+    row = await kept(shared, claimed, outcome)
+    assert (row["status"], outcome.error_class) == ("retry_wait", case.code)
+    said = json.loads(row["last_error"])
+    assert said["class"] == case.code
+    assert len(said["message"]) <= 4000
+    assert "\x00" not in said["message"]
+    assert len(row["fingerprint"]) == 16
+
+
+@pytest.mark.parametrize(
+    "value", [None, 0, "", "é\u2028", [], {"a": [1.5, None, True]}, {"": 2**53 + 1}, (1, 2)], ids=repr
+)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "thread"])
+async def test_a_result_is_json(value: Any, is_async: bool) -> None:
+    outcome = await Runner(returning(value, is_async=is_async)).run()
+    assert outcome.verb is Verb.SUCCEED
+    assert json.loads(outcome.result or "") == (list(value) if isinstance(value, tuple) else value)
+
+
+async def test_a_model_is_a_result() -> None:
+    class Answer(BaseModel):
+        n: int
+
+    assert (await Runner(returning(Answer(n=1))).run()).result == '{"n":1}'
+
+
+@pytest.mark.parametrize(
+    ("error", "verb", "error_class", "backoff"),
+    [
+        (Retry(after=7), Verb.RETRY, "Retry", 7.0),
+        (Retry("busy", after=-7, error_class="busy"), Verb.RETRY, "busy", 0.0),
+        (Retry(after=float("nan")), Verb.RETRY, "Retry", None),
+        (Retry(after=float("inf")), Verb.RETRY, "Retry", None),
+        (Retry(after=1e300), Verb.RETRY, "Retry", 366 * 86_400.0),
+        (Retry(), Verb.RETRY, "Retry", None),
+        (Fail("no", error_class="no_such_page"), Verb.FAIL, "no_such_page", None),
+        (Fail("no", error_class="x\x00" * 500), Verb.FAIL, ("x\\x00" * 500)[:255], None),
+        (ValueError("x"), Verb.RETRY, "ValueError", None),
+        (TimeoutError("its own"), Verb.RETRY, "TimeoutError", None),
+        (KeyboardInterrupt(), Verb.RETRY, "KeyboardInterrupt", None),
+        (SystemExit(3), Verb.RETRY, "SystemExit", None),
+        (asyncio.CancelledError("its own"), Verb.RETRY, "CancelledError", None),
+        (StopIteration(), Verb.RETRY, "RuntimeError", None),
+        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), Verb.RETRY, "ExceptionGroup", None),
+        (RecursionError("deep"), Verb.RETRY, "RecursionError", None),
+        (MemoryError(), Verb.RETRY, "MemoryError", None),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+async def test_what_is_raised_decides(
+    error: BaseException, verb: Verb, error_class: str, backoff: float | None
+) -> None:
+    outcome = await Runner(returning(error)).run()
+    assert (outcome.verb, outcome.error_class) == (verb, error_class)
+    assert error_of(outcome)["message"] is not None
+    if backoff is not None:
+        assert outcome.backoff_seconds == backoff
+    else:
+        assert 4.0 <= outcome.backoff_seconds <= 6.0, "the first one of the default"
+    assert [fact.event for fact in FACTS] == ["attempt_failed"]
+
+
+async def test_a_backoff_that_breaks_is_the_default_one() -> None:
+    def broken(attempts: int) -> float:
+        raise ZeroDivisionError
+
+    runner = Runner(returning(ValueError()), backoff=Backoff(function=broken))
+    assert 4.0 <= (await runner.run()).backoff_seconds <= 6.0
+
+
+async def test_the_frames_are_the_handlers_own() -> None:
+    def deep_down() -> None:
+        raise ValueError("x")
+
+    async def handler(task: Context) -> None:
+        deep_down()
+
+    frames = error_of(await Runner(handler).run())["frames"]
+    assert frames[:2] == ["test_handlers.py:deep_down", "test_handlers.py:handler"]
+    assert len(frames) <= 5
+
+
+# ---------------------------------------------------------------- what handlers are given
+
+
+class Page(BaseModel):
+    url: str
+    depth: int = 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "verb"), [('{"url": "x"}', Verb.SUCCEED), ("{}", Verb.FAIL), ('{"url": 5}', Verb.FAIL)]
+)
+async def test_a_payload_is_checked_against_its_model(payload: str, verb: Verb) -> None:
+    async def handler(task: Context, page: Page) -> dict[str, Any]:
+        return page.model_dump()
+
+    claimed = forged("gr-0", attempt=1)
+    claimed.payload = payload
+    outcome = await Runner(handler).run(claimed)
+    assert outcome.verb is verb
+    if verb is Verb.SUCCEED:
+        assert json.loads(outcome.result or "") == {"url": "x", "depth": 1}
+    else:
+        assert outcome.error_class == "bad_payload"
+        assert error_of(outcome)["message"].startswith("payload.url: ")
+
+
+async def test_a_thread_has_the_context_variables_of_its_task() -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    main = threading.get_ident()
+
+    def handler(task: Context) -> list[Any]:
+        return [variable.get(), threading.get_ident() != main]
+
+    variable.set("set")
+    assert (await Runner(handler).run()).result == '["set",true]'
+
+
+# ---------------------------------------------------------------- when handlers have to end
+
+
+@pytest.mark.parametrize(
+    ("reason", "verb"),
+    [
+        ("cancelled", Verb.CANCEL),
+        ("shutdown", Verb.RELEASE),
+        ("lost", Verb.RELEASE),
+        ("deadline", Verb.RELEASE),
+    ],
+)
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "meanwhile"])
+async def test_a_handler_that_is_told_to_end_is_cancelled(reason: str, verb: Verb, is_before: bool) -> None:
+    began, saw = asyncio.Event(), []
+
+    async def handler(task: Context) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            saw.append(task.lost)
+            raise
+
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+    if is_before:
+        lease.end(reason)
+    running = asyncio.create_task(Runner(handler).run(claimed, lease))
+    if not is_before:
+        await began.wait()
+        lease.end(reason)
+    assert (await running).verb is verb
+    assert saw == [True]
+
+
+async def test_a_handler_that_ends_well_although_told_to_end_has_succeeded() -> None:
+    async def handler(task: Context) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            (current := asyncio.current_task()) and current.uncancel()
+        return "done"
+
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+    lease.end("shutdown")
+    assert (await Runner(handler).run(claimed, lease)).result == '"done"'
+
+
+async def test_a_lease_that_is_lost_while_a_handler_still_cleans_up_disturbs_nobody() -> None:
+    """Its time was up already: it cannot be cancelled twice, and whoever tells it must not break."""
+    cleaning, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handler(task: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await may_end.wait()
+
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+    running = asyncio.create_task(Runner(handler, timeout_seconds=0.01).run(claimed, lease))
+    await cleaning.wait()
+    lease.end("lost")
+    may_end.set()
+    assert (await running).verb is Verb.RELEASE
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "thread"])
+async def test_a_handler_that_takes_too_long_is_tried_again(is_async: bool) -> None:
+    told = threading.Event()
+
+    async def coroutine(task: Context) -> None:
+        await asyncio.Event().wait()
+
+    def function(task: Context) -> None:
+        while not task.lost:
+            pass
+        told.set()
+
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+    outcome = await Runner(coroutine if is_async else function, timeout_seconds=0.05).run(claimed, lease)
+    assert (outcome.verb, outcome.error_class) == (Verb.RETRY, "TimeoutError")
+    assert "0.05 s" in error_of(outcome)["message"]
+    if not is_async:
+        assert lease.still_running is not None, "its slot stays taken until it has ended"
+        await lease.still_running
+        assert told.is_set()
+        assert "handler_overran" in [fact.event for fact in FACTS]
+
+
+async def test_a_lost_lease_that_the_handler_met_writes_nothing() -> None:
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+    await Runner(returning(LeaseLost("in its transaction"))).run(claimed, lease)
+    assert lease.is_lost
+
+
+async def test_the_end_of_the_worker_is_no_outcome() -> None:
+    began = asyncio.Event()
+
+    async def handler(task: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(Runner(handler).run())
+    await began.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+
+
+# ---------------------------------------------------------------- what is no handler
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_attempts": 0}, {"max_attempts": 1001}, {"max_attempts": True}, {"max_attempts": 1.5},
+     {"max_attempts": "3"}, {"timeout_seconds": 0}, {"timeout_seconds": -1}, {"timeout_seconds": True},
+     {"timeout_seconds": float("nan")}, {"timeout_seconds": "5"}],
+    ids=repr,
+)  # fmt: skip
+def test_options_of_handlers_are_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as raised:
+        Runner(returning(None), **options)
+    assert raised.value.code == "bad_handler"
+
+
+def test_a_handler_takes_its_task_and_perhaps_a_payload() -> None:
+    def too_few() -> None: ...
+    def too_many(task: Context, payload: dict[str, Any], more: int) -> None: ...
+
+    for wrong in (too_few, too_many):
+        with pytest.raises(BadInput, match=wrong.__name__):
+            Runner(wrong)
+
+
+def test_a_task_type_has_one_handler() -> None:
+    runner = Runner(returning(None))
+    with pytest.raises(BadInput, match="noop"):
+        runner.pool.task("noop")(returning(None))
