@@ -53,58 +53,36 @@ async def noted(journal: Journal, line: str, *, within_seconds: float = 20.0) ->
     await eventually(is_there, within_seconds=within_seconds)
 
 
-async def check_kept(
-    database: Database, broker: LocalNats, journal: Journal, blocking: list[str], lease: float
-) -> None:
-    """Check that every task ran once, and those that blocked for ten leases."""
-    stories = await check_everything(database, broker.url)
-    for story in stories.values():
-        assert [event["kind"] for event in story] == [
-            "evt.task.queued", "evt.task.claimed", "evt.task.completed",
-        ]  # fmt: skip
-    assert sorted(journal()) == sorted(
-        f"{word} {task_id} 1" for word in ("begin", "end") for task_id in stories
-    )
-    for row in (await rows_of(database, blocking)).values():
-        assert (row["finished_at"] - row["started_at"]).total_seconds() >= 10 * lease
-
-
-async def test_loops_blocked_for_ten_leases(
+async def test_blocked_for_ten_leases(
     fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
 ) -> None:
     """A handler that lets nothing else run for ten leases keeps its task, and its neighbours keep theirs."""
     lease = 1.0
     fleet.start("server", **environment(lease))
-    workers = {how: start_worker(fleet, lease, agent=how) for how in BLOCKERS}
-    await ready(database, *workers.values())
-    neighbours, blocking = [], []
+    workers = [start_worker(fleet, lease, agent=how) for how in BLOCKERS]
+    threads = start_worker(fleet, lease, slots=4)
+    await ready(database, *workers, threads)
+    blocking, ids = [], []
     for how in BLOCKERS:
-        neighbours.append(await submit(database, "thread", agent_type=how, payload={"seconds": 3 * lease}))
-        neighbours.append(await submit(database, "effect", agent_type=how, payload={"seconds": 2 * lease}))
-    for neighbour in neighbours:
-        await noted(journal, f"begin {neighbour.id} 1")
+        ids.append((await submit(database, "thread", agent_type=how, payload={"seconds": 3 * lease})).id)
+        ids.append((await submit(database, "effect", agent_type=how, payload={"seconds": 2 * lease})).id)
+    for task_id in ids:
+        await noted(journal, f"begin {task_id} 1")
     for how in BLOCKERS:
         payload = {"how": how, "seconds": 10 * lease}
         blocking.append((await submit(database, "block_loop", agent_type=how, payload=payload)).id)
-    ids = [*blocking, *(task.id for task in neighbours)]
-    await all_in(database, ids, within_seconds=20 * lease + SLACK)
-    await check_kept(database, broker, journal, blocking, lease)
-
-
-async def test_threads_blocked_for_ten_leases(
-    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
-) -> None:
-    """The same for handlers in threads, all on one worker."""
-    lease = 1.0
-    fleet.start("server", **environment(lease))
-    await ready(database, start_worker(fleet, lease, slots=5))
-    blocking = []
-    for how in BLOCKERS:
-        payload = {"how": how, "seconds": 10 * lease}
         blocking.append((await submit(database, "block_thread", payload=payload)).id)
-    beside = await submit(database, "effect", payload={"seconds": 2 * lease})
-    await all_in(database, [*blocking, beside.id], within_seconds=20 * lease + SLACK)
-    await check_kept(database, broker, journal, blocking, lease)
+    ids.append((await submit(database, "effect", payload={"seconds": 2 * lease})).id)
+    await all_in(database, [*blocking, *ids], within_seconds=20 * lease + SLACK)
+    stories = await check_everything(database, broker.url)
+    for story in stories.values():
+        assert [event["kind"] for event in story] == [
+            "evt.task.queued", "evt.task.claimed", "evt.task.completed",
+        ]  # fmt: skip
+    expected = [f"{word} {task_id} 1" for word in ("begin", "end") for task_id in stories]
+    assert sorted(journal()) == sorted(expected)
+    for row in (await rows_of(database, blocking)).values():
+        assert (row["finished_at"] - row["started_at"]).total_seconds() >= 10 * lease
 
 
 async def test_frozen_for_three_leases(

@@ -66,11 +66,15 @@ def environment(lease: float) -> dict[str, str]:
 async def start(fleet: Fleet, database: Database, lease: float, concurrency: int = 5) -> Worker:
     """Start a server and a worker."""
     fleet.start("server", **environment(lease))
-    worker = fleet.start(
-        "worker", "tests.pools:pool", "--concurrency", str(concurrency), **environment(lease)
-    )
+    worker = start_worker(fleet, lease, concurrency)
     await ready(database, worker)
     return worker
+
+
+def start_worker(fleet: Fleet, lease: float, concurrency: int, *, agent: str = "worker") -> Worker:
+    """Start a worker of an agent type."""
+    more = environment(lease) | {"GRNS_TEST_AGENT_TYPE": agent}
+    return fleet.start("worker", "tests.pools:pool", "--concurrency", str(concurrency), **more)
 
 
 async def all_begun(journal: Journal, ids: list[str]) -> None:
@@ -127,19 +131,24 @@ async def test_away_for_longer_than_a_lease(
 ) -> None:  # fmt: skip
     """Reapers hold still for a lease, so that whoever still runs keeps its task; the others run once more."""
     lease = 2.0
-    await start(fleet, database, lease, 1)
+    fleet.start("server", **environment(lease))
+    blocking = start_worker(fleet, lease, 1, agent="blocking")
+    told, killed = start_worker(fleet, lease, 4), start_worker(fleet, lease, 1)
+    await ready(database, blocking, told, killed)
     # It blocks its loop, so nobody can tell it that its lease may be over: it is renewed when it can be.
-    blocked = await submit(database, "block_loop", payload={"seconds": 5 * lease})
-    await all_begun(journal, [blocked.id])
-    told = fleet.start("worker", "tests.pools:pool", "--concurrency", "3", **environment(lease))
-    await ready(database, told)
+    payload = {"seconds": 4 * lease}
+    blocked = await submit(database, "block_loop", agent_type="blocking", payload=payload)
     file = tmp_path / "file"
-    given_back = await submit_many(database, 3, task_type="until", payload={"file": str(file)})
-    await all_begun(journal, given_back)
-    killed = fleet.start("worker", "tests.pools:pool", "--concurrency", "1", **environment(lease))
-    await ready(database, killed)
-    orphan = await submit(database, "until", payload={"file": str(file)})
-    await all_begun(journal, [orphan.id])
+    others = await submit_many(database, 5, task_type="until", payload={"file": str(file)})
+    await all_begun(journal, [blocked.id, *others])
+    async with database.connection() as connection:
+        orphan = await connection.fetchval(
+            "select t.id from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id"
+            " where a.pid = $1",
+            killed.pid,
+        )
+    given_back = [task_id for task_id in others if task_id != orphan]
+    assert len(given_back) == 4
     await asyncio.to_thread(postgres.stop)
     killed.kill()
 
@@ -151,11 +160,11 @@ async def test_away_for_longer_than_a_lease(
     await asyncio.to_thread(postgres.start)
     ready_at = await started_at(database_url)
     file.touch()
-    ids = [blocked.id, orphan.id, *given_back]
+    ids = [blocked.id, *others]
     rows = await all_in(database, ids, within_seconds=5 * lease + RESUME_SECONDS + SLACK)
     stories = await check_everything(database, broker.url)
     assert rows[blocked.id]["attempt"] == 1
-    (expired,) = [one for one in stories[orphan.id] if one["kind"] == "evt.task.lease_expired"]
+    (expired,) = [one for one in stories[orphan] if one["kind"] == "evt.task.lease_expired"]
     held = (expired["created_at"] - ready_at).total_seconds()
     assert lease - 0.5 < held < lease + lease / 5 + RESUME_SECONDS + SLACK
     for task_id in given_back:

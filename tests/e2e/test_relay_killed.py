@@ -70,7 +70,8 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
         "relay.not_persisted=kill#3",
     )
     worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
-    victims = [fleet.start("relay", GRNS_FAILPOINTS=moment) for moment in moments]
+    short = {"GRNS_RELAY_LEASE_SECONDS": "1"}
+    victims = [fleet.start("relay", GRNS_FAILPOINTS=moment, **short) for moment in moments]
     await asyncio.gather(ready(database, worker), *(stands_by(fleet, victim) for victim in victims))
     load = Load(database, least=500, part=10)
     died_at = time.time()
@@ -79,7 +80,7 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
         assert await leads(fleet, leader) - died_at < TAKE_OVER_SECONDS + SLACK
         victims.remove(leader)
         if not victims:
-            survivor = fleet.start("relay")
+            survivor = fleet.start("relay", **short)
         died_at = await killed(leader)
     await stands_by(fleet, survivor)
     stood_by_at = time.time()

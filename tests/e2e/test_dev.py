@@ -1,0 +1,178 @@
+"""`grns dev`: ready soon, found by itself, ended at once, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import is_alive
+from tests.test_local import family
+
+# Three seconds for somebody at a quiet machine; a busy one with two cores takes longer.
+READY_SECONDS = 15.0
+END_SECONDS = 20.0
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def until(fact: Callable[[], bool], within_seconds: float = END_SECONDS) -> None:
+    """Wait for a fact."""
+    deadline = time.monotonic() + within_seconds
+    while not fact():
+        assert time.monotonic() < deadline, "it never became true"
+        time.sleep(0.02)
+
+
+class Dev:
+    """One `grns dev` in a directory."""
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self.directory = directory
+        self.announced = directory / ".grns/dev.toml"
+        self._output = directory / f"output-{number}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GRNS_")}
+        self.environment = kept | {"VIRTUAL_ENV": "active somewhere"}
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "grns", "dev"],
+                cwd=directory,
+                env=self.environment,
+                stdout=output,
+                stderr=output,
+            )
+        self.pids: set[int] = set()
+
+    @property
+    def output(self) -> str:
+        """What it has said."""
+        return self._output.read_text()
+
+    def ready(self) -> None:
+        """Wait until it is ready, and remember its processes."""
+        until(lambda: "Ctrl-C ends it" in self.output or self.process.poll() is not None, READY_SECONDS)
+        assert self.process.poll() is None, self.output
+        self.pids = family(self.process.pid)
+
+    def command(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line in another terminal."""
+        return subprocess.run(
+            ["/bin/sh", "-c", line],
+            cwd=self.directory,
+            env=self.environment | {"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def server(self, name: str) -> int:
+        """Return the process id of one of its servers: a child of its own, by the program's name."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        pids = [int(child) for path in children for child in path.read_text().split()]
+        return next(pid for pid in pids if _command_of(pid).split(b"\0")[0].endswith(f"/{name}".encode()))
+
+    def is_gone(self) -> bool:
+        """Tell whether all of its processes have ended."""
+        return not any(is_alive(pid) for pid in self.pids)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[], Dev]]:
+    """Start `grns dev` in one directory, as often as one likes."""
+    directory = Path(tempfile.mkdtemp(prefix="grns-dev-"))
+    directory.chmod(0o755)
+    started: list[Dev] = []
+
+    def begin() -> Dev:
+        started.append(Dev(directory, len(started)))
+        return started[-1]
+
+    yield begin
+    for dev in started:
+        dev.process.kill()
+        dev.process.wait()
+        until(dev.is_gone)
+    shutil.rmtree(directory)
+
+
+def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
+    dev = start()
+    dev.ready()
+    urls = [line.split()[1] for line in dev.output.splitlines()[:2]]
+    shown = [line.strip() for line in dev.output.splitlines() if " task submit " in line]
+    tried = dev.command(f"{shown[0]} -o json")
+    assert tried.returncode == 0, tried.stderr
+    task = json.loads(tried.stdout)
+    assert task["status"] == "succeeded"
+    assert task["result"]["bytes"] == Path(json.__file__).stat().st_size
+    dev.pids = family(dev.process.pid)
+    assert len(dev.pids) > 5, "the servers, their backends, a worker and its keeper"
+
+    second = start()
+    assert second.process.wait(READY_SECONDS) == 4
+    assert f"in use by process {dev.process.pid}" in second.output
+    assert "Traceback" not in second.output
+
+    dev.interrupt()
+    assert dev.process.wait(END_SECONDS) == 0
+    assert dev.is_gone()
+    assert not dev.announced.exists()
+    assert dev.output.rstrip().endswith("Ctrl-C ends it"), "it ends without a word"
+
+    again = start()
+    again.ready()
+    assert [line.split()[1] for line in again.output.splitlines()[:2]] == urls
+    listed = again.command(f"{shlex.quote(sys.executable)} -m grns task show {task['id']} -o json")
+    assert json.loads(listed.stdout)["status"] == "succeeded", "data is kept"
+
+    # A Postgres that does not answer holds the end up; the second Ctrl-C does not wait for it.
+    postgres, broker = again.server("postgres"), again.server("nats-server")
+    os.kill(postgres, signal.SIGSTOP)
+    again.interrupt()
+    until(lambda: not is_alive(broker))
+    assert not again.announced.exists()
+    assert again.process.poll() is None
+    again.interrupt()
+    assert again.process.wait(END_SECONDS) != 0
+    until(again.is_gone)
+
+
+def test_killed_it_leaves_no_orphan_and_starts_again(start: Callable[[], Dev]) -> None:
+    dev = start()
+    dev.ready()
+    grns = f"{shlex.quote(sys.executable)} -m grns"
+    assert dev.command(f"{grns} task submit flaky --agent-type digest --wait").returncode == 0
+    dev.pids = family(dev.process.pid)
+    dev.process.kill()
+    dev.process.wait()
+    until(dev.is_gone)
+    assert dev.announced.exists()
+    lost = dev.command(f"{grns} task list")
+    assert lost.returncode == 5
+    assert "try: grns dev" in lost.stderr
+    again = start()
+    again.ready()
+    listed = json.loads(again.command(f"{grns} task list -o json").stdout)
+    assert [row["status"] for row in listed["items"]] == ["succeeded"]
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
