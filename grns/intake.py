@@ -79,6 +79,7 @@ class Intake:
         self._pump()
         if self._waiting and (self._is_closed or not self._is_eager):
             self._give_back(self._waiting.pop())
+            self._fetch()  # no more than can be held: what was given back would come again at once
 
     @property
     def initial_depth(self) -> int:

@@ -1,0 +1,230 @@
+"""The intake: the most urgent first, never more than there are slots, and nothing kept that cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from grns.intake import Intake, Lane
+from grns.lease import LeaseBook, Leases
+from grns.slots import Slots
+from grns.transport.base import Delivery
+
+
+class Command:
+    """A delivery that notes what becomes of it."""
+
+    stream, stream_seq, delivery_count, body = "GRNS_CMD", 1, 1, b""
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, name: str) -> None:
+        self.subject = name
+        self.token = f"token-{name}"
+        self.settled: list[str] = []
+
+    async def ack(self) -> None:
+        self.settled.append("ack")
+
+    async def nak(self, delay_seconds: float = 0.0) -> None:
+        self.settled.append("nak")
+
+    async def in_progress(self) -> None:
+        self.settled.append("in_progress")
+
+    async def term(self, reason: str) -> None:
+        self.settled.append("term")
+
+
+class Source:
+    """A consumer that notes how much it may hold, and how many of its deliveries have ended."""
+
+    is_failing = False
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.ended = 0
+
+    def set_depth(self, depth: int) -> None:
+        self.depth = depth
+
+    def done(self) -> None:
+        self.ended += 1
+
+    async def stop(self) -> None:
+        self.depth = 0
+
+
+class Stage:
+    """An intake with two lanes; what it starts goes on until it is told to end."""
+
+    def __init__(self, book: LeaseBook, size: int) -> None:
+        self.slots = Slots(size)
+        self.leases = Leases(book, lease_seconds=15.0, emit=lambda fact: None)
+        self.intake = Intake(slots=self.slots, leases=self.leases, follow=self.follow)
+        self.urgent, self.idle = self.lane(0), self.lane(3)
+        self.started: list[str] = []
+        self.may_end: dict[str, asyncio.Event] = {}
+        self.is_over = False
+
+    def lane(self, priority: int) -> tuple[Lane, Source]:
+        """Add a lane."""
+        lane, source = self.intake.lane(priority), Source()
+        lane.consumer = source
+        return lane, source
+
+    async def follow(self, delivery: Delivery, source: str) -> None:
+        """Run one delivery."""
+        self.started.append(delivery.subject)
+        if not self.is_over:
+            await self.may_end.setdefault(delivery.subject, asyncio.Event()).wait()
+        await delivery.ack()
+
+    def receive(self, lane: tuple[Lane, Source], *names: str) -> list[Command]:
+        """Let deliveries arrive."""
+        commands = [Command(name) for name in names]
+        for command in commands:
+            self.intake.receive(lane[0], command)
+        return commands
+
+    async def end(self, *names: str) -> None:
+        """Let deliveries end, and wait until they have."""
+        before = set(self.intake.running)
+        for name in names:
+            self.may_end.setdefault(name, asyncio.Event()).set()
+        while len(before & self.intake.running) > len(before) - len(names):
+            await asyncio.wait(before & self.intake.running, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+
+    async def be_quick(self) -> None:
+        """Let so many short tasks run that the intake fetches ahead."""
+        for number in range(20):
+            name = f"quick-{number}"
+            self.may_end[name] = asyncio.Event()
+            self.may_end[name].set()
+            self.receive(self.urgent, name)
+            await asyncio.wait(self.intake.running)
+            await asyncio.sleep(0)
+        self.started.clear()
+
+    async def clear(self) -> None:
+        """Let everything end."""
+        self.is_over = True
+        for may_end in self.may_end.values():
+            may_end.set()
+        while self.intake.running:
+            await asyncio.wait(self.intake.running)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    """Two slots."""
+    book, descriptor = LeaseBook.create(16)
+    stage = Stage(book, 2)
+    yield stage
+    await stage.clear()
+    book.close()
+    os.close(descriptor)
+
+
+async def test_no_more_start_than_there_are_slots(stage: Stage) -> None:
+    await stage.be_quick()
+    commands = stage.receive(stage.urgent, "a", "b", "c", "d")
+    await asyncio.sleep(0)
+    assert stage.started == ["a", "b"]
+    assert stage.slots.free == 0
+    await stage.end("a")
+    assert stage.started == ["a", "b", "c"]
+    await stage.end("b", "c")
+    await stage.end("d")
+    assert [command.settled for command in commands] == [["ack"]] * 4
+    assert stage.slots.free == 2
+    assert stage.urgent[1].ended == 20 + 4
+
+
+async def test_the_most_urgent_starts_first_and_equals_in_their_order(stage: Stage) -> None:
+    await stage.be_quick()
+    stage.receive(stage.idle, "idle-1", "idle-2", "idle-3", "idle-4")
+    await asyncio.sleep(0)
+    stage.receive(stage.urgent, "urgent-1", "urgent-2")
+    for name in ("idle-1", "idle-2", "urgent-1", "urgent-2"):
+        await stage.end(name)
+    assert stage.started == ["idle-1", "idle-2", "urgent-1", "urgent-2", "idle-3", "idle-4"]
+
+
+async def test_while_tasks_are_long_what_cannot_start_is_given_back(stage: Stage) -> None:
+    """Another worker may have a slot for it. Nothing is known of these tasks yet: they may be long."""
+    commands = stage.receive(stage.urgent, "a", "b", "c")
+    await asyncio.sleep(0)
+    assert stage.started == ["a", "b"]
+    assert commands[2].settled == ["nak"]
+    assert stage.urgent[0].held == 2
+    assert stage.urgent[1].depth == 2, "no more than is held"
+
+
+async def test_a_free_slot_is_fetched_for_in_each_lane(stage: Stage) -> None:
+    stage.receive(stage.idle, "a")
+    await asyncio.sleep(0)
+    assert (stage.urgent[1].depth, stage.idle[1].depth) == (1, 2)
+
+
+async def test_while_tasks_are_short_lanes_fetch_ahead(stage: Stage) -> None:
+    await stage.be_quick()
+    assert (stage.urgent[1].depth, stage.idle[1].depth) == (4, 4)
+
+
+async def test_a_slot_that_somebody_else_gives_back_is_used(stage: Stage) -> None:
+    """The front door and the floor share the slots."""
+    await stage.be_quick()
+    stage.slots.try_take()
+    stage.slots.try_take()
+    stage.receive(stage.urgent, "a")
+    await asyncio.sleep(0)
+    assert stage.started == []
+    stage.slots.give()
+    await asyncio.sleep(0)
+    assert stage.started == ["a"]
+
+
+async def test_what_waits_for_long_is_kept_from_being_delivered_again(stage: Stage) -> None:
+    await stage.be_quick()
+    stage.receive(stage.urgent, "a", "b", "c")
+    free = stage.leases.free_slots
+    stage.intake.keep_waiting()
+    assert stage.leases.free_slots == free, "not yet"
+    for waiting in stage.intake._waiting:
+        waiting.since -= 10.0
+    stage.intake.keep_waiting()
+    stage.intake.keep_waiting()
+    assert stage.leases.free_slots == free - 1
+    await stage.end("a")
+    assert stage.leases.free_slots == free, "it has started: from now on its lease keeps it"
+
+
+async def test_slots_of_the_book_are_left_for_what_runs(stage: Stage) -> None:
+    await stage.be_quick()
+    stage.receive(stage.urgent, *[f"a{number}" for number in range(30)])
+    for waiting in stage.intake._waiting:
+        waiting.since -= 10.0
+    stage.intake.keep_waiting()
+    assert stage.leases.free_slots == stage.slots.size
+
+
+async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Stage) -> None:
+    await stage.be_quick()
+    commands = stage.receive(stage.urgent, "a", "b", "c", "d")
+    await asyncio.sleep(0)
+    for waiting in stage.intake._waiting:
+        waiting.since -= 10.0
+    free = stage.leases.free_slots
+    stage.intake.keep_waiting()
+    stage.intake.close()
+    (late,) = stage.receive(stage.urgent, "late")
+    await stage.end("a", "b")
+    assert stage.started == ["a", "b"]
+    assert [command.settled for command in [*commands, late]] == [["ack"], ["ack"], ["nak"], ["nak"], ["nak"]]
+    assert stage.leases.free_slots == free
+    assert stage.urgent[0].held == 0
+    assert not stage.intake.running
