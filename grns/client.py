@@ -12,7 +12,7 @@ from uuid import UUID
 
 from grns import envelope, payloads, subjects
 from grns.envelope import Envelope
-from grns.errors import BadInput, Conflict, NotFound, Rejected, WaitTimeout
+from grns.errors import BadInput, Conflict, NotFound, Rejected, Unavailable, WaitTimeout
 from grns.graveyard import Graveyard
 from grns.store import read
 from grns.store.batch import Batch
@@ -31,6 +31,7 @@ _STATEMENTS_AT_ONCE = 2
 _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
+_BROKER_SECONDS = 30.0
 _DEEPEST = 10_000
 _KINDS = re.compile(r"evt(\.([A-Za-z0-9_-]{1,64}|\*)){2,3}\Z")
 
@@ -220,6 +221,7 @@ class Client:
         `handler(event, connection)` runs inside a transaction in which the event is marked
         as processed: what it writes through `connection` happens once per event, however
         often the event is delivered. Where it raises, the event comes again.
+        Raises `Unavailable` where the broker cannot be reached for half a minute.
         """
         filters = [subjects.message(_known_pattern(kind), self._workspace) for kind in kinds]
         if not filters or isinstance(kinds, str):
@@ -234,6 +236,11 @@ class Client:
             limits=self._envelope_limits,
             emit=self._emit,
         )
+        try:
+            async with asyncio.timeout(_BROKER_SECONDS):
+                await self._transport.wait_connected()
+        except TimeoutError as error:
+            raise Unavailable(f"no broker answered within {_BROKER_SECONDS:.0f} s") from error
         await subscription.open(self._transport, filters, depth)
         return subscription
 
@@ -246,10 +253,8 @@ class Client:
         return answers
 
     def _prepare(self, **fields: Any) -> Prepared:
-        said: Submission = submission(**fields)
-        if "workspace" not in fields:
-            said = said.model_copy(update={"workspace": self._workspace})
-        return prepare(said, self._payload_limits)
+        fields.setdefault("workspace", self._workspace)
+        return prepare(submission(**fields), self._payload_limits)
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
         found = await read.statuses(self._database, ids, self._workspace)
