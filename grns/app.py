@@ -231,11 +231,12 @@ class _WorkerKit:
         self.book_slots = book.slots
         self.leases = Leases(book, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch)
+        self.result_limits = settings.result_limits
         self.handlers = Handlers(
             pool,
             make_context=self.context,
             threads=settings.concurrency + 8,
-            result_limits=settings.result_limits,
+            result_limits=self.result_limits,
             emit=self.emit,
         )
         self.walk = Walk(
@@ -274,7 +275,7 @@ class _WorkerKit:
             agent_id=self.claimant.agent_id,
             workspace=self.claimant.workspace,
             database=self.database,
-            result_limits=self.settings.result_limits,
+            result_limits=self.result_limits,
         )
 
     def keeper_process(self) -> KeeperProcess:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from grns import envelope, payloads
 from grns.context import Context
@@ -21,6 +21,7 @@ from grns.payloads import TaskExecute
 from grns.store.claim import Claims
 from grns.store.finish import Finish, Finishes
 from grns.strict_json import Limits
+from grns.task import random_uuid
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import (
@@ -169,10 +170,10 @@ class Walk:
         if outcome.verb is Verb.RELEASE:
             return await self._persist(partial(self._release, claim, lease.ended or "shutdown"))
         try:
-            return await self._persist(partial(self._finishes.finish, Finish(claim, outcome, uuid4())))
+            return await self._persist(partial(self._finishes.finish, Finish(claim, outcome, random_uuid())))
         except BadInput as error:
             return await self._persist(
-                partial(self._finishes.finish, Finish(claim, _unstorable(error), uuid4()))
+                partial(self._finishes.finish, Finish(claim, _unstorable(error), random_uuid()))
             )
 
     async def _persist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -20,7 +20,7 @@ from grns.store.database import Connection, Database
 from grns.store.statement import statement
 from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import Limits
-from grns.submission import Submission, submission
+from grns.submission import submission
 from grns.task import TERMINAL, Status, Task
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import WalkBroke

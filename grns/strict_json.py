@@ -73,8 +73,8 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
 def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
     """Return `value` as JSON text after checking it; `BadInput` where it cannot be kept."""
     check(value, limits)
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    size = len(text.encode())
+    text = _ENCODER.encode(value)
+    size = len(text) if text.isascii() else len(text.encode())
     if size > limits.document_bytes:
         raise BadInput("too_large", f"the document has {size} bytes, {limits.document_bytes} are allowed")
     return text
@@ -152,6 +152,7 @@ def _constant(name: str) -> NoReturn:
     raise BadInput("bad_number", f"{name} is not JSON")
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _STORED = json.JSONDecoder(parse_int=_stored_int)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_members, parse_int=_int, parse_float=_float, parse_constant=_constant

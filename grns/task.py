@@ -10,6 +10,7 @@ import base64
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from random import getrandbits
 from typing import Any
 from uuid import UUID
 
@@ -117,6 +118,10 @@ class Task:
         return self.status in TERMINAL
 
 
+_UUID_MASK = ~((0xF << 76) | (0x3 << 62))
+_UUID_VERSION_4 = (0x4 << 76) | (0x2 << 62)
+
+
 def new_id(milliseconds: int, randomness: bytes) -> str:
     """Return a task id: `gr-` and 26 base32 characters that sort by time, then 80 random bits.
 
@@ -124,3 +129,8 @@ def new_id(milliseconds: int, randomness: bytes) -> str:
     """
     value = (milliseconds & (2**48 - 1)).to_bytes(6, "big") + randomness[:10]
     return "gr-" + base64.b32hexencode(value).decode().rstrip("=").lower()
+
+
+def random_uuid() -> UUID:
+    """Return a version 4 UUID, made without asking the operating system: unique, and no secret."""
+    return UUID(int=getrandbits(128) & _UUID_MASK | _UUID_VERSION_4)

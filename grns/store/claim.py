@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from grns.errors import OutcomeUnknown, Unavailable
 from grns.outcome import Claim, Unclaimed
 from grns.store.batch import Batch
 from grns.store.database import Database, Row
+from grns.task import random_uuid
 
 _PAUSE_SECONDS = 0.1
 
@@ -47,11 +48,11 @@ class Claims:
 
     async def claim(self, task_id: str, causation_id: UUID | None = None) -> Claim | Unclaimed:
         """Claim one task, or say why it cannot be claimed now."""
-        return await self._batch.ask(_Wish(task_id, uuid4(), causation_id))
+        return await self._batch.ask(_Wish(task_id, random_uuid(), causation_id))
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
-        leases = [uuid4() for _ in range(count)]
+        leases = [random_uuid() for _ in range(count)]
         sent_at = time.monotonic()
         rows = await self._database.run(
             "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from grns.errors import LeaseLost, OutcomeUnknown, Unavailable
 from grns.outcome import Claim, Finished, Outcome
 from grns.store.batch import Batch
 from grns.store.database import Connection, Database, Row, run
 from grns.store.fault import Contended
+from grns.task import random_uuid
 
 _LOCKED_PAUSE_SECONDS = 0.02
 _LOCKED_TRIES_IN_TRANSACTION = 100
@@ -51,7 +52,7 @@ class Finishes:
         """Give attempts back without spending them; returns the verdict per task id."""
         rows = await self._database.run(
             "release", [claim.id for claim in claims], [claim.attempt for claim in claims],
-            [claim.lease_id for claim in claims], events := [uuid4() for _ in claims], reason,
+            [claim.lease_id for claim in claims], events := [random_uuid() for _ in claims], reason,
         )  # fmt: skip
         ids = dict(zip(events, (claim.id for claim in claims), strict=True))
         return {ids[row["event_id"]]: row["verdict"] for row in rows}

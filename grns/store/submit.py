@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import getrandbits
 from typing import Any
-from uuid import uuid4
 
 from grns.errors import BadInput, Conflict
 from grns.store.batch import Batch
@@ -39,10 +38,9 @@ class Submitted:
 
 def prepare(submission: Submission, limits: Limits) -> Prepared:
     """Give a submission its id and its payload's text; `BadInput` where the payload cannot be kept."""
-    task_id = new_id(time.time_ns() // 1_000_000, os.urandom(10))
-    return Prepared(
-        task_id, submission, dumps(submission.payload, limits), submission.trace_id or uuid4().hex
-    )
+    task_id = new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, "big"))
+    trace_id = submission.trace_id or f"{getrandbits(128):032x}"
+    return Prepared(task_id, submission, dumps(submission.payload, limits), trace_id)
 
 
 def columns(batch: Sequence[Prepared]) -> tuple[list[Any], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,13 +14,27 @@ from nats.aio.subscription import Subscription as NatsSubscription
 
 _CLOSE_SECONDS = 2.0
 _PONG_SECONDS = 86_400
+_HEADER_NAME = re.compile(r"[!-9;-~]+")
+
+
+class _Client(Client):
+    """nats-py's client, reading headers in half the time. Where it asks for them otherwise, it is as slow."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon and _HEADER_NAME.fullmatch(name):
+                headers[name] = value.strip()
+        return headers
 
 
 class Line:
     """Knows what of nats-py can hang or go deaf. The private names it reads may vanish: it copes."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.client = Client()
+        self.client: Client = _Client()
         self._options = options
         self._pings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
