@@ -1,0 +1,224 @@
+"""Durable subscriptions: every event, handled once, with what its handler writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats
+import pytest
+
+from grns.app import App
+from grns.client import Client, Event
+from grns.errors import GrnsError
+from grns.local import LocalNats
+from grns.payloads import TaskCompleted, TaskQueued
+from grns.store.database import Connection, Database
+from tests.bad_input import encoded, envelope
+from tests.harness import eventually, is_relayed, read_stream, settings_for
+from tests.test_store_kit import claim, fetch, finish
+
+
+@pytest.fixture
+async def client(database: Database, broker: LocalNats) -> AsyncIterator[Client]:
+    """A client, and a relay that publishes what happens."""
+    await fetch(database, "create table seen (message_id uuid, subscriber text)")
+    app = App(settings_for(database.url, broker.url))
+    async with app.connections("client") as (ours, transport), app.connections("relay") as theirs:
+        relay = app.relay(*theirs)
+        relaying = asyncio.create_task(relay.run())
+        yield app.client(ours, transport)
+        relay.stop()
+        await relaying
+
+
+class Subscriber:
+    """Handles events by a row in a table of its own, and notes all it was given."""
+
+    def __init__(self, name: str = "me") -> None:
+        self.name = name
+        self.given: list[Event] = []
+        self.breaks: list[Exception] = []
+
+    async def handle(self, event: Event, connection: Connection) -> None:
+        """Write a row, and perhaps break."""
+        self.given.append(event)
+        await connection.execute("insert into seen values ($1, $2)", event.envelope.message_id, self.name)
+        if self.breaks:
+            raise self.breaks.pop()
+
+    async def has(self, count: int) -> None:
+        """Wait until it was given so many events."""
+
+        async def look() -> bool:
+            return len(self.given) >= count
+
+        await eventually(look)
+
+
+async def committed(database: Database, count: int) -> list[Any]:
+    """Wait until so many rows have been committed by handlers."""
+
+    async def look() -> list[Any]:
+        rows = await fetch(database, "select * from seen")
+        return rows if len(rows) >= count else []
+
+    return await eventually(look)
+
+
+async def run_one(client: Client, database: Database) -> str:
+    """Let one task run, from submit to its end."""
+    task_id = (await client.submit("noop")).id
+    await finish(database, await claim(database, task_id))
+    return task_id
+
+
+async def test_a_subscriber_is_given_every_event_in_order(client: Client, database: Database) -> None:
+    me = Subscriber()
+    subscription = await client.subscribe("me", me.handle)
+    task_id = await run_one(client, database)
+    await me.has(3)
+    await subscription.stop()
+    assert [(event.kind, event.subject, event.task_id, event.version) for event in me.given] == [
+        ("evt.task.queued", "evt.task.queued.v1", task_id, 1),
+        ("evt.task.claimed", "evt.task.claimed.v1", task_id, 2),
+        ("evt.task.completed", "evt.task.completed.v1", task_id, 3),
+    ]
+    assert isinstance(me.given[0].payload, TaskQueued)
+    assert isinstance(me.given[2].payload, TaskCompleted)
+    assert len(await committed(database, 3)) == 3
+    marks = await fetch(database, "select message_id from grns.processed_messages where consumer = 'me'")
+    assert {row["message_id"] for row in marks} == {event.envelope.message_id for event in me.given}
+
+
+async def test_it_goes_on_where_it_was(client: Client, database: Database) -> None:
+    """Whatever happened meanwhile is there; another name has a position of its own."""
+    await run_one(client, database)
+    me = Subscriber()
+    subscription = await client.subscribe("me", me.handle)
+    await me.has(3)
+    await committed(database, 3)
+    await subscription.stop()
+    later = await run_one(client, database)
+    again, other = Subscriber(), Subscriber("other")
+    subscriptions = [
+        await client.subscribe("me", again.handle),
+        await client.subscribe("other", other.handle),
+    ]
+    await asyncio.gather(again.has(3), other.has(6))
+    for one in subscriptions:
+        await one.stop()
+    assert {event.task_id for event in again.given} == {later}
+    assert len(again.given) == 3
+
+
+async def test_only_the_kinds_that_were_asked_for_come(client: Client, database: Database) -> None:
+    me = Subscriber()
+    subscription = await client.subscribe("me", me.handle, kinds=["evt.task.completed", "evt.agent.a.b"])
+    for _ in range(2):
+        await run_one(client, database)
+    await me.has(2)
+    await subscription.stop()
+    assert {event.kind for event in me.given} == {"evt.task.completed"}
+
+
+async def test_what_a_broken_handler_wrote_is_undone_and_it_is_tried_again(
+    client: Client, database: Database
+) -> None:
+    me = Subscriber()
+    me.breaks = [ValueError("not yet")]
+    subscription = await client.subscribe("me", me.handle, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await me.has(2)
+    rows = await committed(database, 1)
+    await subscription.stop()
+    first, second = [event.envelope.message_id for event in me.given]
+    assert [row["message_id"] for row in rows] == [first] == [second]
+
+
+async def test_an_event_that_comes_twice_is_handled_once(
+    client: Client, database: Database, broker: LocalNats
+) -> None:
+    """As after a failover of the relay, outside the broker's own window: the same message, stored again."""
+    await run_one(client, database)
+    await eventually(lambda: is_relayed(database))
+    stored = await read_stream(broker.url, "GRNS_EVT")
+    foreign = await nats.connect(broker.url)
+    try:
+        for heard in stored:
+            headers = {**heard.headers, "Nats-Msg-Id": f"again-{heard.seq}"}
+            body = json.dumps(heard.body).encode()
+            await foreign.jetstream().publish(heard.subject, body, headers=headers)
+    finally:
+        await foreign.close()
+    me = Subscriber()
+    subscription = await client.subscribe("me", me.handle)
+    last = await run_one(client, database)
+
+    async def is_through() -> bool:
+        return (last, 3) in [(event.task_id, event.version) for event in me.given]
+
+    await eventually(is_through)
+    await subscription.stop()
+    assert len(me.given) == 6
+    assert len(await committed(database, 6)) == 6
+
+
+async def test_two_under_one_name_share_the_events(client: Client, database: Database) -> None:
+    one, two = Subscriber(), Subscriber()
+    subscriptions = [await client.subscribe("me", each.handle, depth=1) for each in (one, two)]
+    await client.submit_many([{"task_type": "noop"}] * 40)
+    rows = await committed(database, 40)
+    for each in subscriptions:
+        await each.stop()
+    assert len({row["message_id"] for row in rows}) == len(rows) == 40
+
+
+async def test_what_is_no_event_is_buried_and_delays_nobody(
+    client: Client, database: Database, broker: LocalNats
+) -> None:
+    me = Subscriber()
+    subscription = await client.subscribe("me", me.handle)
+    foreign = await nats.connect(broker.url)
+    bad = [b"", b"no json", encoded(envelope(kind="evt.task.queued")), encoded(envelope()), b"\xff" * 1000]
+    try:
+        for body in bad:
+            await foreign.jetstream().publish("evt.task.queued.v1", body)
+    finally:
+        await foreign.close()
+    task_id = (await client.submit("noop")).id
+    await me.has(1)
+    await subscription.stop()
+    assert [event.task_id for event in me.given] == [task_id]
+    rows = await fetch(database, "select reason, body from grns.dead_letters order by stream_seq")
+    assert [row["body"] for row in rows] == bad
+    assert [row["reason"] for row in rows] == [
+        "bad_json", "bad_json", "bad_payload", "kind_mismatch", "bad_encoding",
+    ]  # fmt: skip
+
+
+async def test_what_was_not_handled_is_given_back_at_the_end(client: Client, database: Database) -> None:
+    began, blocked = asyncio.Event(), Subscriber()
+
+    async def block(event: Event, connection: Connection) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    subscription = await client.subscribe("me", block)
+    await client.submit_many([{"task_type": "noop"}] * 10)
+    await began.wait()
+    await subscription.stop()
+    again = await client.subscribe("me", blocked.handle)
+    await committed(database, 10)
+    await again.stop()
+    assert len({event.envelope.message_id for event in blocked.given}) == 10
+
+
+async def test_a_name_with_other_kinds_is_another_subscription(client: Client, database: Database) -> None:
+    """What a durable filters is never changed under somebody's feet."""
+    first = await client.subscribe("me", Subscriber().handle, kinds=["evt.task.queued"])
+    with pytest.raises(GrnsError):
+        await client.subscribe("me", Subscriber().handle, kinds=["evt.task.completed"])
+    await first.stop()
