@@ -25,6 +25,8 @@ from grns.store.submit import Submissions, Submitted, prepare
 from grns.submission import submission
 
 LIMIT_SECONDS = 20.0
+# Starting processes costs little but CPU time: on a busy machine this may be long in coming.
+START_SECONDS = 60.0
 ROOT = Path(__file__).parent.parent
 
 Seen = TypeVar("Seen")
@@ -159,7 +161,7 @@ async def ready(database: Database, *workers: subprocess.Popen[bytes]) -> None:
         assert all(worker.poll() is None for worker in workers), "a worker ended at its start"
         return wanted <= {row["pid"] for row in rows}
 
-    await eventually(are_known)
+    await eventually(are_known, within_seconds=START_SECONDS)
 
 
 async def rows_of(database: Database, task_ids: Sequence[str]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from grns import subjects
 from grns.local import LocalNats
 from grns.store.database import Database
@@ -22,6 +24,8 @@ from tests.harness import (
     submit,
     submit_many,
 )
+
+pytestmark = pytest.mark.timeout(180)
 
 # A task that nobody was told of is found 2 s after the broker fell silent; the rest is for a slow machine.
 PICK_UP_SECONDS = 2.5

@@ -32,6 +32,8 @@ from tests.harness import (
     submit_many,
 )
 
+pytestmark = pytest.mark.timeout(180)
+
 Journal = Callable[[], list[str]]
 Worker = subprocess.Popen[bytes]
 

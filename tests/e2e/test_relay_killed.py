@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+import pytest
+
 from grns.local import LocalNats
 from grns.store.database import Database
-from tests.harness import Fleet, Load, all_in, check_everything, eventually, ready, submit
+from tests.harness import START_SECONDS, Fleet, Load, all_in, check_everything, eventually, ready, submit
+
+pytestmark = pytest.mark.timeout(180)
 
 TAKE_OVER_SECONDS = 3.0
 SLACK = 2.0
@@ -26,7 +30,7 @@ async def stands_by(fleet: Fleet, relay: Relay) -> None:
     async def look() -> bool:
         return bool(fleet.facts_of(relay, "service_started"))
 
-    await eventually(look)
+    await eventually(look, within_seconds=START_SECONDS)
 
 
 async def leads(fleet: Fleet, relay: Relay, *, times: int = 1) -> float:
@@ -35,7 +39,7 @@ async def leads(fleet: Fleet, relay: Relay, *, times: int = 1) -> float:
     async def look() -> bool:
         return len(fleet.facts_of(relay, "relay_leads")) >= times
 
-    await eventually(look)
+    await eventually(look, within_seconds=START_SECONDS)
     return datetime.fromisoformat(fleet.facts_of(relay, "relay_leads")[-1]["timestamp"]).timestamp()
 
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from grns import subjects
 from grns.local import LocalNats
 from grns.store.database import Database
@@ -26,6 +28,8 @@ from tests.harness import (
     submit,
     submit_many,
 )
+
+pytestmark = pytest.mark.timeout(180)
 
 LEASE = 2.5
 GRACE = 4.0

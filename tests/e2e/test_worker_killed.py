@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.harness import (
@@ -21,6 +23,8 @@ from tests.harness import (
     ready,
     submit,
 )
+
+pytestmark = pytest.mark.timeout(180)
 
 LEASE = 2.0
 TICK = LEASE / 5
