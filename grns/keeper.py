@@ -84,6 +84,7 @@ class Keeper:
         try:
             answers = await renew(self._database, held, self._lease_seconds)
         except GrnsError as error:
+            self._book.note_failure()
             self._emit(RenewFailed(len(leases), str(error)))
             raise
         verdicts = []

@@ -26,11 +26,11 @@ from uuid import UUID
 
 from grns.outcome import Claim
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import LeaseLost
+from grns.telemetry.facts import LeaseLost, RenewalsUnanswered
 
 MAX_TOKEN_BYTES = 400
 
-_HEADER = struct.Struct("<Q")  # how often the keeper has answered
+_HEADER = struct.Struct("<QQ")  # how often the keeper has answered, and how often it got no answer itself
 _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
 _ANSWER = struct.Struct("<IBd")
 _CHECKSUM = struct.Struct("<I")
@@ -135,12 +135,21 @@ class LeaseBook:
 
     def announce(self) -> None:
         """Say that there are new answers (the keeper's side)."""
-        self._memory[: _HEADER.size] = _HEADER.pack((self.announced + 1) % 2**64)
+        self._memory[: _HEADER.size] = _HEADER.pack((self.announced + 1) % 2**64, self.failures)
+
+    def note_failure(self) -> None:
+        """Say that a renewal got no answer (the keeper's side)."""
+        self._memory[: _HEADER.size] = _HEADER.pack(self.announced, (self.failures + 1) % 2**64)
 
     @property
     def announced(self) -> int:
         """A number that changes with each round of answers."""
         return int(_HEADER.unpack(self._memory[: _HEADER.size])[0])
+
+    @property
+    def failures(self) -> int:
+        """How many renewals got no answer."""
+        return int(_HEADER.unpack(self._memory[: _HEADER.size])[1])
 
     def answer_for(self, slot: int, generation: int) -> tuple[Verdict, float] | None:
         """Read the answer for a slot's present holder (the worker's side)."""
@@ -206,6 +215,7 @@ class Leases:
         self._generation = 0
         self._held: dict[int, Lease] = {}
         self._announced = book.announced
+        self._failures = book.failures
 
     @property
     def free_slots(self) -> int:
@@ -237,6 +247,10 @@ class Leases:
 
     def check(self) -> None:
         """Read the keeper's answers and look at the deadlines; ends what must end."""
+        failures = self._book.failures
+        if failures != self._failures:
+            self._emit(RenewalsUnanswered(failures - self._failures))
+            self._failures = failures
         announced = self._book.announced
         if announced != self._announced:
             self._announced = announced

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from grns.lease import MAX_TOKEN_BYTES, Lease, LeaseBook, Leases, Record, State, Verdict
 from grns.outcome import Claim
-from grns.telemetry.facts import Fact, LeaseLost
+from grns.telemetry.facts import Fact, LeaseLost, RenewalsUnanswered
 from tests.test_store_kit import forged
 
 LEASE_SECONDS = 15.0
@@ -256,3 +256,14 @@ async def test_what_has_ended_before_does_not_begin() -> None:
     lease.end("shutdown")
     with pytest.raises(TimeoutError):
         await _attempt(lease, asyncio.Event())
+
+
+def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
+    pair: tuple[LeaseBook, LeaseBook], leases: Leases, facts: list[Fact]
+) -> None:
+    pair[1].note_failure()
+    pair[1].note_failure()
+    pair[1].announce()
+    leases.check()
+    leases.check()
+    assert facts == [RenewalsUnanswered(2)]

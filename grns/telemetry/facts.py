@@ -98,6 +98,15 @@ class RenewFailed(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class RenewalsUnanswered(Fact):
+    """What a worker learns of its keeper, which logs each of them itself."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "renewals_unanswered"
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeasesRenewed(Fact):
     level: ClassVar[str] = "debug"
     event: ClassVar[str] = "leases_renewed"

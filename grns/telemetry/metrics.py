@@ -27,7 +27,7 @@ class MetricsLeaf:
             facts.TaskNotClaimed: lambda fact: self._conflicts.labels(fact.reason).inc(),
             facts.AttemptFinished: self._finished,
             facts.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
-            facts.RenewFailed: lambda _: self._renew_failures.inc(),
+            facts.RenewalsUnanswered: lambda fact: self._renew_failures.inc(fact.times),
             facts.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
             facts.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
             facts.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
