@@ -139,7 +139,8 @@ def _check_letter(row: Any, subject: str, case: Case) -> None:
     assert (row["stream"], row["subject"], row["state"]) == ("GRNS_CMD", subject, "new"), case.name
     assert row["body"] == case.value, case.name
     assert row["body_sha256"] == hashlib.sha256(case.value).hexdigest()
-    assert (row["delivery_count"], row["workspace"]) == (1, "default")
+    assert row["workspace"] == "default"
+    assert row["delivery_count"] >= 1, "more where a busy worker gave it back first"
     assert 0 < len(row["detail"]) < 400
 
 
