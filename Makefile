@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-faults test-oldest bench check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-oldest bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,7 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 	@$(BIN)/grns dev
 
 test: $(STAMP) ## run all tests, on servers of their own
-	$(BIN)/pytest -q -n 3 --dist loadfile --ignore=tests/e2e --ignore=tests/test_store_claim.py
-
-test-faults: $(STAMP) ## run the fault tests on whole processes (being completed)
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/e2e tests/test_store_claim.py
+	$(BIN)/pytest -q -n 3 --dist loadfile
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
