@@ -235,7 +235,9 @@ async def test_a_conflict_does_not_break_the_callers_transaction(shared: Databas
     assert await count_of(shared) == 2
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "postgresql://", object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "wrong", [None, 5, "postgresql://", object()], ids=lambda value: type(value).__name__
+)
 async def test_what_is_no_connection_is_said_to_be_none(wrong: Any) -> None:
     with pytest.raises(BadInput) as raised:
         await submit_in(wrong, [made()])
