@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import click
 import nats
 import pytest
 
 from grns.cli import run
+from grns.cli.output import Column, table
 from grns.local import LocalNats, LocalPostgres
 from grns.local.port import HOST, free_port
 from tests.harness import Fleet
@@ -295,6 +297,29 @@ def test_events_are_followed_until_ctrl_c(grns: Call, tmp_path: Path) -> None:
         "evt.task.claimed",
         "evt.task.completed",
     ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_a_narrow_terminal_never_cuts_an_id(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    row = {"id": "gr-06gvth4jukpbv0rmaajaog611c", "type": "a_long_type" * 3, "status": "succeeded"}
+    columns = [
+        Column("ID", lambda row: row["id"]),
+        Column("TYPE", lambda row: row["type"], may_shrink=True),
+        Column("STATUS", lambda row: row["status"], is_status=True),
+        Column("LESS", lambda row: "x" * 20, spare=1),
+        Column("LEAST", lambda row: "y" * 10, spare=2),
+    ]
+    table([row] * 2, columns)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert all(len(click.unstyle(line).rstrip()) <= max(width, 50) for line in lines)
+    assert all("gr-06gvth4jukpbv0rmaajaog611c" in line and "succeeded" in line for line in lines[1:])
+    assert ("x" * 20 in lines[1], "y" * 10 in lines[1]) == (width >= 80, width >= 100)
+    assert ("a_long_type" * 3 in lines[1]) == (width == 200)
 
 
 # ---------------------------------------------------------------- set up

@@ -100,13 +100,13 @@ def _draw(streams: Sequence[StreamReport]) -> None:
     table(
         durables,
         [
-            Column("STREAM", lambda row: row["stream"]),
+            Column("STREAM", lambda row: row["stream"], spare=1),
             Column("DURABLE", lambda row: row["name"]),
             Column("SERVES", lambda row: " ".join(row["subjects"]), may_shrink=True),
             Column("PENDING", lambda row: row["pending"]),
             Column("ACK PENDING", lambda row: row["ack_pending"]),
-            Column("REDELIVERED", lambda row: row["redelivered"]),
-            Column("FETCHING", lambda row: row["fetching"]),
+            Column("REDELIVERED", lambda row: row["redelivered"], spare=2),
+            Column("FETCHING", lambda row: row["fetching"], spare=3),
         ],
     )
 

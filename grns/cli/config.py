@@ -46,7 +46,7 @@ def show(ctx: click.Context, out: Output, has_origin: bool) -> None:
         Column("SETTING", lambda row: row["name"]),
         Column("VALUE", lambda row: _short(row["value"]), may_shrink=True),
         *([Column("FROM", lambda row: row["origin"])] if has_origin else []),
-        Column("WHAT IT IS", lambda row: row["description"], may_shrink=True),
+        Column("WHAT IT IS", lambda row: row["description"], may_shrink=True, spare=1),
     ]
     out.rows(rows, columns)
 

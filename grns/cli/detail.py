@@ -38,7 +38,7 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
     if not history:
         await client.get(task_id)
     columns = [
-        Column("SEQ", lambda row: row["seq"]),
+        Column("SEQ", lambda row: row["seq"], spare=1),
         Column("V", lambda row: row["version"]),
         Column("AT", lambda row: row["created_at"]),
         Column("KIND", lambda row: row["kind"]),
@@ -127,7 +127,7 @@ def _draw_attempts(attempts: Sequence[Mapping[str, Any]]) -> None:
         [
             Column("#", lambda row: row["attempt"]),
             Column("CLAIMED", lambda row: row["claimed_at"]),
-            Column("LASTED", lambda row: _lasted(row["claimed_at"], row["ended_at"])),
+            Column("LASTED", lambda row: _lasted(row["claimed_at"], row["ended_at"]), spare=1),
             Column("ENDED AS", lambda row: row["outcome"] or "runs", is_status=True),
             Column("WHY", lambda row: row["reason"], may_shrink=True),
             Column("AGENT", lambda row: row["agent_id"], may_shrink=True),

@@ -57,12 +57,12 @@ def _list(out: Output, rows: Sequence[dict[str, Any]], now: Any, next_cursor: st
 
     columns = [
         Column("ID", lambda row: row["id"]),
-        Column("WHAT", lambda row: row["what"]),
+        Column("WHAT", lambda row: row["what"], spare=1),
         Column("TYPE / SUBJECT", lambda row: row["name"], may_shrink=True),
         Column("STATUS", lambda row: row["status"], is_status=True),
         Column("REASON", lambda row: row["reason"], may_shrink=True),
-        Column("WHEN", lambda row: ago(row["at"], now)),
-        Column("ATTEMPTS", lambda row: row["attempts"]),
+        Column("WHEN", lambda row: ago(row["at"], now), spare=2),
+        Column("ATTEMPTS", lambda row: row["attempts"], spare=3),
     ]
     out.rows(rows, columns, next_cursor=next_cursor)
     out.end(rows, next_cursor, nothing="no dead letters")

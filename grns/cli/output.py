@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ import click
 from grns.cli.text import safe
 
 TABLE, JSON, JSONL = "table", "json", "jsonl"
+_GAP = 2
+_SHRUNK = 8
 
 Row = Mapping[str, Any]
 
-# As rich names them; the last word is click's name too.
+# The last word is a color of click.
 _STYLES = {
     "succeeded": "green",
     "running": "cyan",
@@ -34,12 +37,17 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: its head, the cell that it makes of a row, and how the cell is shown."""
+    """One column of a table: its head, the cell that it makes of a row, and how the cell is shown.
+
+    On a terminal that is too narrow, columns that may shrink do so, then those that can be spared are
+    left out, the one with the highest number first. Nothing else is ever cut: an id is there to be copied.
+    """
 
     title: str
     cell: Callable[[Row], object]
     is_status: bool = False
     may_shrink: bool = field(default=False, kw_only=True)
+    spare: int = field(default=0, kw_only=True)
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,11 +175,12 @@ def _text(value: object) -> str:
     return safe(jsonable(value) if isinstance(value, datetime) else str(value))  # type: ignore[arg-type]
 
 
-def _painted(status: str) -> str:
+def _painted(status: str, width: int = 0) -> str:
+    padded = status.ljust(width)
     style = _STYLES.get(status)
     if style is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return status
-    return click.style(status, fg=style.split()[-1], bold="bold" in style)
+        return padded
+    return click.style(padded, fg=style.split()[-1], bold="bold" in style)
 
 
 def _write(line: str) -> None:
@@ -188,19 +197,48 @@ def _whole(lines: Sequence[Sequence[str]]) -> None:
 
 
 def _fitted(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        drawn.add_column(column.title, no_wrap=True, overflow="ellipsis" if column.may_shrink else "fold")
+    widths = _widths(cells, columns, shutil.get_terminal_size().columns)
+    _write(_bold("".join(_sized(columns[place].title, width) for place, width in widths.items()).rstrip()))
     for line in cells:
-        drawn.add_row(
-            # Text and not str: a str would be read as markup.
-            *(
-                Text(cell, style=_STYLES.get(cell, "") if column.is_status else "")
-                for cell, column in zip(line, columns, strict=True)
-            )
+        shown = (
+            _painted(line[place], width) if columns[place].is_status else _sized(line[place], width)
+            for place, width in widths.items()
         )
-    Console(file=sys.stdout, markup=False, highlight=False, emoji=False).print(drawn)
+        _write("".join(shown).rstrip())
+
+
+def _widths(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int) -> dict[int, int]:
+    """Return the columns that there is room for, by their places, and how wide each is, gap included."""
+    from rich.cells import cell_len
+
+    whole = {
+        place: max(cell_len(text) for text in (column.title, *(line[place] for line in cells))) + _GAP
+        for place, column in enumerate(columns)
+    }
+    widths = {
+        place: min(width, _SHRUNK + _GAP) if columns[place].may_shrink else width
+        for place, width in whole.items()
+    }
+    room += _GAP  # there is none behind the last column
+    for place in sorted(widths, key=lambda place: -columns[place].spare):
+        if sum(widths.values()) <= room or columns[place].spare == 0:
+            break
+        del widths[place]
+    left = max(0, room - sum(widths.values()))
+    for place in sorted(widths, key=lambda place: whole[place] - widths[place]):
+        more = min(left, whole[place] - widths[place])
+        widths[place] += more
+        left -= more
+    return widths
+
+
+def _sized(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width - _GAP:
+        text = set_cell_size(text, width - _GAP - 1) + "…"
+    return set_cell_size(text, width)
+
+
+def _bold(text: str) -> str:
+    return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)

@@ -111,12 +111,12 @@ async def _list(out: Output, limit: int, after: str | None, wanted: dict[str, st
     columns = [
         Column("ID", lambda row: row["id"]),
         Column("TYPE", lambda row: row["task_type"], may_shrink=True),
-        Column("AGENT TYPE", lambda row: row["agent_type"], may_shrink=True),
-        Column("PRIO", lambda row: row["priority"]),
+        Column("AGENT TYPE", lambda row: row["agent_type"], may_shrink=True, spare=2),
+        Column("PRIO", lambda row: row["priority"], spare=4),
         Column("STATUS", lambda row: row["status"], is_status=True),
-        Column("ATTEMPT", _attempts),
-        Column("CREATED", lambda row: ago(row["created_at"], now)),
-        Column("CHANGED", lambda row: ago(row["updated_at"], now)),
+        Column("ATTEMPT", _attempts, spare=3),
+        Column("CREATED", lambda row: ago(row["created_at"], now), spare=1),
+        Column("CHANGED", lambda row: ago(row["updated_at"], now), spare=5),
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor)
