@@ -32,6 +32,7 @@ MAX_TOKEN_BYTES = 400
 
 _HEADER = struct.Struct("<QQ")  # how often the keeper has answered, and how often it got no answer itself
 _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
+_STATE_AT = 4  # one byte, and so never half-written
 _ANSWER = struct.Struct("<IBd")
 _CHECKSUM = struct.Struct("<I")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
@@ -109,11 +110,15 @@ class LeaseBook:
         start = _HEADER.size + slot * _SLOT_SIZE
         self._memory[start : start + _RECORD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
+    def free(self, slot: int) -> None:
+        """Say that a slot holds nothing (the worker's side)."""
+        self._memory[_HEADER.size + slot * _SLOT_SIZE + _STATE_AT] = State.FREE
+
     def records(self) -> Iterator[Record]:
         """Read what is held (the keeper's side); a slot that is being written is left for the next look."""
         for slot in range(self.slots):
             start = _HEADER.size + slot * _SLOT_SIZE
-            if self._memory[start + 4] == State.FREE:
+            if self._memory[start + _STATE_AT] == State.FREE:
                 continue
             raw = self._memory[start : start + _RECORD_SIZE]
             body = raw[: _RECORD.size]
@@ -230,7 +235,7 @@ class Leases:
         try:
             yield
         finally:
-            self._give(slot, generation)
+            self._give(slot)
 
     @contextmanager
     def hold(self, claim: Claim, token: str) -> Iterator[Lease]:
@@ -243,7 +248,7 @@ class Leases:
             yield lease
         finally:
             del self._held[slot]
-            self._give(slot, generation)
+            self._give(slot)
 
     def check(self) -> None:
         """Read the keeper's answers and look at the deadlines; ends what must end."""
@@ -287,6 +292,6 @@ class Leases:
         self._generation = self._generation % (2**32 - 1) + 1
         return self._free.pop(), self._generation
 
-    def _give(self, slot: int, generation: int) -> None:
-        self._book.write(slot, generation, State.FREE)
+    def _give(self, slot: int) -> None:
+        self._book.free(slot)
         self._free.append(slot)
