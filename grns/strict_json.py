@@ -57,7 +57,6 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
             raise BadInput("too_many_nodes", f"more than {limits.nodes} values in one document")
         if isinstance(item, dict):
             _check_depth(depth, limits)
-            nodes += len(item)
             for key, member in item.items():
                 _check_key(key, limits)
                 pending.append((member, depth + 1))
