@@ -60,14 +60,6 @@ async def writing() -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def broadcasting() -> AsyncIterator[Session]:
-    """Connect to Postgres and the broker; without either there is nothing to do."""
-    app = _impatient()
-    async with app.connections(_NAME, size=_CONNECTIONS) as (database, transport):
-        yield Session(app, app.client(database, transport), database, transport)
-
-
-@asynccontextmanager
 async def listening() -> AsyncIterator[tuple[App, Transport]]:
     """Connect to the broker alone."""
     app = _impatient()
