@@ -47,8 +47,9 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         logger_factory=structlog.PrintLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
-    # nats-py and asyncio log what we already tell as facts; what they shout still gets through.
-    logging.getLogger("nats").setLevel(logging.CRITICAL)
+    # What these two log of a server that is away, we tell as facts.
+    for name in ("nats", "asyncpg"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class LogLeaf:
