@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import json
 import math
+import os
 import random
 import traceback
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from grns.telemetry.facts import AttemptFailed, HandlerOverran
 
 _LONGEST_MESSAGE = 4000
 _FRAMES = 5
+_NOT_THE_HANDLERS = tuple(os.path.dirname(module) + os.sep for module in (__file__, asyncio.__file__))
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -163,7 +165,7 @@ def clean(text: str) -> str:
 
 def _frames(error: BaseException) -> list[str]:
     stack = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in stack if "/grns/" not in frame.filename and "/asyncio/" not in frame.filename]
+    own = [frame for frame in stack if not frame.filename.startswith(_NOT_THE_HANDLERS)]
     return [clean(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.name}") for frame in reversed(own)][:_FRAMES]
 
 
