@@ -35,8 +35,8 @@ logged as (
         json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason)
     from cancelled c
 )
-select l.id, r.agent_id,
-    case when c.id is not null then 'cancelled' when r.id is not null then 'requested' else l.was end as answer
-from locked l
-left join requested r on r.id = l.id
-left join cancelled c on c.id = l.id
+select c.id, null as agent_id, 'cancelled' as answer from cancelled c
+union all
+select r.id, r.agent_id, 'requested' from requested r
+union all
+select l.id, null, l.was from locked l where l.was not in ('running', 'queued', 'retry_wait', 'waiting')

@@ -73,9 +73,11 @@ logged as (
     from finished f
     where f.status in ('failed', 'dead')
 )
-select w.event_id,
-    coalesce(f.status, case when t.id is not null then 'locked' else 'lost' end) as verdict,
-    extract(epoch from now() - f.created_at)::double precision as total_seconds
+select f.event_id, f.status as verdict, extract(epoch from now() - f.created_at)::double precision as total_seconds
+from finished f
+union all
+-- `not in` looks each up in a hash; a join of the two would compare each with each.
+select w.event_id, case when t.id is not null then 'locked' else 'lost' end, null
 from wanted w
-left join finished f on f.id = w.id and f.event_id = w.event_id
 left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+where w.event_id not in (select f.event_id from finished f)

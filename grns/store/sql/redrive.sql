@@ -33,6 +33,6 @@ logged as (
         json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
     from redriven r
 )
-select l.id, case when r.id is not null then 'redriven' else l.was end as answer
-from locked l
-left join redriven r on r.id = l.id
+select r.id, 'redriven' as answer from redriven r
+union all
+select l.id, l.was from locked l where l.was not in ('dead', 'failed', 'cancelled')

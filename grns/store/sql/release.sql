@@ -63,7 +63,11 @@ logged as (
     from given_back g
     where g.status = 'dead'
 )
-select w.event_id, coalesce(g.status, case when t.id is not null then 'locked' else 'lost' end) as verdict
+select g.event_id, g.status as verdict
+from given_back g
+union all
+-- `not in` looks each up in a hash; a join of the two would compare each with each.
+select w.event_id, case when t.id is not null then 'locked' else 'lost' end
 from wanted w
-left join given_back g on g.id = w.id and g.event_id = w.event_id
 left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+where w.event_id not in (select g.event_id from given_back g)
