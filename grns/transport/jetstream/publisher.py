@@ -14,7 +14,7 @@ from grns.transport.jetstream.reply import Replies
 
 MESSAGE_ID = "Nats-Msg-Id"
 # After so many messages in a row the answers get their turn.
-_BREATH = 32
+_BREATH = 250
 
 
 class Publisher:

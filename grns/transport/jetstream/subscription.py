@@ -41,6 +41,7 @@ class Subscription:
                 self._bound = await line.client.subscribe(
                     self.subject, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
                 )
+                line.hand_over(self._bound, lambda message: self.handler(message))
                 self._line = line
         except nats_errors.BadSubjectError as error:
             raise bad_subject(self.subject) from error
