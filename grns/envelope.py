@@ -45,8 +45,8 @@ TraceId = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 Kind = Annotated[str, Field(pattern=r"^(cmd|evt|dlq)(\.[A-Za-z0-9_-]{1,64}){2,4}$")]
 Instant = Annotated[
     AwareDatetime,
-    BeforeValidator(_text_of_time),
     Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(9998, 12, 31, tzinfo=UTC)),
+    BeforeValidator(_text_of_time),
 ]
 
 
