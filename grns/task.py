@@ -6,7 +6,6 @@ trigger condition (a test compares), so that no statement can write another one.
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -118,6 +117,8 @@ class Task:
         return self.status in TERMINAL
 
 
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]  # two digits at a time
 _UUID_MASK = ~((0xF << 76) | (0x3 << 62))
 _UUID_VERSION_4 = (0x4 << 76) | (0x2 << 62)
 
@@ -127,8 +128,8 @@ def new_id(milliseconds: int, randomness: bytes) -> str:
 
     The time only keeps neighbours together in the index; nothing is ever decided by it.
     """
-    value = (milliseconds & (2**48 - 1)).to_bytes(6, "big") + randomness[:10]
-    return "gr-" + base64.b32hexencode(value).decode().rstrip("=").lower()
+    value = (milliseconds & (2**48 - 1)) << 82 | int.from_bytes(randomness[:10], "big") << 2
+    return "gr-" + "".join([_PAIRS[value >> place & 1023] for place in range(120, -1, -10)])
 
 
 def random_uuid() -> UUID:
