@@ -2,11 +2,12 @@
 create schema if not exists grns;
 
 -- ---------------------------------------------------------------- tasks
+-- What indexes hold has collation "C": another one costs a call of its library with each comparison.
 create table grns.tasks (
-    id                  text primary key,
-    workspace           text not null,
+    id                  text collate "C" primary key,
+    workspace           text collate "C" not null,
     task_type           text not null,
-    agent_type          text not null,
+    agent_type          text collate "C" not null,
     priority            smallint not null,
     status              text not null,
     payload             jsonb not null,
@@ -23,7 +24,7 @@ create table grns.tasks (
     fingerprint         text,
     result              jsonb,
     result_ref          text,
-    idempotency_key     text,
+    idempotency_key     text collate "C",
     trace_id            text not null,
     causation_id        uuid,
     last_message_id     uuid not null,        -- the event of the latest transition
@@ -92,7 +93,7 @@ create table grns.events (
     version      integer not null,             -- of the task, after the transition
     message_id   uuid not null default gen_random_uuid(),
     workspace    text not null,
-    task_id      text,
+    task_id      text collate "C",
     kind         text not null,
     attempt      integer,
     route        text,                         -- of a command: <agent_type>.p<priority>
