@@ -35,11 +35,20 @@ class _Client(Client):
             return
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
-        read = await self._process_headers(headers) if headers else None
+        read = await self._process_headers(headers)
         try:
             handler(self._build_message(sid, subject, reply, data, read))
         except Exception as error:  # what escapes here would end the loop that reads
             await self._error_cb(error)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """Return the headers; none where they cannot be read: that too would end the loop."""
+        if not headers:
+            return None
+        try:
+            return await super()._process_headers(headers)
+        except Exception:
+            return None
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
