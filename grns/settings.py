@@ -1,9 +1,13 @@
-"""Settings: flag > environment (`GRNS_*`) > secret file (`GRNS_*_FILE`) > `grns.toml` > default."""
+"""Settings: flag > environment (`GRNS_*`) > secret file (`GRNS_*_FILE`) > `grns.toml` > default.
+
+`grns.toml`, and what `grns dev` announces, are looked for here and in the directories above.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -24,8 +28,9 @@ from grns.errors import SettingsError
 from grns.strict_json import Limits
 
 PREFIX = "GRNS_"
-# The second is written by `grns dev` while it runs, so that a second terminal finds the servers.
-FILES = (Path("grns.toml"), Path(".grns/dev.toml"))
+_FILE = Path("grns.toml")
+# Written by `grns dev` while it runs, so that a second terminal finds the servers.
+_ANNOUNCED = Path(".grns/dev.toml")
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0)]
@@ -69,6 +74,40 @@ class _TomlFile(TomlConfigSettingsSource):
             raise _mendable(f"{path}: there is no setting {unknown[0][:100]!r}", path)
 
 
+def files() -> list[Path]:
+    """Return the files to read, the nearest first: of each name, the first one found upwards."""
+    found = [(depth, path) for name in (_FILE, _ANNOUNCED) for depth, path in _nearest(name)]
+    return [path for _, path in sorted(found, key=lambda one: one[0])]
+
+
+def announced() -> Path | None:
+    """Return the file in which the nearest `grns dev`, here or above, says where its servers are."""
+    return next((path for _, path in _nearest(_ANNOUNCED)), None)
+
+
+def _nearest(name: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the first such file upwards, if there is one, and how far up it is."""
+    if name.is_file():
+        yield 0, name
+        return
+    try:
+        above = Path.cwd().parents
+    except OSError:  # a directory that has been deleted is below nothing
+        return
+    for depth, directory in enumerate(above, 1):
+        if _is_ours(directory / name):
+            yield depth, directory / name
+            return
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether it is there, and from nobody else: anyone may write into a shared directory above."""
+    try:
+        return path.is_file() and path.stat().st_uid in (os.getuid(), 0)
+    except OSError:
+        return False
+
+
 def _mendable(sentence: str, path: Path) -> SettingsError:
     error = SettingsError(sentence)
     error.add_note(f"edit {path}")
@@ -99,9 +138,7 @@ class Settings(BaseSettings):
     """All settings of grns. Durations are in seconds, sizes in bytes."""
 
     # A variable that is empty counts as unset: container files cannot leave one out.
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True, toml_file=FILES
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
 
     database_url: SecretStr | None = Field(
         None, description="postgresql:// URL of the database that holds the truth"
@@ -214,8 +251,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources; the first that has a value wins."""
-        files = [_TomlFile(settings_cls, path) for path in FILES]
-        return (init_settings, env_settings, _SecretFiles(settings_cls), *files)
+        read = [_TomlFile(settings_cls, path) for path in files()]
+        return (init_settings, env_settings, _SecretFiles(settings_cls), *read)
 
     @property
     def reap_tick_seconds(self) -> float:
@@ -251,7 +288,8 @@ class Settings(BaseSettings):
         """Return the database URL; `SettingsError` says how to give one."""
         if self.database_url is None:
             raise SettingsError(
-                "no database is named: set GRNS_DATABASE_URL=postgresql://…, or start one with `grns dev`"
+                "no database is named: no `grns dev` runs in this directory or above;"
+                " start one, or set GRNS_DATABASE_URL=postgresql://…"
             )
         return self.database_url.get_secret_value()
 
@@ -281,7 +319,7 @@ def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
             found = SettingsError(f"{place}: {problem}")
             found.add_note(f"unset {place}")
             return found
-    for path in FILES:
+    for path in files():
         if name in _TomlFile(Settings, path).toml_data:
             return _mendable(f"{path}: {name}: {problem}", path)
     return SettingsError(f"{name}: {problem}")

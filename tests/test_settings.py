@@ -52,6 +52,37 @@ def test_the_first_source_that_has_a_value_wins(alone: Path, monkeypatch: pytest
     assert load(lease_seconds=None).lease_seconds == 24
 
 
+def test_files_are_found_upwards_the_nearest_first(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = alone / "a/b"
+    below.mkdir(parents=True)
+    announce(alone, "lease_seconds = 21\nconcurrency = 3\nclaim_batch = 4")
+    monkeypatch.chdir(below)
+    assert load().lease_seconds == 21
+    assert origins(load())["lease_seconds"] == f"file {alone}/.grns/dev.toml"
+    (alone / "grns.toml").write_text("lease_seconds = 22\nconcurrency = 5")
+    assert (load().lease_seconds, load().claim_batch) == (22, 4)
+    (alone / "a/grns.toml").write_text("lease_seconds = 23")
+    assert (load().lease_seconds, load().concurrency) == (23, 3), "one file of each name"
+    announce(below, "lease_seconds = 24")
+    assert (load().lease_seconds, load().concurrency) == (24, 10)
+    (alone / "a/grns.toml").write_text("lease_seconds = 0")
+    announce(alone / "a", "lease_seconds = 25")
+    monkeypatch.chdir(alone / "a")
+    with pytest.raises(SettingsError, match=r"^grns.toml: lease_seconds: "):
+        load()
+
+
+def test_files_of_others_above_do_not_count(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (alone / "grns.toml").write_text("lease_seconds = 22")
+    (alone / "below").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    if (alone / "grns.toml").stat().st_uid == 0:
+        os.chown(alone / "grns.toml", 4712, -1)
+    assert load().lease_seconds == 22
+    monkeypatch.chdir(alone / "below")
+    assert load().lease_seconds == 15
+
+
 def test_each_source_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     announce(alone, 'nats_url = "nats://127.0.0.1:1"')
     (alone / "grns.toml").write_text("concurrency = 3")
@@ -164,7 +195,9 @@ def test_a_secret_that_cannot_be_read_is_told(alone: Path, monkeypatch: pytest.M
 
 
 def test_no_database_names_the_ways_to_have_one() -> None:
-    with pytest.raises(SettingsError, match=r"GRNS_DATABASE_URL.*`grns dev`"):
+    with pytest.raises(
+        SettingsError, match="no `grns dev` runs in this directory or above.*GRNS_DATABASE_URL="
+    ):
         load().require_database_url()
 
 

@@ -54,7 +54,7 @@ _END_SECONDS = 40.0  # more than a worker's grace
 def dev(port_postgres: int | None, port_nats: int | None, is_bare: bool, log_level: str) -> None:
     """Run Postgres, NATS, all daemons and a worker here until Ctrl-C. Data is kept in ./.grns.
 
-    While it runs, every other command in this directory finds the servers by itself.
+    While it runs, every other command in this directory or below finds the servers by itself.
     The worker serves the agent type `digest` alone, so it is never in the way of your own.
     """
     with _stack(port_postgres, port_nats) as stack, ExitStack() as resources:
@@ -185,13 +185,16 @@ class _Announcement:
         click.echo(f"data      {self._stack.root}")
         if self._worker is not None:
             click.echo(f"worker    {_POOL}, log in {self._worker.log}")
-        click.echo("\nReady. Try, in another terminal, in this directory:\n")
+        click.echo("\nReady. Try, in another terminal, in this directory or below:\n")
         grns = _program()
         if self._worker is None:
             click.echo(f"  {grns} worker {_POOL}")
         click.echo(f"  {_TRY % (grns, json.__file__)}")
         click.echo(f"  {grns} task list")
         click.echo(f"  {grns} events tail\n")
+        click.echo("In any other directory, first:\n")
+        click.echo(f"  export GRNS_DATABASE_URL={shlex.quote(self._stack.postgres.url)}")
+        click.echo(f"  export GRNS_NATS_URL={shlex.quote(self._stack.nats.url)}\n")
         for name in _OVERRIDING:
             if os.environ.get(name):
                 failure.note(f"{name} is set, and wins over what is announced here")

@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
@@ -16,9 +15,6 @@ from grns.cli.text import safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
-
-# Left behind by a `grns dev` that had no time to end.
-_ANNOUNCED = Path(".grns/dev.toml")
 
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
     (NotFound, "grns task list"),
@@ -109,10 +105,13 @@ def _hint(error: GrnsError) -> str | None:
 
 def _is_dev_gone() -> bool:
     """Tell whether the servers announced here are those of a `grns dev` that was killed."""
-    if not _ANNOUNCED.exists() or os.environ.get("GRNS_DATABASE_URL"):
+    from grns.settings import announced
+
+    left_behind = announced()
+    if left_behind is None or os.environ.get("GRNS_DATABASE_URL"):
         return False
     try:
-        with _ANNOUNCED.with_name("lock").open() as lock:
+        with left_behind.with_name("lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:  # somebody holds it, or it was never there
         return False
