@@ -52,12 +52,15 @@ class FrontDoor:
         if wanted.target_agent_type != self._claimant.agent_type or not self._slots.try_take():
             await self._send_on(wanted.task_id, message_id, delivery)
             return
-        claim = await self._walk.claim(command, delivery, "front_door", on_other=self._send_on)
-        if claim is None:
-            self._slots.give()
-            return
-        self._start(claim)
-        await delivery.ack()
+        claim = None
+        try:
+            claim = await self._walk.claim(command, delivery, "front_door", on_other=self._send_on)
+        finally:
+            if claim is None:
+                self._slots.give()
+        if claim is not None:
+            self._start(claim)
+            await delivery.ack()
 
     async def _send_on(self, task_id: str, message_id: UUID, delivery: Delivery) -> None:
         try:

@@ -27,7 +27,7 @@ _REFUSED_RETRY_SECONDS = 5.0
 class Parcel:
     """One row of the log on its way. A replayed one is published again for those who lost it."""
 
-    __slots__ = ("entry", "followers", "is_replay", "is_stub", "key")
+    __slots__ = ("entry", "followers", "is_replay", "is_stub", "is_waiting", "key")
 
     def __init__(self, entry: Entry, *, is_replay: bool = False) -> None:
         self.entry = entry
@@ -36,6 +36,7 @@ class Parcel:
         # What has to stay in order: one task in one stream.
         self.key = f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
         self.followers: deque[Parcel] | None = None
+        self.is_waiting = False  # among the replays that are ready
 
 
 @dataclass(order=True, slots=True)
@@ -106,10 +107,12 @@ class Outbound:
         first = self._first.setdefault(parcel.key, parcel)
         if first is parcel:
             self._make_ready(parcel)
-        elif first.followers is None:
-            first.followers = deque([parcel])
-        else:
-            first.followers.append(parcel)
+            return
+        if first.followers is None:
+            first.followers = deque()
+        first.followers.append(parcel)
+        if first.is_waiting and not parcel.is_replay:
+            self._make_ready(first)  # live rows wait for it now: it goes with them
 
     async def run(self) -> None:
         """Send until closed, live rows before replayed ones."""
@@ -137,7 +140,12 @@ class Outbound:
             return None
         if self._ready:
             return self._ready.popleft()
-        return self._ready_replays.popleft() if self._ready_replays else None
+        while self._ready_replays:
+            parcel = self._ready_replays.popleft()
+            if parcel.is_waiting:  # else it has gone with the live rows
+                parcel.is_waiting = False
+                return parcel
+        return None
 
     async def _idle(self) -> None:
         self._work.clear()
@@ -148,7 +156,8 @@ class Outbound:
             return
 
     def _make_ready(self, parcel: Parcel) -> None:
-        (self._ready_replays if parcel.is_replay else self._ready).append(parcel)
+        parcel.is_waiting = parcel.is_replay and all(one.is_replay for one in parcel.followers or ())
+        (self._ready_replays if parcel.is_waiting else self._ready).append(parcel)
         self._work.set()
 
     def _revive(self) -> None:

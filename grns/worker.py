@@ -28,6 +28,8 @@ from grns.transport.base import Consumer, Delivery, Transport
 _WATCH_SECONDS = 0.2
 _LAST_WORDS_SECONDS = 5.0
 _FRONT_DOOR_DEPTH = 64
+_OPEN_AGAIN_SECONDS = 5.0
+_CONSUMERS = len(subjects.PRIORITIES) + 1
 
 
 class Worker:
@@ -96,7 +98,7 @@ class Worker:
     @property
     def is_broker_failing(self) -> bool:
         """True while commands cannot be fetched."""
-        return not self._consumers or any(consumer.is_failing for consumer in self._consumers)
+        return len(self._consumers) < _CONSUMERS or any(consumer.is_failing for consumer in self._consumers)
 
     def start(self, claim: Claim) -> None:
         """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
@@ -105,17 +107,32 @@ class Worker:
     async def _open(self) -> None:
         """Begin to fetch, once the broker is there: until then the floor finds work."""
         await self._transport.wait_connected()
-        for priority in subjects.PRIORITIES:
-            lane = self.intake.lane(priority)
-            subject = subjects.lane(self._claimant.workspace, self._claimant.agent_type, priority)
-            lane.consumer = await self._transport.consume(
-                subject, partial(self.intake.receive, lane), depth=self.intake.initial_depth
-            )
-            self._consumers.append(lane.consumer)
-        self._at_door = await self._transport.consume(
-            subjects.front_door(self._claimant.workspace), self._receive_at_door, depth=_FRONT_DOOR_DEPTH
+        await asyncio.gather(
+            *(self._open_lane(priority) for priority in subjects.PRIORITIES), self._open_door()
         )
-        self._consumers.append(self._at_door)
+
+    async def _open_lane(self, priority: int) -> None:
+        lane = self.intake.lane(priority)
+        subject = subjects.lane(self._claimant.workspace, self._claimant.agent_type, priority)
+        lane.consumer = await self._consume(
+            subject, partial(self.intake.receive, lane), self.intake.initial_depth
+        )
+
+    async def _open_door(self) -> None:
+        subject = subjects.front_door(self._claimant.workspace)
+        self._at_door = await self._consume(subject, self._receive_at_door, _FRONT_DOOR_DEPTH)
+
+    async def _consume(self, subject: str, on_delivery: Callable[[Delivery], None], depth: int) -> Consumer:
+        """Begin to fetch one subject. What keeps it from that, somebody may mend: it asks until it can."""
+        while True:
+            try:
+                consumer = await self._transport.consume(subject, on_delivery, depth=depth)
+            except GrnsError as error:
+                self._emit(WalkBroke(type(error).__name__, f"{subject}: {error}"[:500]))
+                await asyncio.sleep(_OPEN_AGAIN_SECONDS)
+            else:
+                self._consumers.append(consumer)
+                return consumer
 
     def _receive_at_door(self, delivery: Delivery) -> None:
         self._spawn(self._take_in(delivery))
@@ -178,9 +195,11 @@ class Worker:
             self._emit(WalkBroke(type(error).__name__, str(error)))
 
     async def _wait(self, seconds: float) -> None:
-        running = self._running | self.intake.running
-        if running:
-            await asyncio.wait(running, timeout=seconds)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        # What ends may have begun something else: the front door starts what it has claimed.
+        while (running := self._running | self.intake.running) and (rest := deadline - loop.time()) > 0:
+            await asyncio.wait(running, timeout=rest)
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import nats
 import pytest
@@ -622,3 +623,50 @@ def test_patterns(pattern: str, subject: str, fits: bool) -> None:
 def test_stored_headers() -> None:
     assert parse_headers("NATS/1.0\r\nA: b:c\r\nB:d\r\n\r\n") == {"A": "b:c", "B": "d"}
     assert parse_headers("") == {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"error": "no"}', b'{"error": {"code": "x"}}', b'{"stream": 1, "seq": 2}', b"{}", b"[]", b"null",
+        b'{"stream": "s", "seq": "2"}', b'{"stream": "s", "seq": true}', b"no",
+    ],
+)  # fmt: skip
+async def test_whatever_answers_a_message_is_answered(
+    transport: JetStream, server: LocalNats, answer: bytes
+) -> None:
+    """Anybody who sees a message sees where its answer is expected."""
+    stranger = await nats.connect(server.url)
+
+    async def reply(seen: Msg) -> None:
+        await stranger.publish(seen.reply, answer)
+
+    await stranger.subscribe("foo.bar", cb=reply)
+    await stranger.flush()
+    answers: list[Receipt | GrnsError] = []
+    transport.post(message("foo.bar"), answers.append)
+    await eventually(lambda: answers)
+    assert isinstance(answers[0], Unavailable)
+    await stranger.close()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"ABCD", b"NATS/1.0", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"\xff" * 12, b"NATS/1.0\r\n\xff: \xff\r\n\r\n"],
+)
+async def test_headers_that_cannot_be_read_cost_nothing_but_themselves(
+    transport: JetStream, server: LocalNats, facts: Facts, block: bytes
+) -> None:
+    """The server does not look at them; nor may they end the loop that reads."""
+    got: list[Delivery] = []
+    await transport.consume(LANE, got.append, depth=10)
+    address = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    command = b"HPUB %s %d %d\r\n%s{}\r\n" % (LANE.encode(), len(block), len(block) + 2, block)
+    writer.write(b'CONNECT {"verbose": false, "headers": true}\r\n' + command + b"PING\r\n")
+    await reader.readuntil(b"PONG")
+    writer.close()
+    await transport.publish(message(body=b"good"))
+    await eventually(lambda: [one.body for one in got][-1:] == [b"good"])
+    assert [one.body for one in got] == [b"{}", b"good"]
+    assert "broker_deaf" not in [name for name, _ in facts]

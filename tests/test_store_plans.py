@@ -160,6 +160,13 @@ async def test_a_history_is_read_by_task(connection: Connection, name: str) -> N
     assert set(looks) == {f"{PARTITION}_task_id_idx"}
 
 
+async def test_what_the_floor_claimed_is_read_back_from_the_running_ones(connection: Connection) -> None:
+    nodes = await plan_of(connection, "read_next_claims")
+    assert [node.get("Index Name") for node in nodes if node.get("Relation Name") == "tasks"] == [
+        "tasks_lease"
+    ]
+
+
 async def test_what_was_processed_is_forgotten_by_age(connection: Connection) -> None:
     looks = looks_at(await plan_of(connection, "delete_processed_messages"), "processed_messages")
     assert sorted(looks) == ["Tid Scan", "processed_messages_age"]

@@ -289,3 +289,13 @@ async def test_a_closed_database_says_so(shared: Database) -> None:
         pass
     with pytest.raises(Unavailable, match="closed"):
         await Claims(other, WORKER, batch_limit=1).claim("gr-nothing")
+
+
+async def test_what_the_floor_claimed_without_an_answer_is_read_back(shared: Database) -> None:
+    """Else a live worker would hold tasks that it does not know of, each for an attempt."""
+    ids = {task.id for task in [await submit(shared), await submit(shared)]}
+    async with flaky(shared) as database:
+        database.losing_answer.add("claim_next")
+        found = await Claims(database, WORKER, batch_limit=1).claim_next(5, older_than_seconds=0.0)
+    assert ids <= {one.id for one in found}
+    assert {one.attempt for one in found} == {1}

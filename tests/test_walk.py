@@ -13,6 +13,7 @@ from grns import subjects
 from grns.attempt import UNKNOWN_TASK_DELAYS, Walk
 from grns.context import Context
 from grns.door import FrontDoor
+from grns.errors import Unavailable
 from grns.graveyard import Graveyard
 from grns.handlers import Handlers
 from grns.lease import Lease, LeaseBook, Leases
@@ -251,3 +252,20 @@ async def test_a_command_never_runs_a_task_twice(stage: Stage, shared: Database)
         await stage.walk.follow(delivery, "lane")
         assert delivery.end == ("ack", None)
     assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
+
+
+async def test_a_broker_that_goes_at_the_wrong_moment_costs_the_door_no_slot(
+    stage: Stage, shared: Database
+) -> None:
+    task_id = (await submit(shared)).id
+    await shared.run("cancel", [task_id], None, "default")
+    free = stage.slots.free
+    delivery = asking_for(shared, task_id)
+
+    async def be_gone() -> None:
+        raise Unavailable("the broker is away")
+
+    delivery.ack = be_gone  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await stage.door.receive(delivery)
+    assert stage.slots.free == free

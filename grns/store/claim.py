@@ -54,10 +54,13 @@ class Claims:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
         leases = [random_uuid() for _ in range(count)]
         sent_at = time.monotonic()
-        rows = await self._database.run(
-            "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,
-            self._types, self._maxima, self._who.lease_seconds, older_than_seconds,
-        )  # fmt: skip
+        try:
+            rows = await self._database.run(
+                "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,
+                self._types, self._maxima, self._who.lease_seconds, older_than_seconds,
+            )  # fmt: skip
+        except OutcomeUnknown:
+            rows = await self._settle(sent_at, "read_next_claims", leases)
         return [_claim(row, sent_at + self._who.lease_seconds) for row in rows]
 
     async def _send(self, wishes: Sequence[_Wish]) -> Sequence[Claim | Unclaimed]:
@@ -65,7 +68,9 @@ class Claims:
         try:
             rows = await self._claim(wishes)
         except OutcomeUnknown:
-            rows = await self._settle(wishes, sent_at)
+            rows = await self._settle(
+                sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
+            )
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
         reasons: dict[str, str] = {}
@@ -83,12 +88,11 @@ class Claims:
             self._who.agent_type, self._types, self._maxima, self._who.lease_seconds,
         )  # fmt: skip
 
-    async def _settle(self, wishes: Sequence[_Wish], sent_at: float) -> Sequence[Row]:
+    async def _settle(self, sent_at: float, read: str, *arguments: object) -> Sequence[Row]:
         """Find out what a claim without an answer has claimed, while that is worth something."""
-        ids, leases = [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
         while True:
             try:
-                rows = await self._database.run("read_claims", ids, leases)
+                rows = await self._database.run(read, *arguments)
             except Unavailable:
                 if time.monotonic() - sent_at > self._who.lease_seconds / 2:
                     raise

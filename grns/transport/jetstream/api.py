@@ -30,10 +30,14 @@ class ApiError(Unavailable):
     """JetStream answered with an error. Where nobody knows its number, trying again is what is left."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
-        self.code = int(error.get("code", 0))
-        self.number = int(error.get("err_code", 0))
+        self.code = _number(error.get("code"))
+        self.number = _number(error.get("err_code"))
         self.description = str(error.get("description", ""))
         super().__init__(f"the broker answered: {self.description} ({self.number})")
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 class Api:
@@ -80,5 +84,5 @@ def parse(message: Msg) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise Unavailable("the broker's answer is no JSON object")
     if "error" in answer:
-        raise ApiError(answer["error"])
+        raise ApiError(answer["error"] if isinstance(answer["error"], dict) else {})
     return answer

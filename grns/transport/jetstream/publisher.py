@@ -89,13 +89,14 @@ def verdict(answer: Msg) -> Receipt | GrnsError:
     """Return what a stream's answer means for the message."""
     try:
         stored = parse(answer)
-        return Receipt(stored["stream"], stored["seq"], stored.get("duplicate", False))
     except ApiError as error:
         return _refusal(error)
     except Unavailable as error:
         return error
-    except KeyError:
-        return OutcomeUnknown("something other than a stream has answered")
+    stream, seq = stored.get("stream"), stored.get("seq")
+    if isinstance(stream, str) and type(seq) is int:
+        return Receipt(stream, seq, stored.get("duplicate") is True)
+    return OutcomeUnknown("something other than a stream has answered")
 
 
 def _refusal(error: ApiError) -> GrnsError:
