@@ -1,0 +1,65 @@
+"""A durable that is not ours keeps a worker from one lane, and from no more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import nats
+
+from grns import subjects
+from grns.local import LocalNats
+from grns.store.database import Database
+from grns.transport.jetstream import JetStream
+from grns.transport.jetstream.config import expected_durable
+from tests.harness import Fleet, all_in, eventually, settings_for, submit
+
+
+async def test_the_other_lanes_are_served_and_this_one_once_it_can_be(
+    fleet: Fleet, database: Database, broker: LocalNats
+) -> None:
+    settings = settings_for(database.url, broker.url)
+    transport = JetStream(settings, name="test")
+    await transport.connect()
+    await transport.provision()
+    await transport.close()
+    names = {
+        subject: expected_durable(subject, settings)["name"]
+        for subject in [
+            subjects.front_door(),
+            *(subjects.lane("default", "worker", priority) for priority in subjects.PRIORITIES),
+        ]
+    }
+    strange = subjects.lane("default", "worker", 1)
+    client = await nats.connect(broker.url)
+
+    async def ask(operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        body = b"" if request is None else json.dumps(request).encode()
+        answer: dict[str, Any] = json.loads((await client.request(f"$JS.API.{operation}", body)).data)
+        assert "error" not in answer, answer
+        return answer
+
+    config = expected_durable(strange, settings) | {"filter_subject": "cmd.elsewhere"}
+    await ask(
+        f"CONSUMER.CREATE.GRNS_CMD.{names[strange]}",
+        {"stream_name": "GRNS_CMD", "config": config, "action": "create"},
+    )
+    fleet.start("server")
+    fleet.start("worker", "tests.pools:pool")
+
+    async def filters() -> set[str]:
+        known = (await ask("CONSUMER.LIST.GRNS_CMD"))["consumers"]
+        return {one["config"]["filter_subject"] for one in known}
+
+    async def are_others_served() -> bool:
+        return await filters() >= names.keys() - {strange}
+
+    async def are_all_served() -> bool:
+        return await filters() >= names.keys()
+
+    await eventually(are_others_served, within_seconds=30)
+    await ask(f"CONSUMER.DELETE.GRNS_CMD.{names[strange]}")
+    await eventually(are_all_served, within_seconds=30)
+    task = await submit(database, priority=1)
+    await all_in(database, [task.id], within_seconds=30)
+    await client.close()
