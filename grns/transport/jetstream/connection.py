@@ -165,11 +165,12 @@ class Connection:
             f" ({self._last_error or 'no answer'}): start one with `grns dev`, or set GRNS_NATS_URL"
         )
 
-    async def _rebuild(self) -> Line:
+    async def _rebuild(self, pause_seconds: float) -> Line:
         """Connect with a new client, however long it takes, and listen again to everything."""
         if self._line is not None:
             self._run(self.on_disconnected)
             await self._line.hang_up()
+        await asyncio.sleep(pause_seconds)
         self._line = line = self._new_line()
         await line.dial()
         for subscription in list(self._subscriptions):

@@ -94,6 +94,15 @@ class Line:
         return not self.client.is_connected and attempt is not None and attempt.done()
 
     @property
+    def last_error(self) -> str:
+        """Why nats-py gave up, as far as it says so; for people."""
+        attempt = getattr(self.client, "_reconnection_task", None)
+        error: BaseException | None = self.client.last_error
+        if attempt is not None and attempt.done() and not attempt.cancelled():
+            error = attempt.exception() or error
+        return "" if error is None else f"{type(error).__name__}: {error}"
+
+    @property
     def server(self) -> str:
         """The server it is connected to, for people."""
         url = self.client.connected_url

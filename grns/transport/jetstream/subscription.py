@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from grns.transport.jetstream.line import Line
-from grns.transport.jetstream.wire import SUBJECT_LENGTH, bad_subject
+from grns.transport.jetstream.wire import bad_subject, check_subject
 
 Handler = Callable[[Msg], None]
 
@@ -27,8 +27,7 @@ class Subscription:
     __slots__ = ("_bound", "_line", "handler", "subject")
 
     def __init__(self, subject: str, handler: Handler) -> None:
-        if len(subject) > SUBJECT_LENGTH:
-            raise bad_subject(subject)
+        check_subject(subject)
         self.subject = subject
         self.handler = handler
         self._line: Line | None = None

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from grns.errors import BrokerRefused
 
-# A longer one ends the connection: the server limits a line to 4,096 bytes.
+# In bytes. A longer one ends the connection: the server limits a line to 4,096 of them.
 SUBJECT_LENGTH = 1024
 
 _NOT_IN_SUBJECT = re.compile(r"[\x00-\x20\x7f]")
@@ -18,7 +18,7 @@ _NO_BREAKS = str.maketrans("\r\n", "  ")
 
 def encode(subject: str, body: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:
     """Return the command that publishes a message, or raise `BrokerRefused` for what cannot be sent."""
-    _check_subject(subject)
+    check_subject(subject)
     if headers is None:
         return b"".join((f"PUB {subject} {reply} {len(body)}\r\n".encode(), body, b"\r\n"))
     block = _header_block(headers)
@@ -38,8 +38,13 @@ def bad_subject(subject: str) -> BrokerRefused:
 
 
 @lru_cache(maxsize=4096)
-def _check_subject(subject: str) -> None:
-    if not subject or len(subject) > SUBJECT_LENGTH or _NOT_IN_SUBJECT.search(subject):
+def check_subject(subject: str) -> None:
+    """Raise `BrokerRefused` for what would harm the line; patterns pass too."""
+    try:
+        length = len(subject.encode())
+    except UnicodeEncodeError as error:
+        raise bad_subject(subject) from error
+    if not 0 < length <= SUBJECT_LENGTH or _NOT_IN_SUBJECT.search(subject):
         raise bad_subject(subject)
 
 
