@@ -80,6 +80,7 @@ class Outbound:
         self._replays = 0
         self._published: Counter[str] = Counter()
         self.pending = 0
+        self.pending_bytes = 0
 
     def tell(self) -> None:
         """Tell how much has been published since this was last asked for."""
@@ -103,6 +104,7 @@ class Outbound:
     def add(self, parcel: Parcel) -> None:
         """Queue a parcel behind those of the same task."""
         self.pending += 1
+        self.pending_bytes += len(parcel.entry.payload)
         self._replays += parcel.is_replay
         first = self._first.setdefault(parcel.key, parcel)
         if first is parcel:
@@ -194,6 +196,7 @@ class Outbound:
 
     def _end(self, parcel: Parcel) -> None:
         self.pending -= 1
+        self.pending_bytes -= len(parcel.entry.payload)
         if parcel.is_replay:
             self._replays -= 1
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -27,7 +28,9 @@ from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
-_READ_ROWS = 1000
+# How much is read at a time: rows, and fewer where they are large.
+_FIRST_ROWS, _MOST_ROWS = 100, 1000
+_READ_BYTES = 8 * 1024 * 1024
 
 
 class Lead:
@@ -50,6 +53,7 @@ class Lead:
         self._lease_seconds = lease_seconds
         self._expires_at = expires_at
         self._emit = emit
+        self._read_rows = _FIRST_ROWS
         self._progress = Progress(cursor.low, cursor.published)
         self._watch = BrokerWatch(
             session,
@@ -75,10 +79,14 @@ class Lead:
         """The number of this lead."""
         return self._cursor.epoch
 
+    def is_full(self, most_pending: int) -> bool:
+        """Say whether enough has been read that is not acknowledged."""
+        return self._outbound.pending >= most_pending or self._outbound.pending_bytes >= _READ_BYTES
+
     @property
-    def pending(self) -> int:
-        """How many messages have been read and are not acknowledged."""
-        return self._outbound.pending
+    def is_busy(self) -> bool:
+        """Say whether something has been read that is not acknowledged."""
+        return self._outbound.pending > 0
 
     async def keep(self) -> None:
         """Persist and renew, if it is time; `Unavailable` where the lead is lost."""
@@ -112,15 +120,15 @@ class Lead:
             )
         )
 
-    async def read(self) -> int:
-        """Read what is new and what was missing, and hand it on; returns how many rows."""
-        progress = self._progress
-        reading = await log.read(self._session, progress.missing, progress.high, _READ_ROWS)
+    async def read(self) -> bool:
+        """Read what is new and what was missing, and hand it on; True where there may be more."""
+        progress, limit = self._progress, self._read_rows
+        reading = await log.read(self._session, progress.missing, progress.high, limit)
         if reading.entries:
             failpoint.reach("relay.read")
         late = [entry for entry in reading.entries if entry.seq <= progress.high]
         fresh = [entry for entry in reading.entries if entry.seq > progress.high]
-        is_late_cut = len(late) >= _READ_ROWS
+        is_late_cut = len(late) >= limit
         if is_late_cut:
             fresh = []  # what lies between is not known yet: these are read again
         progress.see(
@@ -132,12 +140,13 @@ class Lead:
         )
         for entry in late + fresh:
             self._outbound.add(Parcel(entry))
-        return len(late) + len(fresh)
+        self._read_rows = _next_limit(limit, reading.entries)
+        return len(reading.entries) >= limit
 
     async def look_after_broker(self) -> None:
         """Make streams that are gone, and replay what the broker lost, beside the live rows."""
         await self._watch.look(self._progress.high)
-        if self._watch.is_replaying and self._outbound.replays < _READ_ROWS:
+        if self._watch.is_replaying and self._outbound.replays < _MOST_ROWS:
             for entry in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
                 self._outbound.add(Parcel(entry, is_replay=True))
 
@@ -211,13 +220,13 @@ class Relay:
         lead = self._lead
         lead.check()
         await lead.keep()
-        if lead.pending >= self._most_pending:
+        if lead.is_full(self._most_pending):
             return _FULL_PAUSE_SECONDS
-        rows = await lead.read()
+        has_more = await lead.read()
         await lead.look_after_broker()
-        if rows >= _READ_ROWS:
+        if has_more:
             return 0.0
-        return self._busy_seconds if rows or lead.pending else self._idle_seconds
+        return self._busy_seconds if lead.is_busy else self._idle_seconds
 
     async def _take(self) -> bool:
         sent_at = time.monotonic()
@@ -258,3 +267,11 @@ class Relay:
             await lead.end()
             self._emit(RelayFollows(reason))
         await self._resources.aclose()
+
+
+def _next_limit(limit: int, entries: Sequence[log.Entry]) -> int:
+    """Return how many rows to read next: more each time, as long as they stay small."""
+    size = sum(len(entry.payload) for entry in entries)
+    if size > _READ_BYTES:
+        return max(1, limit * _READ_BYTES // size)
+    return min(2 * limit, _MOST_ROWS)
