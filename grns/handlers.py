@@ -6,15 +6,14 @@ import asyncio
 import contextvars
 import json
 import math
-import os
 import random
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from grns import traces
 from grns.context import Context
 from grns.envelope import first_problem
 from grns.errors import BadInput, Fail, LeaseLost, Retry
@@ -28,8 +27,6 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts import AttemptFailed, HandlerOverran
 
 _LONGEST_MESSAGE = 4000
-_FRAMES = 5
-_NOT_THE_HANDLERS = tuple(os.path.dirname(module) + os.sep for module in (__file__, asyncio.__file__))
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -129,15 +126,18 @@ class Handlers:
         error_class, message = _describe(error, handler)
         self._emit(
             AttemptFailed(
-                claim.id, claim.task_type, claim.attempt, claim.trace_id, error_class, message[:500]
+                claim.id, claim.task_type, claim.attempt, claim.trace_id, error_class, message[:500],
+                "" if _is_on_purpose(error) else traces.text(error),
             )
-        )
-        frames = _frames(error)
+        )  # fmt: skip
+        frames = traces.frames(error, module=getattr(handler.function, "__module__", None) or "")
         return Outcome(
             Verb.FAIL if isinstance(error, Fail) else Verb.RETRY,
-            error=json.dumps({"class": error_class, "message": message, "frames": frames}),
+            error=json.dumps(
+                {"class": error_class, "message": message, "frames": _clean_all(frames.lines())}
+            ),
             error_class=error_class,
-            fingerprint=fingerprint(claim.task_type, error_class, message, frames),
+            fingerprint=fingerprint(claim.task_type, error_class, message, _clean_all(frames.places())),
             backoff_seconds=_backoff(error, claim, handler),
         )
 
@@ -163,10 +163,13 @@ def clean(text: str) -> str:
     return text[: 2 * _LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-def _frames(error: BaseException) -> list[str]:
-    stack = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in stack if not frame.filename.startswith(_NOT_THE_HANDLERS)]
-    return [clean(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.name}") for frame in reversed(own)][:_FRAMES]
+def _clean_all(texts: list[str]) -> list[str]:
+    return [clean(one) for one in texts]
+
+
+def _is_on_purpose(error: BaseException) -> bool:
+    """Tell whether a handler asked for this end in so many words: where it did so explains nothing."""
+    return isinstance(error, (Retry, Fail)) and error.__cause__ is None and error.__context__ is None
 
 
 def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:

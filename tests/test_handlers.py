@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from grns.context import Context
 from grns.errors import BadInput, Fail, LeaseLost, Retry
+from grns.fingerprint import fingerprint
 from grns.handlers import Handlers
 from grns.lease import Lease
 from grns.outcome import Claim, Outcome, Verb
@@ -23,7 +24,7 @@ from grns.retry import Backoff
 from grns.settings import load
 from grns.store.database import Database
 from grns.store.finish import Finish, Finishes
-from grns.telemetry.facts import Fact
+from grns.telemetry.facts import AttemptFailed, Fact
 from tests.bad_input import ERRORS, RESULTS, Case
 from tests.harness import submit
 from tests.test_store_kit import claim, forged, row_of
@@ -185,9 +186,47 @@ async def test_the_frames_are_the_handlers_own() -> None:
     async def handler(task: Context) -> None:
         deep_down()
 
+    line = deep_down.__code__.co_firstlineno
     frames = error_of(await Runner(handler).run())["frames"]
-    assert frames[:2] == ["test_handlers.py:deep_down", "test_handlers.py:handler"]
-    assert len(frames) <= 5
+    assert frames == [f"test_handlers.py:{line + 1} in deep_down", f"test_handlers.py:{line + 4} in handler"]
+
+
+async def test_the_authors_frames_come_before_those_of_libraries() -> None:
+    async def handler(task: Context) -> None:
+        json.loads("{")
+
+    outcome = await Runner(handler).run()
+    frames = error_of(outcome)["frames"]
+    assert frames[0].startswith("test_handlers.py:")
+    assert frames[0].endswith(" in handler")
+    assert frames[1].startswith("decoder.py:")
+    assert outcome.fingerprint == fingerprint(
+        "noop", "JSONDecodeError", error_of(outcome)["message"], ["test_handlers.py:handler"]
+    ), "no line numbers, nothing of the library"
+
+
+async def test_the_fact_of_a_failure_has_its_traceback() -> None:
+    async def handler(task: Context) -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise RuntimeError("\x1b[2Jno " + "x" * 20_000) from error
+
+    await Runner(handler).run()
+    (fact,) = FACTS
+    assert isinstance(fact, AttemptFailed)
+    assert 'json.loads("{")' in fact.exception
+    assert "direct cause" in fact.exception
+    assert "handlers.py" not in fact.exception.replace("test_handlers.py", ""), "it begins with the handler"
+    assert "\x1b" not in fact.exception
+    assert len(fact.exception) < 8100
+
+
+async def test_an_end_that_was_asked_for_has_no_traceback() -> None:
+    await Runner(returning(Retry(after=1))).run()
+    (fact,) = FACTS
+    assert isinstance(fact, AttemptFailed)
+    assert fact.exception == ""
 
 
 # ---------------------------------------------------------------- what handlers are given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -14,6 +15,8 @@ from grns.cli.config import origins, redacted
 from grns.cli.group import State
 from grns.errors import GrnsError, SettingsError
 from grns.settings import Settings, load, redact_url, reveal
+from grns.telemetry import log
+from grns.telemetry.facts import AttemptFailed
 
 CANARY = "canary-7f3a"
 
@@ -196,7 +199,7 @@ def test_a_secret_that_cannot_be_read_is_told(alone: Path, monkeypatch: pytest.M
 
 def test_no_database_names_the_ways_to_have_one() -> None:
     with pytest.raises(
-        SettingsError, match="no `grns dev` runs in this directory or above.*GRNS_DATABASE_URL="
+        SettingsError, match=r"no `grns dev` runs in this directory or above.*GRNS_DATABASE_URL="
     ):
         load().require_database_url()
 
@@ -230,6 +233,35 @@ def test_settings_do_not_show_secrets_by_themselves() -> None:
     for shown in (repr(settings), str(settings), settings.model_dump_json(), str(settings.model_dump())):
         assert CANARY not in shown
     assert load(**reveal(settings)) == settings, "but a process of our own gets them"
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_log_line_is_written_at_once_and_without_secrets(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[bytes] = []
+
+    def write(descriptor: int, piece: bytes) -> int:
+        pieces.append(piece)
+        return len(piece)
+
+    with Path("log").open("w") as stream:
+        log.configure(level="info", format=form, stream=stream)
+        leaf = log.LogLeaf(level="info", service="worker")
+        traced = f'Traceback:\n  connect("postgresql://u:{CANARY}@db/app")\n' + "x" * 9000
+        monkeypatch.setattr(os, "write", write)
+        leaf.read(AttemptFailed("gr-0", "charge", 1, "tr-0", "ValueError", "no", traced))
+        leaf.read(AttemptFailed("gr-0", "charge", 1, "tr-0", "ValueError", "no", ""))
+        monkeypatch.undo()
+    assert len(pieces) == 2
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert b"u:***@db/app" in pieces[0]
+    assert CANARY.encode() not in pieces[0]
+    assert b"exception" not in pieces[1]
+    if form == "console":
+        assert b"\nTraceback:\n" in pieces[0], "for people, in many lines"
+    else:
+        assert json.loads(pieces[0])["exception"].startswith("Traceback:")
 
 
 @pytest.mark.parametrize("form", ["table", "json", "jsonl"])

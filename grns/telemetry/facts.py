@@ -70,6 +70,7 @@ class AttemptFailed(Fact):
     trace_id: str
     error_class: str
     message: str
+    exception: str  # the traceback; none where the handler asked for this end
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 import sys
 from collections.abc import MutableMapping
@@ -32,7 +34,12 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
     """Set up structlog for this process. Lines go to stderr: stdout is for data."""
     target = stream or sys.stderr
     is_console = format == "console" or (format == "auto" and target.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer() if is_console else structlog.processors.JSONRenderer()
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if is_console
+        else structlog.processors.JSONRenderer()
+    )
+    lines = _Lines(target)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -44,12 +51,36 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     # What these two log of a server that is away, we tell as facts.
     for name in ("nats", "asyncpg"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+class _Lines:
+    """Writes each line in one piece: processes that share a stream do not tear each other's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, ValueError):  # a stream in memory
+            self._descriptor = None
+
+    def msg(self, line: str) -> None:
+        """Write one line. Where nobody reads any more, that is no reason to end."""
+        if self._descriptor is None:
+            self._stream.write(line + "\n")
+            return
+        rest = (line + "\n").encode("utf-8", "backslashreplace")
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+            while rest:  # a stream of Python's would break what is longer than its buffer in two
+                rest = rest[os.write(self._descriptor, rest) :]
+
+    debug = info = warning = error = critical = log = msg
 
 
 class LogLeaf:
@@ -64,4 +95,6 @@ class LogLeaf:
         severity = _LEVELS[fact.level]
         if severity >= self._least:
             values = {field.name: getattr(fact, field.name) for field in fields(fact)}
+            if not values.get("exception", True):
+                del values["exception"]
             self._log.log(severity, fact.event, **values)
