@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 
 import pytest
 
 from grns.errors import BrokerRefused
+from grns.local import LocalNats
 from grns.transport.jetstream.watchdog import Pauses
 from grns.transport.jetstream.wire import SUBJECT_LENGTH
-from tests.test_jetstream import Connect, Facts, client_of, connect, eventually, extra_config, facts, server
+from tests.test_jetstream import (
+    LIMIT,
+    Connect,
+    Facts,
+    client_of,
+    connect,
+    eventually,
+    extra_config,
+    facts,
+    freeze,
+    server,
+)
 
 __all__ = ["connect", "extra_config", "facts", "server"]  # fixtures
 
@@ -47,7 +61,11 @@ async def test_a_server_that_ends_every_line_is_not_stormed(
     assert len(rebuilt()) == 4
 
 
-@pytest.mark.parametrize("subject", [FACE * 1000, "é" * SUBJECT_LENGTH, "\ud800", ""], ids=ascii)
+@pytest.mark.parametrize(
+    "subject",
+    [FACE * 1000, "é" * SUBJECT_LENGTH, "\ud800", ""],
+    ids=["faces", "accents", "surrogate", "none"],
+)
 async def test_what_is_too_long_in_bytes_is_no_subject(connect: Connect, subject: str) -> None:
     transport = await connect()
     with pytest.raises(BrokerRefused) as listening:
@@ -60,3 +78,45 @@ async def test_what_is_too_long_in_bytes_is_no_subject(connect: Connect, subject
     transport._connection.publish(FACE * (SUBJECT_LENGTH // 4))
     await eventually(lambda: got)
     assert not client_of(transport).is_closed
+
+
+# The line that was replaced
+
+
+async def test_a_line_that_ends_late_does_not_harm_its_successor(
+    connect: Connect, facts: Facts, server: LocalNats
+) -> None:
+    transport = await connect(lease_seconds=3.0)
+    connection = transport._connection
+    old = connection._line
+    assert old is not None
+    callbacks = dict(old._options)
+    freeze(server)
+    for _ in range(40):  # more than sockets hold
+        connection.publish("nobody.listens", b"x" * 300_000)
+    await old.client._process_err("'some error'")  # what the server had sent before it froze
+    socket = old._writer.transport
+    closed: list[float] = []
+    waiting = asyncio.create_task(old._writer.wait_closed())
+    waiting.add_done_callback(lambda _: closed.append(time.monotonic()))
+    await eventually(lambda: connection._line is not old)
+    assert socket.is_closing()
+    assert closed  # given up, although the client was closing already
+    with contextlib.suppress(OSError):
+        await waiting
+    server.thaw()
+    await eventually(lambda: transport.is_connected)
+    lost: list[str] = []
+    connection.on_disconnected.append(lambda: lost.append("lost"))
+    facts.clear()
+    ping = connection._line and connection._line._begin(asyncio.sleep(LIMIT))
+    assert ping
+    await callbacks["error_cb"](RuntimeError("late"))
+    await callbacks["disconnected_cb"]()
+    await callbacks["reconnected_cb"]()
+    await callbacks["closed_cb"]()
+    await asyncio.sleep(0)
+    assert not lost
+    assert not facts
+    assert not ping.done()
+    assert transport.is_connected

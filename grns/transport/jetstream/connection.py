@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
 from grns.settings import Settings, redact_url
@@ -29,6 +29,7 @@ class Connection:
         self._name = name
         self._fact = on_fact
         self._line: Line | None = None
+        self._newest: Line | None = None  # from before the first one is in use
         self._closing = False
         self._refused = asyncio.Event()
         self._up = asyncio.Event()
@@ -54,6 +55,7 @@ class Connection:
 
     async def open(self) -> None:
         """Connect within the startup deadline, or raise `Unavailable`; a refused user is told at once."""
+        self._refused.clear()
         line = self._new_line()
         dialling = asyncio.create_task(line.dial())
         refused = asyncio.create_task(self._refused.wait())
@@ -143,13 +145,36 @@ class Connection:
         return self._line
 
     def _new_line(self) -> Line:
-        callbacks = {
-            "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnected,
-            "reconnected_cb": self._on_reconnected,
-            "closed_cb": self._watchdog.on_closed,
+        self._newest = line = Line(options(self._settings, name=self._name), self._callbacks)
+        return line
+
+    def _callbacks(self, line: Line) -> dict[str, Callable[..., Awaitable[None]]]:
+        """Return what nats-py calls for this line. From one that was replaced nothing is heard any more."""
+
+        async def error(error: Exception) -> None:
+            if line is self._newest:
+                self._on_error(error)
+
+        async def disconnected() -> None:
+            line.forget_pings()
+            if line is self._line and not self._closing:
+                self._fact("broker_disconnected", {})
+                self._run(self.on_disconnected)
+
+        async def reconnected() -> None:
+            if line is self._line:
+                self._on_reconnected(line)
+
+        async def closed() -> None:
+            if line is self._line:
+                self._watchdog.look()
+
+        return {
+            "error_cb": error,
+            "disconnected_cb": disconnected,
+            "reconnected_cb": reconnected,
+            "closed_cb": closed,
         }
-        return Line(options(self._settings, name=self._name) | callbacks)
 
     def _no_start(self, dialling: asyncio.Task[None]) -> GrnsError:
         """Say why there is no connection, and what to do."""
@@ -175,14 +200,14 @@ class Connection:
         await line.dial()
         for subscription in list(self._subscriptions):
             await subscription.bind(line)
-        await self._on_reconnected()
+        self._on_reconnected(line)
         return line
 
     def _run(self, hooks: list[Hook]) -> None:
         for hook in hooks:
             hook()
 
-    async def _on_error(self, error: Exception) -> None:
+    def _on_error(self, error: Exception) -> None:
         self._last_error = error
         text = str(error).lower()
         if "permissions violation" in text:
@@ -192,13 +217,7 @@ class Connection:
             self._refused.set()
         self._fact("broker_error", {"error": f"{type(error).__name__}: {error}"})
 
-    async def _on_disconnected(self) -> None:
-        if self._line is not None and not self._closing:
-            self._line.forget_pings()
-            self._fact("broker_disconnected", {})
-            self._run(self.on_disconnected)
-
-    async def _on_reconnected(self) -> None:
-        self._fact("broker_reconnected", {"server": "" if self._line is None else self._line.server})
+    def _on_reconnected(self, line: Line) -> None:
+        self._fact("broker_reconnected", {"server": line.server})
         self._up.set()
         self._run(self.on_connected)

@@ -63,9 +63,10 @@ class _Client(Client):
 class Line:
     """Knows what of nats-py can hang or go deaf. The private names it reads may vanish: it copes."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], callbacks: Callable[[Line], dict[str, Any]]) -> None:
+        """`callbacks` makes this line's own: nats-py does not say which client it calls back for."""
         self.client = _Client()
-        self._options = options
+        self._options = options | callbacks(self)
         self._pings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
@@ -177,16 +178,25 @@ class Line:
         self._abort(only_if_closing=True)
 
     async def hang_up(self) -> None:
-        """Close the client, also one whose server does not read."""
+        """Close the client and its socket, also where the server does not read."""
         self._hand_on()
-        closing = asyncio.create_task(self.client.close())
+        closing = asyncio.create_task(self._close())
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
         if not closing.done():
             self._abort()
             await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
         if closing.done() and not closing.cancelled():
             closing.exception()
+        for bound in list(self.client._subs.values()):  # nats-py keeps them where its own closing has failed
+            bound._stop_processing()
+        self.client._subs.clear()
         self.forget_pings()
+
+    async def _close(self) -> None:
+        """Return when the socket is closed; a client that is closing already says too early that it has."""
+        await self.client.close()
+        if (writer := self._writer) is not None:
+            await writer.wait_closed()
 
     async def _drain(self, bound: NatsSubscription) -> None:
         drain: Callable[[], Coroutine[Any, Any, None]] = bound.drain
@@ -214,9 +224,12 @@ class Line:
         for ping in list(self._pings):
             ping.cancel()
 
+    @property
+    def _writer(self) -> Any:
+        return getattr(getattr(self.client, "_transport", None), "_io_writer", None)
+
     def _abort(self, *, only_if_closing: bool = False) -> None:
         """Drop the socket with what is still unsent; nats-py has no public way to do that."""
-        writer = getattr(getattr(self.client, "_transport", None), "_io_writer", None)
-        transport = getattr(writer, "transport", None)
+        transport = getattr(self._writer, "transport", None)
         if transport is not None and (transport.is_closing() or not only_if_closing):
             transport.abort()

@@ -61,7 +61,7 @@ class Watchdog:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=1)
 
-    async def on_closed(self) -> None:
+    def look(self) -> None:
         """Look at once: nats-py has closed the line for good."""
         self._wake.set()
 
