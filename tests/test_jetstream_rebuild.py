@@ -10,6 +10,7 @@ import pytest
 
 from grns.errors import BrokerRefused
 from grns.local import LocalNats
+from grns.transport.jetstream import JetStream
 from grns.transport.jetstream.watchdog import Pauses
 from grns.transport.jetstream.wire import SUBJECT_LENGTH
 from tests.test_jetstream import (
@@ -120,3 +121,77 @@ async def test_a_line_that_ends_late_does_not_harm_its_successor(
     assert not facts
     assert not ping.done()
     assert transport.is_connected
+
+
+# Everything is listened to once
+
+
+async def hear_once(transport: JetStream, got: list[bytes]) -> None:
+    """Check that what is published on `foo` is heard exactly once."""
+    for body in (b"1", b"2"):
+        transport._connection.publish("foo", body)
+    await eventually(lambda: b"2" in got)
+    await transport._connection.wait_drained()
+    assert got == [b"1", b"2"]
+    assert len(client_of(transport)._subs) == len(transport._connection._subscriptions)
+
+
+async def test_what_is_listened_to_while_a_line_is_dialled_is_heard_once(
+    connect: Connect, server: LocalNats
+) -> None:
+    transport = await connect()
+    connection = transport._connection
+    old = connection._line
+    await asyncio.to_thread(server.stop)
+    await client_of(transport).close()  # what an -ERR does
+    await eventually(lambda: connection._line is not old)
+    got: list[bytes] = []
+    await transport.observe("foo", lambda _subject, body, _headers: got.append(body))
+    with pytest.raises(BrokerRefused):
+        await transport.observe("foo..bar", lambda *_: None)
+    await asyncio.to_thread(server.start)
+    await connection.wait_connected()
+    await hear_once(transport, got)
+
+
+async def test_what_was_bound_half_way_when_the_line_ended_is_heard_once(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = await connect()
+    connection = transport._connection
+    old = connection._line
+    client = client_of(transport)
+    blocked = asyncio.Event()
+
+    async def block(_subscription: object) -> None:
+        await blocked.wait()
+
+    monkeypatch.setattr(client, "_send_subscribe", block)
+    got: list[bytes] = []
+    known = len(client._subs)
+    listening = asyncio.create_task(
+        transport.observe("foo", lambda _subject, body, _headers: got.append(body))
+    )
+    await eventually(lambda: len(client._subs) > known)
+    await client.close()
+    await eventually(lambda: connection._line is not old and transport.is_connected)
+    blocked.set()
+    await listening
+    await hear_once(transport, got)
+
+
+async def test_nothing_is_left_of_what_could_not_be_bound(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = await connect()
+    got: list[bytes] = []
+
+    async def fail(_subscription: object) -> None:
+        raise OSError("the socket broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client_of(transport), "_send_subscribe", fail)
+        with pytest.raises(OSError, match="the socket broke"):
+            await transport.observe("foo", lambda _subject, body, _headers: got.append(body))
+    await transport.observe("foo", lambda _subject, body, _headers: got.append(body))
+    await hear_once(transport, got)

@@ -129,8 +129,14 @@ class Connection:
         """Listen to a subject for good, also after the client was built anew."""
         line = self._require()
         subscription = Subscription(subject, handler)
-        await subscription.bind(line)
         self._subscriptions.add(subscription)
+        if line.is_dialled:  # else it is bound together with all others, as soon as the line is
+            try:
+                await subscription.bind(line)
+            except BaseException:
+                self._subscriptions.discard(subscription)
+                subscription.abandon()
+                raise
         return subscription
 
     async def unsubscribe(self, subscription: Subscription) -> None:
@@ -199,7 +205,11 @@ class Connection:
         self._line = line = self._new_line()
         await line.dial()
         for subscription in list(self._subscriptions):
-            await subscription.bind(line)
+            try:
+                await subscription.bind(line)
+            except BrokerRefused as error:  # must not keep all others from being heard
+                self._subscriptions.discard(subscription)
+                self._fact("broker_error", {"error": str(error)})
         self._on_reconnected(line)
         return line
 

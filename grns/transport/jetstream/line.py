@@ -67,6 +67,7 @@ class Line:
         """`callbacks` makes this line's own: nats-py does not say which client it calls back for."""
         self.client = _Client()
         self._options = options | callbacks(self)
+        self.is_dialled = False  # stays true when it is lost again: nats-py then repeats what it listens to
         self._pings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
@@ -141,6 +142,7 @@ class Line:
     async def dial(self) -> None:
         """Connect, however long it takes."""
         await self.client.connect(**self._options)
+        self.is_dialled = True
 
     async def answers(self, *, within_seconds: float) -> bool:
         """Return False where the server owes a sign of life on a socket that is still in use.
@@ -166,6 +168,14 @@ class Line:
         for gone in [sid for sid in handlers if sid not in known]:
             del handlers[gone]
         handlers[getattr(bound, "_id", 0)] = handler
+
+    def forget(self, callback: Callable[[Msg], Coroutine[Any, Any, None]]) -> None:
+        """Leave nothing of what was to call this back: nats-py would listen again after each reconnect."""
+        for sid, bound in list(self.client._subs.items()):
+            if bound._cb == callback:
+                bound._stop_processing()
+                del self.client._subs[sid]
+                self.write(b"UNSUB %d\r\n" % sid)
 
     async def redial(self) -> None:
         """Give up this socket, and what is unsent on it, for another."""

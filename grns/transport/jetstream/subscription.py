@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from grns.transport.jetstream.line import Line
-from grns.transport.jetstream.wire import bad_subject, check_subject
+from grns.transport.jetstream.wire import bad_subject, check_pattern
 
 Handler = Callable[[Msg], None]
 
@@ -24,35 +24,52 @@ def new_inbox() -> str:
 class Subscription:
     """One subject that is listened to. `handler` may be exchanged at any time; it must not block."""
 
-    __slots__ = ("_bound", "_line", "handler", "subject")
+    __slots__ = ("_bound", "_has_ended", "_line", "handler", "subject")
 
     def __init__(self, subject: str, handler: Handler) -> None:
-        check_subject(subject)
+        check_pattern(subject)
         self.subject = subject
         self.handler = handler
         self._line: Line | None = None
         self._bound: NatsSubscription | None = None
+        self._has_ended = False
 
     async def bind(self, line: Line) -> None:
-        """Listen on this line from now on. One that is gone is replaced soon, and binds what it finds."""
+        """Listen on this line, once. One that is gone is soon replaced, and binds what it finds."""
+        if self._has_ended or self._line is line:
+            return
+        self._line, self._bound = line, None
+        bound: NatsSubscription | None = None
         try:
             with contextlib.suppress(nats_errors.ConnectionClosedError):
-                self._bound = await line.client.subscribe(
+                bound = await line.client.subscribe(
                     self.subject, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
                 )
-                line.hand_over(self._bound, lambda message: self.handler(message))
-                self._line = line
         except nats_errors.BadSubjectError as error:
             raise bad_subject(self.subject) from error
+        finally:
+            if bound is None or self._has_ended or self._line is not line:
+                line.forget(self._receive)
+            else:
+                line.hand_over(bound, lambda message: self.handler(message))
+                self._bound = bound
+
+    def abandon(self) -> None:
+        """Be as if it had never been made."""
+        self._has_ended = True
+        if self._line is not None:
+            self._line.forget(self._receive)
 
     async def drop(self) -> None:
         """Stop listening; what is on its way is lost."""
+        self._has_ended = True
         if self._bound is not None:
             with contextlib.suppress(nats_errors.Error):
                 await self._bound.unsubscribe()
 
     async def drain(self) -> None:
         """Stop listening; the handler still gets what the server had sent."""
+        self._has_ended = True
         if self._bound is None or self._line is None or not self._line.is_connected:
             await self.drop()
         else:

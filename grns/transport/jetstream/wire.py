@@ -48,6 +48,15 @@ def check_subject(subject: str) -> None:
         raise bad_subject(subject)
 
 
+def check_pattern(subject: str) -> None:
+    """Raise `BrokerRefused` for what cannot be listened to."""
+    check_subject(subject)
+    tokens = subject.split(".")
+    partly_wild = any(wild in token and token != wild for token in tokens for wild in "*>")
+    if partly_wild or not all(tokens) or ">" in tokens[:-1]:
+        raise bad_subject(subject)
+
+
 @lru_cache(maxsize=256)
 def _check_name(name: str) -> None:
     if not _HEADER_NAME.fullmatch(name):
