@@ -36,7 +36,7 @@ from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
 from grns.telemetry.emit import Leaf, Telemetry
-from grns.telemetry.facts import TransportChanged, TransportReady
+from grns.telemetry.facts import TransportChanged, TransportFailing, TransportReady
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.worker import Worker
@@ -70,10 +70,12 @@ class App:
 
     def transport(self, name: str) -> Transport:
         """Return a connection to the broker, not yet open."""
-        emit = self.telemetry.emit
+        emit, servers = self.telemetry.emit, self.settings.nats_hosts()
 
         def tell(what: str, detail: dict[str, Any]) -> None:
             kind = TransportReady if what in _GOOD_NEWS else TransportChanged
+            if what == "broker_error":
+                kind, detail = TransportFailing, {"servers": servers} | detail
             emit(kind(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
 
         return JetStream(self.settings, name=f"grns {name}", on_fact=tell)

@@ -293,9 +293,24 @@ class Settings(BaseSettings):
             )
         return self.database_url.get_secret_value()
 
+    def database_host(self) -> str:
+        """Return where the database is: host, port and name, and no user or password."""
+        return "" if self.database_url is None else _place(self.database_url.get_secret_value())
+
+    def nats_hosts(self) -> str:
+        """Return where the broker is: hosts and ports, and no user, password or token."""
+        return " ".join(_place(url) for url in self.nats_servers())
+
     def nats_servers(self) -> list[str]:
         """Return the broker's URLs."""
         return [url.strip() for url in self.nats_url.get_secret_value().split(",") if url.strip()]
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    if "@" in parts.path + parts.query + parts.fragment:  # of a password, perhaps
+        return "***"
+    return parts.netloc.rpartition("@")[2] + parts.path
 
 
 def load(**flags: Any) -> Settings:

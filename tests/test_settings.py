@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,7 +17,8 @@ from grns.cli.group import State
 from grns.errors import GrnsError, SettingsError
 from grns.settings import Settings, load, redact_url, reveal
 from grns.telemetry import log
-from grns.telemetry.facts import AttemptFailed
+from grns.telemetry.calm import Calm
+from grns.telemetry.facts import AttemptFailed, TickFailed, TransportChanged, TransportFailing
 
 CANARY = "canary-7f3a"
 
@@ -233,6 +235,41 @@ def test_settings_do_not_show_secrets_by_themselves() -> None:
     for shown in (repr(settings), str(settings), settings.model_dump_json(), str(settings.model_dump())):
         assert CANARY not in shown
     assert load(**reveal(settings)) == settings, "but a process of our own gets them"
+
+
+@pytest.mark.parametrize("url", SECRETS[:4])
+def test_the_place_of_a_server_holds_no_secret(url: str) -> None:
+    with contextlib.suppress(SettingsError):  # the fourth is refused
+        assert load(database_url=url).database_host() in ("db/app", "db:5432/app")
+    settings = load(nats_url=f"nats://u:{CANARY}@n1:4222,nats://{CANARY}@n2")
+    assert settings.nats_hosts() == "n1:4222 n2"
+
+
+def test_a_trouble_that_lasts_is_told_less_and_less() -> None:
+    now = 0.0
+    calm = Calm(lambda: now)
+    told = []
+    while now < 120:
+        if (untold := calm.due("refused")) is not None:
+            told.append((now, untold))
+        now += 0.125
+    assert told == [(0, 0), (2, 15), (6, 31), (14, 63), (30, 127), (60, 239), (90, 239)]
+    assert calm.due("another") == 0
+    now += 20
+    assert calm.due("refused") == 0, "it was over, and begins anew"
+
+
+def test_the_log_is_calm_about_repeats_alone(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        log.configure(level="info", format="json", stream=stream)
+        leaf = log.LogLeaf(level="info", service="relay")
+        for _ in range(3):
+            leaf.read(TickFailed("reaper", "gone"))
+            leaf.read(TickFailed("relay", "gone"))
+            leaf.read(TransportFailing("broker_error", "servers=n1"))
+            leaf.read(TransportChanged("broker_disconnected", ""))
+    events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(events) == ["tick_failed"] * 2 + ["transport"] * 4
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

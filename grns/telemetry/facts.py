@@ -8,10 +8,14 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that happened. `level` is that of the log line; `event` its name."""
+    """Something that happened. `level` is that of the log line; `event` its name.
+
+    Of one that `repeats` while a trouble lasts, the log shows fewer and fewer.
+    """
 
     level: ClassVar[str] = "info"
     event: ClassVar[str] = "fact"
+    repeats: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,13 @@ class TransportChanged(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class TransportFailing(TransportChanged):
+    """The broker cannot be reached, or has refused something; told again with every attempt."""
+
+    repeats: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
 class TransportReady(Fact):
     """What the transport tells when all goes well: it is connected, a stream or a durable was made."""
 
@@ -272,6 +283,7 @@ class TransportReady(Fact):
 class TickFailed(Fact):
     level: ClassVar[str] = "warning"
     event: ClassVar[str] = "tick_failed"
+    repeats: ClassVar[bool] = True
     service: str
     error: str
 

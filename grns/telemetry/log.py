@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import structlog
 
+from grns.telemetry.calm import Calm
 from grns.telemetry.facts import Fact
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -88,6 +89,7 @@ class LogLeaf:
 
     def __init__(self, *, level: str, **context: Any) -> None:
         self._least = _LEVELS[level]
+        self._calm = Calm()
         self._log = structlog.get_logger(**context)
 
     def read(self, fact: Fact) -> None:
@@ -97,4 +99,10 @@ class LogLeaf:
             values = {field.name: getattr(fact, field.name) for field in fields(fact)}
             if not values.get("exception", True):
                 del values["exception"]
+            if fact.repeats:
+                untold = self._calm.due((fact.event, *values.values()))
+                if untold is None:
+                    return
+                if untold:
+                    values["untold_repeats"] = untold
             self._log.log(severity, fact.event, **values)
