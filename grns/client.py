@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,8 @@ _RETRY_SECONDS = 1.0
 _BROKER_SECONDS = 30.0
 _DEEPEST = 10_000
 _KINDS = re.compile(r"evt(\.([A-Za-z0-9_-]{1,64}|\*)){2,3}\Z")
+_AGENTS_EVENT = next(kind for kind in payloads.PATTERNS if kind.startswith("evt."))
+_EVENTS = [kind for kind in (*payloads.PAYLOADS, *payloads.PATTERNS) if kind.startswith("evt.")]
 
 EventHandler = Callable[["Event", Connection], Awaitable[None]]
 
@@ -220,8 +223,10 @@ class Client:
 
         `handler(event, connection)` runs inside a transaction in which the event is marked
         as processed: what it writes through `connection` happens once per event, however
-        often the event is delivered. Where it raises, the event comes again.
-        Raises `Unavailable` where the broker cannot be reached for half a minute.
+        often the event is delivered. Where it raises, the event comes again. A new `name`
+        begins with the oldest event that the broker still has.
+        Raises `BadInput` (no event is of such a kind), and `Unavailable` where the broker cannot
+        be reached for half a minute.
         """
         filters = [subjects.message(_known_pattern(kind), self._workspace) for kind in kinds]
         if not filters or isinstance(kinds, str):
@@ -348,9 +353,21 @@ def _known_id(task_id: str) -> str:
 
 
 def _known_pattern(kind: str) -> str:
-    if isinstance(kind, str) and _KINDS.match(kind):
-        return kind
-    raise BadInput("bad_kind", f"no kind of event, nor a pattern of some: {ascii(kind)[:100]}")
+    if not isinstance(kind, str) or not _KINDS.match(kind):
+        raise BadInput("bad_kind", f"no kind of event, nor a pattern of some: {ascii(kind)[:100]}")
+    if not any(_may_be(kind, known) for known in _EVENTS):
+        near = difflib.get_close_matches(kind, (*_EVENTS, "evt.task.*"), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are evt.task.* and {_AGENTS_EVENT}"
+        raise BadInput("bad_kind", f"no event is of the kind {kind[:100]}: {advice}")
+    return kind
+
+
+def _may_be(pattern: str, known: str) -> bool:
+    """Tell whether there can be an event of this known kind that the pattern takes."""
+    pieces, words = pattern.split("."), known.split(".")
+    return len(pieces) == len(words) and all(
+        piece in ("*", word) or word.startswith("<") for piece, word in zip(pieces, words, strict=True)
+    )
 
 
 def _fields(one: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -135,11 +135,20 @@ async def test_what_is_no_reason(client: Client, reason: Any) -> None:
     "kinds",
     ["evt.task.*", [], [""], ["evt"], ["evt.>"], [">"], ["*"], ["cmd.task.execute"], ["dlq.task.dead"],
      ["$SYS.>"], ["evt.task.a b"], ["evt.task.a\r\nPUB evil"], ["evt.task.queued\n"], ["evt.a..b"], [None],
-     [5], ["evt.task." + "x" * 5000], ["evt.task.*", "evt.é.x"]],
+     [5], ["evt.task." + "x" * 5000], ["evt.task.*", "evt.é.x"],
+     ["evt.task.complete"], ["evt.tasks.*"], ["evt.agent.a"], ["evt.*"], ["evt.task.*.*"]],
     ids=lambda kinds: ascii(kinds)[:30],
 )  # fmt: skip
 async def test_what_is_no_kind_of_event(client: Client, kinds: Any) -> None:
     assert (await refusal(client.subscribe("me", _handler, kinds=kinds))).code == "bad_kind"
+
+
+async def test_a_misspelt_kind_is_told_the_right_one(client: Client) -> None:
+    for kind in ("evt.task.complete", "evt.tasks.completed"):
+        told = str(await refusal(client.subscribe("me", _handler, kinds=[kind])))
+        assert told.endswith("did you mean evt.task.completed?")
+    told = str(await refusal(client.subscribe("me", _handler, kinds=["evt.xyzzy.q"])))
+    assert "evt.agent.<agent_type>.<event>" in told
 
 
 async def test_what_is_no_subscription(client: Client) -> None:
