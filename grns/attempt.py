@@ -28,6 +28,7 @@ from grns.telemetry.facts import (
     AttemptFinished,
     DeliveryDeferred,
     LeaseLost,
+    NoHandler,
     TaskClaimed,
     TaskNotClaimed,
     TaskReleased,
@@ -37,6 +38,7 @@ from grns.transport.base import Delivery
 # How long to wait for a task that may still be uncommitted in its sender's transaction.
 UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_SECONDS = 1.0
+_MOST_WARNINGS = 100
 
 Answer = TypeVar("Answer")
 SendOn = Callable[[str, UUID, Delivery], Awaitable[None]]
@@ -63,6 +65,7 @@ class Walk:
         self._graveyard = graveyard
         self._envelope_limits = envelope_limits
         self._emit = emit
+        self._without_handler: set[str] = set()
 
     async def follow(self, delivery: Delivery, source: str) -> None:
         """Run the task that a command names, if it can be claimed; ack after its end has committed."""
@@ -121,6 +124,8 @@ class Walk:
     async def refuse(self, answer: Unclaimed, delivery: Delivery) -> None:
         """Settle a command that claimed nothing: ack and count, unless it may yet claim something."""
         self._emit(TaskNotClaimed(answer.id, answer.reason))
+        if answer.reason == "no_handler" and answer.task_type is not None:
+            self._note_no_handler(answer.id, answer.task_type)
         if answer.reason == "locked":
             await self.defer(delivery, answer.id, "locked", 1.0)
         elif answer.reason != "unknown_task":
@@ -155,6 +160,11 @@ class Walk:
         """Give a delivery back for later."""
         self._emit(DeliveryDeferred(task_id, reason[:200], delay_seconds))
         await delivery.nak(delay_seconds)
+
+    def _note_no_handler(self, task_id: str, task_type: str) -> None:
+        if task_type not in self._without_handler and len(self._without_handler) < _MOST_WARNINGS:
+            self._without_handler.add(task_type)
+            self._emit(NoHandler(task_type, task_id, ", ".join(self._handlers.types)))
 
     async def _write(self, claim: Claim, outcome: Outcome, lease: Lease, context: Context) -> Finished:
         """Write the outcome: once, and for as long as it takes to get an answer."""

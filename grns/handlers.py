@@ -51,6 +51,11 @@ class Handlers:
         self._result_limits = result_limits
         self._emit = emit
 
+    @property
+    def types(self) -> list[str]:
+        """The task types that have a handler here."""
+        return sorted(self._pool.handlers)
+
     async def run(self, claim: Claim, lease: Lease) -> tuple[Outcome, Context]:
         """Run the handler of a claimed task; what it returns or raises becomes the outcome."""
         handler = self._pool.handlers[claim.task_type]

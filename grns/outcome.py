@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
@@ -64,6 +64,7 @@ class Unclaimed:
 
     id: str
     reason: str
+    task_type: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from grns.store import agent
 from grns.store.claim import Claimant
 from grns.store.database import Database
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import ServiceStarted, ServiceStopped, WalkBroke
+from grns.telemetry.facts import ServiceStarted, ServiceStopped, WalkBroke, WorkerStopping
 from grns.transport.base import Consumer, Delivery, Transport
 
 _WATCH_SECONDS = 0.2
@@ -84,6 +84,8 @@ class Worker:
         floor = asyncio.create_task(self._floor_loop.run())
         watches = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_keeper())]
         await self._stopping.wait()
+        running = self._slots.size - self._slots.free
+        self._emit(WorkerStopping(running, self._grace_seconds, "a second signal exits at once"))
         opening.cancel()
         await self._close(floor)
         for watch in watches:

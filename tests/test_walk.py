@@ -24,7 +24,7 @@ from grns.slots import Slots
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
-from grns.telemetry.facts import Fact
+from grns.telemetry.facts import Fact, NoHandler
 from tests.bad_input import command, encoded
 from tests.harness import submit
 from tests.test_store_kit import fetch, kinds_of, log_of, place, row_of
@@ -158,6 +158,12 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
 
 
 async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: Database) -> None:
+    earlier = asking_for(shared, (await submit(shared, "other")).id)
+    await stage.walk.follow(earlier, "lane")
+    assert [fact for fact in stage.facts if fact.event == "no_handler"] == [
+        NoHandler("other", stage.facts[0].task_id, "noop")  # type: ignore[attr-defined]
+    ]
+    stage.facts.clear()
     task_id = (await submit(shared, "other")).id
     delivery = asking_for(shared, task_id)
     await stage.walk.follow(delivery, "lane")
@@ -166,7 +172,7 @@ async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: 
     assert (row["status"], row["attempt"]) == ("queued", 0)
     assert [(fact.event, getattr(fact, "reason", "")) for fact in stage.facts] == [
         ("task_not_claimed", "no_handler")
-    ]
+    ], "each type is told of once"
 
 
 @pytest.mark.parametrize("why", ["said", "is", "no_slot"])

@@ -19,6 +19,7 @@ from grns.cli.process import fail, make_app, run, run_services
 from grns.errors import BadInput, GrnsError, SettingsError
 from grns.pool import Pool
 from grns.settings import load
+from grns.telemetry.facts import WorkerServes
 
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 
@@ -60,6 +61,12 @@ def worker(target: str, concurrency: int | None, processes: int, metrics_port: i
 async def _work(app: App, pool: Pool) -> None:
     size = max(app.settings.database_pool_size, 4)
     async with app.connections("worker", size=size, is_patient=True) as (database, transport):
+        app.telemetry.emit(
+            WorkerServes(
+                pool.agent_type, ", ".join(sorted(pool.handlers)), app.settings.concurrency,
+                app.settings.database_host(), app.settings.nats_hosts(),
+            )
+        )  # fmt: skip
         await run_services([app.worker(pool, database, transport)])
 
 

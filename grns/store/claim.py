@@ -73,11 +73,11 @@ class Claims:
             )
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
-        reasons: dict[str, str] = {}
+        reasons: dict[str, Unclaimed] = {}
         with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
             reasons = await self._explain(refused) if refused else {}
         return [
-            claims.get(wish.lease_id) or Unclaimed(wish.task_id, reasons.get(wish.task_id, "locked"))
+            claims.get(wish.lease_id) or reasons.get(wish.task_id) or Unclaimed(wish.task_id, "locked")
             for wish in wishes
         ]
 
@@ -103,11 +103,11 @@ class Claims:
                     return rows
                 raise Unavailable("the claim got no answer and claimed nothing")
 
-    async def _explain(self, ids: list[str]) -> dict[str, str]:
+    async def _explain(self, ids: list[str]) -> dict[str, Unclaimed]:
         rows = await self._database.run(
             "explain_unclaimed", ids, self._who.workspace, self._who.agent_type, self._types
         )
-        return {row["id"]: row["reason"] for row in rows}
+        return {row["id"]: Unclaimed(row["id"], row["reason"], row["task_type"]) for row in rows}
 
 
 def _claim(row: Row, expires_at: float) -> Claim:

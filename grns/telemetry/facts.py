@@ -31,6 +31,35 @@ class ServiceStopped(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerServes(Fact):
+    event: ClassVar[str] = "worker_serves"
+    agent_type: str
+    task_types: str
+    slots: int
+    database: str
+    nats: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopping(Fact):
+    event: ClassVar[str] = "worker_stopping"
+    running: int
+    grace_seconds: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoHandler(Fact):
+    """Told once of each task type: other workers of the agent type may have a handler, or nobody."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "no_handler"
+    task_type: str
+    task_id: str
+    handlers: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskClaimed(Fact):
     level: ClassVar[str] = "debug"
     event: ClassVar[str] = "task_claimed"

@@ -1,6 +1,6 @@
 -- Says why tasks could not be claimed.
 -- $1 ids, $2 workspace, $3 agent_type, $4 task types with a handler
-select w.id, t.agent_type, t.priority,
+select w.id, t.agent_type, t.task_type, t.priority,
     case
         when t.id is null then 'unknown_task'
         when t.workspace <> $2 then 'other_workspace'
