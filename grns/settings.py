@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -28,6 +29,8 @@ from grns.errors import SettingsError
 from grns.strict_json import Limits
 
 PREFIX = "GRNS_"
+_OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_FAILPOINTS"})
+_ALIKE = 0.85
 _FILE = Path("grns.toml")
 # Written by `grns dev` while it runs, so that a second terminal finds the servers.
 _ANNOUNCED = Path(".grns/dev.toml")
@@ -124,6 +127,10 @@ def _check_url(url: str, schemes: tuple[str, ...]) -> None:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
+    if parts.scheme.partition("+")[0] in schemes and "+" in parts.scheme:
+        raise PydanticCustomError(
+            "url", f"the name of a driver in it: write {schemes[0]}://…, without the + and what follows it"
+        )
     if parts.scheme not in schemes:
         raise PydanticCustomError("url", f"no URL that begins with {schemes[0]}://")
     for host in parts.netloc.rpartition("@")[2].split(","):
@@ -338,6 +345,19 @@ def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
         if name in _TomlFile(Settings, path).toml_data:
             return _mendable(f"{path}: {name}: {problem}", path)
     return SettingsError(f"{name}: {problem}")
+
+
+def misspelt() -> list[str]:
+    """Return a sentence for each variable that looks like one of ours, and is none."""
+    names = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    known = {*names, *(f"{name}_FILE" for name in names), *_OTHER_VARIABLES}
+    return [
+        f"{variable} is set, and there is no such setting: did you mean {near[0]}?"
+        for variable in sorted(os.environ)
+        if variable.upper().startswith(PREFIX)
+        and variable.upper() not in known
+        and (near := get_close_matches(variable.upper(), sorted(known), n=1, cutoff=_ALIKE))
+    ]
 
 
 def reveal(settings: Settings) -> dict[str, Any]:

@@ -167,6 +167,9 @@ def test_a_task_from_submit_to_its_end(grns: Call) -> None:
     refused = grns("task", "redrive", task["id"])
     assert refused.code == 4
     assert "succeeded" in refused.out
+    assert refused.sentence.endswith(
+        "has the status succeeded: only dead, failed and cancelled tasks can be redriven"
+    )
     assert grns("task", "cancel", task["id"]).code == 4
 
 
@@ -421,6 +424,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("worker", "Missing argument"),
         ("worker ../x", "write MODULE:POOL"),
         ("worker nope:pool", "cannot import nope"),
+        ("--database-url postgresql+asyncpg://u@db/app task list", "write postgresql://…"),
         ("worker workers.digest:nope", "pools there: pool"),
         ("worker json:loads", "not a grns.Pool"),
         ("worker workers.digest:pool --concurrency 0", "is not in the range"),
@@ -439,6 +443,22 @@ def test_what_is_wrong_is_said_in_one_sentence(lonely: Call, command: str, says:
 def test_a_command_alone_shows_its_help(lonely: Call) -> None:
     for command in ([], ["task"], ["dlq"]):
         assert lonely(*command).code == 2
+
+
+def test_a_pool_that_is_elsewhere_is_told_where_to_look(lonely: Call, tmp_path: Path) -> None:
+    assert (
+        lonely("worker", "nope:pool").hint == "grns worker nope:pool  (in the directory in which nope.py is)"
+    )
+    (tmp_path / "needy_module.py").write_text("import nope")
+    assert lonely("worker", "needy_module:pool").hint == "python -c 'import needy_module'"
+    sys.path[:] = [path for path in sys.path if path != str(tmp_path)]
+
+
+def test_a_variable_that_is_misspelt_is_told(grns: Call) -> None:
+    os.environ["GRNS_LEASE_SECOND"] = "5"
+    told = grns("task", "list")
+    assert told.code == 0
+    assert "did you mean GRNS_LEASE_SECONDS?" in told.err
 
 
 def test_a_module_that_raises_is_blamed(lonely: Call, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from grns.cli import root
 from grns.cli.config import origins, redacted
 from grns.cli.group import State
 from grns.errors import GrnsError, SettingsError
-from grns.settings import Settings, load, redact_url, reveal
+from grns.settings import Settings, load, misspelt, redact_url, reveal
 from grns.telemetry import log
 from grns.telemetry.calm import Calm
 from grns.telemetry.facts import AttemptFailed, TickFailed, TransportChanged, TransportFailing
@@ -102,6 +102,24 @@ def test_each_source_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found["lease_seconds"] == "env GRNS_LEASE_SECONDS"
     assert found["workspace"] == "flag --workspace"
     assert found["claim_batch"] == "default"
+
+
+def test_a_misspelt_variable_is_told_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "GRNS_DATABASE_URL",
+        "GRNS_NATS_URL_FILE",
+        "GRNS_FAILPOINTS",
+        "GRNS_HTTP_URL",
+        "GRNS_TEST_X",
+    ):
+        monkeypatch.setenv(name, "")
+    assert misspelt() == []
+    monkeypatch.setenv("GRNS_LEASE_SECOND", "5")
+    monkeypatch.setenv("GRNS_DATABSE_URL", "5")
+    assert [(said.split()[0], said.split()[-1]) for said in misspelt()] == [
+        ("GRNS_DATABSE_URL", "GRNS_DATABASE_URL?"),
+        ("GRNS_LEASE_SECOND", "GRNS_LEASE_SECONDS?"),
+    ]
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from contextlib import ExitStack
 from grns.app import App
 from grns.daemon import Service
 from grns.errors import GrnsError
-from grns.settings import Settings
+from grns.settings import Settings, misspelt
 from grns.telemetry import log
+from grns.telemetry.facts import SettingMisspelt
 from grns.telemetry.log import LogLeaf
 from grns.telemetry.metrics import MetricsLeaf, serve
 
@@ -29,7 +30,11 @@ def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
     metrics = MetricsLeaf()
     if settings.metrics_port is not None:
         resources.callback(serve(metrics, settings.metrics_host, settings.metrics_port))
-    return App(settings, (LogLeaf(level=settings.log_level, service=service), metrics))
+    app = App(settings, (LogLeaf(level=settings.log_level, service=service), metrics))
+    if service != "keeper":  # its worker has told already
+        for sentence in misspelt():
+            app.telemetry.emit(SettingMisspelt(sentence))
+    return app
 
 
 def run(settings: Settings, work: Callable[[], Awaitable[None]]) -> None:

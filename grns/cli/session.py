@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from grns.app import App
+from grns.cli import failure
 from grns.client import Client
-from grns.settings import load
+from grns.settings import Settings, load, misspelt
 from grns.store.database import Database
 from grns.transport.base import Transport
 
@@ -39,7 +40,7 @@ class Session:
 @asynccontextmanager
 async def reading() -> AsyncIterator[Session]:
     """Connect to Postgres alone: for looking, the broker is not needed."""
-    app = App(load())
+    app = App(_settings())
     database, transport = app.database(_NAME, size=_CONNECTIONS), app.transport(_NAME)
     await database.connect()
     try:
@@ -51,7 +52,7 @@ async def reading() -> AsyncIterator[Session]:
 @asynccontextmanager
 async def writing() -> AsyncIterator[Session]:
     """Connect to Postgres and, where it answers soon, to the broker: a nudge makes things quicker."""
-    app = App(load())
+    app = App(_settings())
     async with app.connections(_NAME, size=_CONNECTIONS, is_patient=True) as (database, transport):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_NUDGE_SECONDS):
@@ -71,7 +72,13 @@ async def listening() -> AsyncIterator[tuple[App, Transport]]:
         await transport.close()
 
 
+def _settings() -> Settings:
+    for sentence in misspelt():
+        failure.note(sentence)
+    return load()
+
+
 def _impatient() -> App:
-    settings = load()
+    settings = _settings()
     seconds = min(settings.nats_startup_seconds, _BROKER_SECONDS)
     return App(settings.model_copy(update={"nats_startup_seconds": seconds}))

@@ -196,7 +196,9 @@ def cancel(out: Output, ids: Sequence[str], reason: str | None) -> None:
         answers: dict[str, str] = await client.cancel_many(ids, reason=reason)
         return answers
 
-    _change(out, ids, act, expected={"cancelled", "requested"})
+    _change(
+        out, ids, act, expected={"cancelled", "requested"}, able="tasks that have not ended can be cancelled"
+    )
 
 
 @task.command()
@@ -209,10 +211,10 @@ def redrive(out: Output, ids: Sequence[str]) -> None:
         answers: dict[str, str] = await client.redrive_many(ids)
         return answers
 
-    _change(out, ids, act, expected={"redriven"})
+    _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")
 
 
-def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str]) -> None:
+def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:
     from grns.cli.session import writing
 
     async def change() -> dict[str, str]:
@@ -221,18 +223,22 @@ def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str]) ->
             return answers
 
     answers = asyncio.run(change())
-    report(out, [{"id": task_id, "answer": answers.get(task_id, "not found")} for task_id in ids], expected)
+    report(
+        out, [{"id": task_id, "answer": answers.get(task_id, "not found")} for task_id in ids], expected, able
+    )
 
 
-def report(out: Output, answers: Sequence[Mapping[str, str]], expected: set[str]) -> None:
+def report(out: Output, answers: Sequence[Mapping[str, str]], expected: set[str], able: str) -> None:
     """Show what became of each, and end with the code of the worst that did."""
     columns = [Column("ID", lambda row: row["id"]), Column("ANSWER", lambda row: row["answer"])]
     out.rows(answers, columns)
     missing = sum(row["answer"] == "not found" for row in answers)
-    others = sum(row["answer"] not in expected for row in answers) - missing
+    others = [row for row in answers if row["answer"] not in expected | {"not found"}]
     if missing:
         failure.say(f"{missing} of {len(answers)} do not exist", "grns task list")
         raise click.exceptions.Exit(failure.NOT_FOUND)
     if others:
-        failure.say(f"{others} of {len(answers)} could not be changed: the answer is where they are")
+        first = f"{others[0]['id']} has the status {others[0]['answer']}"
+        more = f", and so on with {len(others) - 1} more" if len(others) > 1 else ""
+        failure.say(f"{first}{more}: only {able}")
         raise click.exceptions.Exit(failure.CONFLICT)

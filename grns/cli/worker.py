@@ -108,7 +108,14 @@ def load_pool(target: str) -> Pool:
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
-        raise SettingsError(f"cannot import {module_name} here: {error}") from error
+        missing = SettingsError(f"cannot import {module_name} here: {error}")
+        file = f"{module_name.replace('.', '/')}.py"
+        missing.add_note(
+            f"grns worker {target}  (in the directory in which {file} is)"
+            if error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+            else f"python -c 'import {module_name}'"
+        )
+        raise missing from error
     except Exception as error:  # whatever the user's module does when it is imported
         broken = SettingsError(f"importing {module_name} raised {type(error).__name__}: {error}")
         broken.add_note(f"python -c 'import {module_name}'")

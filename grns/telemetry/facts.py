@@ -25,6 +25,13 @@ class ServiceStarted(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class SettingMisspelt(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "setting_misspelt"
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStopped(Fact):
     event: ClassVar[str] = "service_stopped"
     service: str
