@@ -77,7 +77,7 @@ async def test_blocked_for_ten_leases(
         blocking.append((await submit(database, "block_loop", agent_type=how, payload=payload)).id)
         blocking.append((await submit(database, "block_thread", payload=payload)).id)
     ids.append((await submit(database, "effect", payload={"seconds": 2 * lease})).id)
-    await all_in(database, [*blocking, *ids], within_seconds=20 * lease + SLACK)
+    await all_in(database, [*blocking, *ids], within_seconds=90)  # three processes burn two cores
     stories = await check_everything(database, broker.url)
     for story in stories.values():
         assert [event["kind"] for event in story] == [
