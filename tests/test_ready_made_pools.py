@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -141,6 +143,26 @@ async def test_a_command_that_is_not_wanted_any_more_is_killed(
     assert os.getpgid(pids[0]) == os.getpgid(pids[1]) != os.getpgrp()
     lease.end(reason)
     assert (await running).verb is verb
+    await eventually(lambda: are_gone(pids))
+
+
+async def test_a_command_that_is_cancelled_while_it_starts_is_killed_too(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(forged("gr-0", attempt=1), 0, 1)
+
+    class Slow(subprocess.Popen[bytes]):
+        """Is through its first lines before the one who starts it knows that it runs."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            while not _numbers(commands):
+                time.sleep(0.001)
+            lease.end("cancelled")
+
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    assert (await command("hang", lease)).verb is Verb.CANCEL
+    pids = await pids_in(commands)
     await eventually(lambda: are_gone(pids))
 
 

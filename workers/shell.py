@@ -12,6 +12,7 @@ import os
 import signal
 from asyncio.subprocess import PIPE
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -36,29 +37,29 @@ async def run(task: grns.Context, wanted: Run) -> Any:
     """Run one command to its end."""
     if (command := COMMANDS.get(wanted.command)) is None:
         raise grns.Fail(f"there is no command {wanted.command!r} here", error_class="unknown_command")
-    # Our own settings hold passwords: of grns the command gets to know only its task.
+    # Our own settings hold passwords: the command gets to know only its task.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GRNS_")}
     env |= {"GRNS_TASK_ID": task.id, "GRNS_ATTEMPT": str(task.attempt)}
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, start_new_session=True
-    )
+    start = partial(asyncio.create_subprocess_exec, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    starting = asyncio.create_task(start(*command, env=env, start_new_session=True))
     try:
         async with asyncio.timeout(wanted.timeout_seconds):
+            process = await asyncio.shield(starting)
             reads = _end_of(process.stdout, OUTPUT_BYTES), _end_of(process.stderr, COMPLAINT_BYTES)
             output, complaint, _ = await asyncio.gather(*reads, _tell(process.stdin, wanted.input))
             return _judge(await process.wait(), output, complaint.decode(errors="replace"))
     finally:
+        process = await starting  # one that is cancelled while it starts has children already
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
-async def _tell(stream: asyncio.StreamWriter | None, document: Any) -> None:
-    if stream:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
-            stream.write(json.dumps(document).encode())
-            await stream.drain()
-        stream.close()
+async def _tell(stream: Any, document: Any) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
+        stream.write(json.dumps(document).encode())
+        await stream.drain()
+    stream.close()
 
 
 async def _end_of(stream: asyncio.StreamReader | None, size: int) -> bytes:
@@ -75,6 +76,5 @@ def _judge(code: int, output: bytes, complaint: str) -> Any:
     except ValueError as error:  # too much output has lost its beginning, and is no JSON either
         raise grns.Fail(f"the output is no JSON: {error}", error_class="bad_output") from error
     error_class = f"exit_{code}" if code > 0 else f"signal_{-code}"
-    if 64 <= code <= 78 and code != os.EX_TEMPFAIL:
-        raise grns.Fail(complaint, error_class=error_class)
-    raise grns.Retry(complaint, error_class=error_class)
+    is_final = 64 <= code <= 78 and code != os.EX_TEMPFAIL
+    raise (grns.Fail if is_final else grns.Retry)(complaint, error_class=error_class)
