@@ -42,7 +42,7 @@ class Dev:
         self.announced = directory / ".grns/dev.toml"
         self._output = directory / f"output-{number}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GRNS_")}
-        self.environment = kept | {"VIRTUAL_ENV": "active somewhere"}
+        self.environment = kept | {"VIRTUAL_ENV": "active somewhere", "PYTHONFAULTHANDLER": "1"}
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "grns", "dev"],
@@ -79,6 +79,18 @@ class Dev:
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
+
+    def end(self, within_seconds: float = END_SECONDS) -> int:
+        """Return the exit code; where it does not end, fail with what each of its processes is at."""
+        try:
+            return self.process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            for pid in sorted(family(self.process.pid), reverse=True):
+                if b"python" in _command_of(pid):
+                    os.kill(pid, signal.SIGABRT)
+            self.process.wait()
+            logs = [self._output, *(self.directory / ".grns").glob("*.log")]
+            pytest.fail("\n".join(f"{log}:\n{log.read_text()}" for log in logs))
 
     def server(self, name: str) -> int:
         """Return the process id of one of its servers: a child of its own, by the program's name."""
@@ -124,12 +136,12 @@ def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
     assert len(dev.pids) > 5, "the servers, their backends, a worker and its keeper"
 
     second = start()
-    assert second.process.wait(READY_SECONDS) == 4
+    assert second.end(READY_SECONDS) == 4
     assert f"in use by process {dev.process.pid}" in second.output
     assert "Traceback" not in second.output
 
     dev.interrupt()
-    assert dev.process.wait(END_SECONDS) == 0
+    assert dev.end() == 0
     assert dev.is_gone()
     assert not dev.announced.exists()
     assert dev.output.rstrip().endswith("Ctrl-C ends it"), "it ends without a word"
@@ -148,7 +160,7 @@ def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
     assert not again.announced.exists()
     assert again.process.poll() is None
     again.interrupt()
-    assert again.process.wait(END_SECONDS) == 130
+    assert again.end() == 130
     until(again.is_gone)
 
 
