@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-oldest bench check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-oldest model bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: $(STAMP) ## run all tests, on servers of their own
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
 		$(BIN)/pytest -q -n 2 --dist loadfile $(wildcard tests/test_store_*.py)
+
+model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
+	$(BIN)/python -m tests.model
 
 bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
 	$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
