@@ -61,10 +61,15 @@ async def shared(shared_url: str) -> AsyncIterator[Database]:
     """Connections to the module's database, empty at each test's beginning."""
     database = Database(shared_url, name="test", size=8)
     await database.connect()
-    async with database.connection() as connection:
-        await connection.execute(_EMPTY)
+    await empty(database)
     yield database
     await database.close()
+
+
+async def empty(database: Database) -> None:
+    """Let there be nothing in a database."""
+    async with database.connection() as connection:
+        await connection.execute(_EMPTY)
 
 
 _EMPTY = """

@@ -20,6 +20,7 @@ root = Root(
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
             Entry("dlq", "Look through dead letters; redrive or discard them.", "dlq:dlq"),
             Entry("events", "Follow what happens.", "event:events"),
+            Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],
         "Services": [
             Entry("worker", "Run a pool's handlers.", "worker:worker"),

@@ -1,0 +1,257 @@
+"""`grns verify`: nothing is said of what is sound, and each invariant has a wound that it is found by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from grns.cli import run
+from grns.inspection import Inspection
+from grns.outcome import Verb
+from grns.store import agent
+from grns.store.audit import INVARIANTS
+from grns.store.database import Database
+from tests.harness import submit
+from tests.test_store_kit import (
+    OTHER_WORKER,
+    ROADS,
+    claim,
+    empty,
+    fall_due,
+    fetch,
+    finish,
+    place,
+    redrive,
+    release,
+)
+
+pytest_plugins = ["tests.test_store_kit"]
+
+
+async def found(database: Database, patience_seconds: float = 300.0) -> Inspection:
+    """Look at everything once."""
+    inspection = Inspection(database, patience_seconds=patience_seconds)
+    await inspection.look_at_now()
+    while await inspection.look_at_tasks():
+        pass
+    while await inspection.look_at_log():
+        pass
+    return inspection
+
+
+async def lived(database: Database) -> str:
+    """Return a task that has seen much: given back, retried, failed, redriven, and done at last."""
+    task_id = (await submit(database, max_attempts=2)).id
+    held = await claim(database, task_id)
+    await release(database, held)
+    await finish(database, await claim(database, task_id), Verb.RETRY)
+    await fall_due(database, task_id)
+    await finish(database, await claim(database, task_id), Verb.FAIL)
+    await redrive(database, task_id)
+    await finish(database, await claim(database, task_id))
+    return task_id
+
+
+async def test_nothing_is_said_of_what_is_sound(shared: Database) -> None:
+    for road in ROADS:
+        await place(shared, road)
+    await lived(shared)
+    inspection = await found(shared)
+    assert inspection.findings == []
+    assert inspection.tasks == len(ROADS) + 1
+    assert inspection.log_rows > 3 * inspection.tasks
+
+
+async def test_an_empty_database_is_sound(shared: Database) -> None:
+    inspection = await found(shared)
+    assert (inspection.tasks, inspection.log_rows, inspection.findings) == (0, 0, [])
+
+
+# Each wound is cut into the task of `lived`, by somebody who goes past all guards.
+_EVENT = "where task_id = $1 and kind"
+WOUNDS = {
+    "replay": "update grns.tasks set last_message_id = gen_random_uuid() where id = $1",
+    "missing_event": f"delete from grns.events {_EVENT} = 'evt.task.released'",
+    "transition": f"update grns.events set kind = 'evt.task.waiting' {_EVENT} = 'evt.task.released'",
+    "terminal_is_final": "update grns.events set kind = 'evt.task.claimed' where task_id = $1 and version = "
+    "(select version + 1 from grns.events where task_id = $1 and kind = 'evt.task.failed')",
+    "order": f"update grns.events set seq = nextval('grns.events_seq') {_EVENT} = 'evt.task.released'",
+    "missing_message": f"delete from grns.events {_EVENT} = 'dlq.task.failed'",
+    "attempts": "update grns.tasks set attempt = attempt + 1 where id = $1",
+    "lost_task": "with gone as (delete from grns.tasks where id = $1) "
+    "delete from grns.events where task_id = $1 and kind = 'evt.task.completed'",
+    "message_id": "update grns.events e set message_id = t.last_message_id from grns.tasks t "
+    "where t.id = $1 and e.task_id = t.id and e.kind = 'cmd.task.execute'",
+}
+
+
+@pytest.mark.parametrize("invariant", WOUNDS)
+async def test_each_wound_is_found(shared: Database, invariant: str) -> None:
+    await place(shared, "succeeded")
+    task_id = await lived(shared)
+    await fetch(shared, WOUNDS[invariant], task_id)
+    inspection = await found(shared)
+    assert invariant in inspection.counts
+    for finding in inspection.findings:
+        assert finding.task_id == task_id, "and of the sound one nothing is said"
+        assert finding.detail
+
+
+async def test_a_command_that_is_missing_is_found(shared: Database) -> None:
+    task_id = await lived(shared)
+    await fetch(
+        shared,
+        "delete from grns.events where seq = "
+        "(select max(seq) from grns.events where kind = 'cmd.task.execute')",
+    )
+    (finding,) = (await found(shared)).findings
+    assert (finding.invariant, finding.task_id) == ("missing_message", task_id)
+
+
+async def test_an_owner_who_never_claimed_is_found(shared: Database) -> None:
+    held = await place(shared, "running")
+    await fetch(shared, "update grns.tasks set owner_agent_id = 'thief' where id = $1", held.id)
+    (finding,) = (await found(shared)).findings
+    assert (finding.invariant, finding.task_id) == ("owner", held.id)
+    assert "thief" in finding.detail
+
+
+async def test_attempts_beyond_the_bound_are_found(shared: Database) -> None:
+    held = await place(shared, "running_last")
+    await fetch(shared, "update grns.tasks set attempt_limit = 0 where id = $1", held.id)
+    (finding,) = (await found(shared)).findings
+    assert (finding.invariant, finding.task_id) == ("attempts", held.id)
+
+
+async def test_ended_tasks_may_go_with_the_retention_of_time(shared: Database) -> None:
+    task_id = await lived(shared)
+    await fetch(shared, "delete from grns.tasks where id = $1", task_id)
+    assert (await found(shared)).findings == []
+
+
+async def test_what_lies_in_partitions_that_have_gone_is_not_asked_for(database: Database) -> None:
+    task_id = await lived(database)
+    await fetch(database, "select setval('grns.events_seq', 2000005)")
+    other = (await submit(database)).id
+    await finish(database, await claim(database, other))
+    assert (await found(database)).findings == []
+    name = (await fetch(database, "select name from grns.log_partitions order by lower_seq limit 1"))[0][
+        "name"
+    ]
+    await fetch(database, f"alter table grns.events detach partition grns.{name}")
+    inspection = await found(database)
+    assert inspection.findings == []
+    assert inspection.tasks == 2
+    await fetch(database, "update grns.tasks set version = version + 1 where id <> $1", task_id)
+    assert dict((await found(database)).counts) == {"replay": 1}
+
+
+# ---------------------------------------------------------------- what should have gone on by now
+
+
+async def queued_for_long(database: Database) -> str:
+    """Return a task that has been queued for an hour, while a worker has room."""
+    task_id = (await submit(database)).id
+    await fetch(database, "update grns.tasks set queued_at = now() - interval '1 h' where id = $1", task_id)
+    await agent.register(database, OTHER_WORKER, concurrency=1, version="1")
+    return task_id
+
+
+async def expired_for_long(database: Database) -> str:
+    """Return a task whose lease has been over for long."""
+    held = await place(database, "running")
+    await fetch(database, "update grns.tasks set lease_until = now() - interval '1 h' where id = $1", held.id)
+    return held.id
+
+
+async def due_for_long(database: Database) -> str:
+    """Return a task that has been due for long."""
+    held = await place(database, "retry_wait")
+    await fetch(
+        database, "update grns.tasks set next_attempt_at = now() - interval '1 h' where id = $1", held.id
+    )
+    return held.id
+
+
+async def unpublished_for_long(database: Database) -> str:
+    """Return a task whose messages were written long ago."""
+    task_id = (await submit(database)).id
+    await fetch(database, "update grns.events set created_at = now() - interval '1 h'")
+    return task_id
+
+
+async def test_a_queue_behind_busy_workers_is_long_and_not_stuck(shared: Database) -> None:
+    await queued_for_long(shared)
+    held = await place(shared, "queued")
+    await claim(shared, held.id, who=OTHER_WORKER)
+    assert not (await found(shared)).counts
+
+
+async def test_what_nobody_serves_waits_and_is_not_stuck(shared: Database) -> None:
+    await queued_for_long(shared)
+    await fetch(shared, "update grns.agents set task_types = '{other}'")
+    assert not (await found(shared)).counts
+
+
+LATE: dict[str, tuple[Callable[[Database], Awaitable[str]], int]] = {
+    "undelivered": (queued_for_long, 1),
+    "unreaped": (expired_for_long, 1),
+    "unpromoted": (due_for_long, 1),
+    "unrelayed": (unpublished_for_long, 2),
+}
+
+
+@pytest.mark.parametrize("invariant", LATE)
+async def test_what_is_stuck_is_found(shared: Database, invariant: str) -> None:
+    make, count = LATE[invariant]
+    task_id = await make(shared)
+    inspection = await found(shared)
+    assert dict(inspection.counts) == {invariant: count}
+    assert {finding.task_id for finding in inspection.findings} == {task_id}
+    assert not (await found(shared, patience_seconds=7200.0)).counts
+
+
+def test_each_invariant_has_a_test() -> None:
+    assert {*WOUNDS, *LATE, "owner"} == set(INVARIANTS)
+
+
+# ---------------------------------------------------------------- grns verify
+
+
+def test_the_command_says_what_it_found(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRNS_DATABASE_URL", shared_url)
+
+    async def with_database(work: Callable[[Database], Awaitable[Any]]) -> None:
+        database = Database(shared_url, name="test", size=2)
+        await database.connect()
+        await work(database)
+        await database.close()
+
+    asyncio.run(with_database(empty))
+    asyncio.run(with_database(lived))
+    assert run(["verify"]) == 0
+    out, err = capfd.readouterr()
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [[name, "0"] for name in INVARIANTS]
+    assert "looked at 1 tasks" in err
+
+    asyncio.run(with_database(expired_for_long))
+    assert run(["verify"]) == 1
+    out, err = capfd.readouterr()
+    assert "unreaped: gr-" in out
+    assert "grns: invariants are violated" in err
+
+    assert run(["verify", "-o", "json"]) == 1
+    record = json.loads(capfd.readouterr().out)
+    assert record["is_sound"] is False
+    assert record["tasks"] == 2
+    assert record["violations"] == {"unreaped": 1}
+    assert record["findings"][0]["invariant"] == "unreaped"
+
+    assert run(["verify", "--patience", "7200", "-o", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["is_sound"] is True
