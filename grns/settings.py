@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
@@ -141,6 +141,11 @@ def _check_url(url: str, schemes: tuple[str, ...]) -> None:
             )
 
 
+def _number(text: object) -> object:
+    """Return the number that the environment, which knows only text, means."""
+    return int(text) if isinstance(text, str) and text.isdecimal() else text
+
+
 class Settings(BaseSettings):
     """All settings of grns. Durations are in seconds, sizes in bytes."""
 
@@ -161,7 +166,9 @@ class Settings(BaseSettings):
     nats_manage: Literal["apply", "verify"] = Field(
         "apply", description="make streams and durables, or only check them and report the drift"
     )
-    nats_replicas: Literal[1, 3, 5] = Field(1, description="copies of each stream")
+    nats_replicas: Annotated[Literal[1, 3, 5], BeforeValidator(_number)] = Field(
+        1, description="copies of each stream"
+    )
     nats_cmd_max_per_subject: int = Field(1_000_000, gt=0, description="commands that one lane may hold")
     nats_cmd_max_bytes: Bytes = Field(8 * 1024**3, description="size of GRNS_CMD")
     nats_evt_max_bytes: Bytes = Field(8 * 1024**3, description="size of GRNS_EVT")

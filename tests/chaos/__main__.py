@@ -1,0 +1,188 @@
+"""`make chaos SECONDS=120 SEED=… CLUSTER=3 RATE=…`: a storm, and what it did not break."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import asyncpg
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from grns.inspection import Inspection
+from grns.store.database import Database
+from tests.chaos.checker import VIOLATIONS, Checker, Report, history
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.stage import Stage
+
+_CALM_SECONDS = 3.0
+_DRAIN_SECONDS = 180.0
+_SHOWN = 5
+_OPEN = """
+    select (select count(*) from grns.tasks where finished_at is null) as tasks,
+        (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log
+"""
+
+
+async def storm(options: argparse.Namespace, console: Console, directory: Path) -> bool:
+    """Run everything once; True where nothing was violated."""
+    stage = Stage(directory, brokers=options.cluster, rate=options.rate)
+    nemesis = Nemesis(stage, options.seed, per_second=options.faults)
+    try:
+        await stage.start()
+        await _blow(stage, nemesis, options, console)
+        drained = await _drain(stage, console)
+        report = await Checker(directory).check(stage.postgres.url)
+        inspection = await _inspect(stage.postgres.url)
+        _show(console, nemesis.counts, report, inspection)
+        if not report.is_clean:
+            await _show_histories(console, stage.postgres.url, report)
+        _write(options, nemesis.counts, report, inspection)
+        return report.is_clean and not inspection.counts and drained
+    finally:
+        await stage.end()
+
+
+async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, console: Console) -> None:
+    began = time.monotonic()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True,
+        disable=not console.is_terminal,
+    ) as progress:  # fmt: skip
+        bar = progress.add_task("calm", total=options.seconds)
+        await asyncio.sleep(_CALM_SECONDS)
+        storming = asyncio.create_task(nemesis.run(began + options.seconds))
+        while not storming.done():
+            await asyncio.sleep(0.5)
+            progress.update(
+                bar,
+                completed=time.monotonic() - began,
+                description=f"{sum(nemesis.counts.values())} faults",
+            )
+        await storming
+
+
+async def _drain(stage: Stage, console: Console) -> bool:
+    """Heal everything, submit nothing more, and wait until all is done; False where it never is."""
+    await stage.heal()
+    await stage.dismiss("submitter")
+    deadline = time.monotonic() + _DRAIN_SECONDS
+    left: tuple[int, ...] = ()
+    while time.monotonic() < deadline:
+        try:
+            connection = await asyncpg.connect(stage.postgres.url, timeout=3, command_timeout=5)
+        except (OSError, asyncpg.PostgresError, TimeoutError):
+            continue
+        left = tuple(await connection.fetchrow(_OPEN) or ())
+        connection.terminate()
+        if max(left) <= 0:
+            await asyncio.sleep(3.0)  # for the observer to read to the end
+            return True
+        await asyncio.sleep(0.5)
+    console.print(f"not drained: tasks and rows of the log that are left: {left}")
+    return False
+
+
+async def _inspect(url: str) -> Inspection:
+    database = Database(url, name="inspection", size=2)
+    await database.connect()
+    inspection = Inspection(database, patience_seconds=60.0)
+    await inspection.look_at_now()
+    while await inspection.look_at_tasks():
+        pass
+    while await inspection.look_at_log():
+        pass
+    await database.close()
+    return inspection
+
+
+def _show(console: Console, faults: Counter[str], report: Report, inspection: Inspection) -> None:
+    table = Table("fault", "times", title=f"{sum(faults.values())} faults")
+    for name, times in sorted(faults.items()):
+        table.add_row(name, str(times))
+    console.print(table)
+    states = ", ".join(f"{count:,} {state}" for state, count in report.states.most_common())
+    console.print(f"{report.tasks:,} tasks: {states}")
+    console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
+    repeated = ", ".join(f"{count:,} {why}" for why, count in report.repeated.items()) or "none"
+    console.print(f"attempts that were taken away, all explained but those below: {repeated}")
+    table = Table("violation", "count", "meaning")
+    for name, meaning in VIOLATIONS.items():
+        table.add_row(name, str(len(report.violations[name])), meaning)
+    table.add_row(
+        "grns verify", str(sum(inspection.counts.values())), str(dict(inspection.counts) or "sound")
+    )
+    console.print(table)
+
+
+async def _show_histories(console: Console, url: str, report: Report) -> None:
+    for name, details in report.violations.items():
+        for detail in details[:_SHOWN]:
+            console.print(f"{name}: {detail}", markup=False)
+            task_id = next((word.strip(",:") for word in detail.split() if word.startswith("gr-")), None)
+            if task_id:
+                console.print(await history(url, task_id), markup=False)
+
+
+def _write(options: argparse.Namespace, faults: Counter[str], report: Report, inspection: Inspection) -> None:
+    if options.result is None:
+        return
+    result = {
+        "seed": options.seed,
+        "seconds": options.seconds,
+        "cluster": options.cluster,
+        "faults": dict(sorted(faults.items())),
+        "faults_in_all": sum(faults.values()),
+        "tasks": report.tasks,
+        "states": dict(report.states),
+        "executions": report.executions,
+        "events": report.events,
+        "taken_away_and_explained": dict(report.repeated),
+        "violations": {name: len(details) for name, details in report.violations.items()},
+        "verify": dict(inspection.counts),
+    }
+    Path(options.result).write_text(json.dumps(result, indent=2) + "\n")
+
+
+def main() -> int:
+    """Read the options, run, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="make chaos")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--cluster", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--rate", type=float, default=100.0, help="tasks a second")
+    parser.add_argument("--faults", type=float, default=1.5, help="faults a second")
+    parser.add_argument("--result", help="a file to write the result to")
+    parser.add_argument("--keep", action="store_true", help="keep journals and logs")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    console.print(f"SEED={options.seed} SECONDS={options.seconds:g} CLUSTER={options.cluster}")
+    directory = Path(tempfile.mkdtemp(prefix="grns-chaos-"))
+    directory.chmod(0o755)
+    is_clean = False
+    try:
+        is_clean = asyncio.run(storm(options, console, directory))
+    finally:
+        if is_clean and not options.keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            console.print(f"journals and logs: {directory}")
+    console.print(
+        f"[green]sound[/] (SEED={options.seed})" if is_clean else f"[red]violated[/] (SEED={options.seed})"
+    )
+    return 0 if is_clean else 1
+
+
+if __name__ == "__main__":
+    os.environ.pop("GRNS_DATABASE_URL", None)
+    sys.exit(main())

@@ -1,0 +1,290 @@
+"""What must be true after the storm, told from the journals and the tables alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from tests.chaos import journal
+
+VIOLATIONS = {
+    "lost": "handed in, and not there",
+    "invented": "there, and handed in by nobody (or refused)",
+    "stuck": "not ended after all was well again",
+    "double terminal": "ended more than once",
+    "wrong outcome": "ended as its handler cannot have ended it",
+    "stale write": "written by an attempt that did not do the work, or did not own it",
+    "effect": "a transaction's effects that are not there exactly once",
+    "attempts": "attempted more often than it may be",
+    "unclaimed run": "run without a claim in the log",
+    "missing event": "in the log, and not seen on the bus",
+    "phantom event": "seen on the bus, and not in the log",
+    "order": "a task's first copies out of their order",
+    "unexplained duplicate": "run again though nobody who ran it was hit",
+}
+_ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
+_BOUND = {"doomed": 2}
+_USUAL_BOUND = 8
+# How long a hit goes on to be felt, in seconds: reconnecting, starting again.
+_SLACK_SECONDS = 6.0
+_EVENTS = """
+    select seq, task_id, version, kind, attempt, message_id, extract(epoch from created_at)::float8 as at,
+        payload ->> 'agent_id' as agent
+    from grns.events where kind like 'evt.%' or kind like 'dlq.%' order by seq
+"""
+_TASKS = """
+    select id, task_type, status, attempt, forgiven, idempotency_key, payload ->> 'number' as number,
+        result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
+        cancel_requested_at is not null as is_cancel_requested
+    from grns.tasks
+"""
+
+
+@dataclass(slots=True)
+class Event:
+    """One row of the log that observers are told of."""
+
+    version: int
+    kind: str
+    attempt: int | None
+    at: float
+    agent: str | None
+
+
+@dataclass(slots=True)
+class Run:
+    """What one attempt's handler wrote down."""
+
+    agent: str
+    pid: int
+    leases: set[str] = field(default_factory=set)
+    words: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What was checked, and what was found."""
+
+    tasks: int = 0
+    executions: int = 0
+    repeated: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
+
+    def found(self, what: str, detail: str) -> None:
+        """Note one violation."""
+        self.violations[what].append(detail)
+
+    @property
+    def is_clean(self) -> bool:
+        """Say whether nothing was violated."""
+        return not any(self.violations.values())
+
+
+class Checker:
+    """Holds journals and tables against each other."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.report = Report()
+        self._tasks: dict[str, Mapping[str, Any]] = {}
+        self._log: dict[str, list[Event]] = defaultdict(list)
+        self._messages: dict[str, tuple[str | None, int, str, float]] = {}
+        self._ledger: dict[str, list[int]] = defaultdict(list)
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._cancels: set[str] = set()
+        self._hits: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._losses: list[tuple[float, float]] = []
+        self._seats: dict[int, str] = {}
+        self._agents: dict[str, int] = {}
+
+    async def check(self, url: str) -> Report:
+        """Read everything, and say what is wrong."""
+        await self._read_tables(url)
+        self._read_stage()
+        self._read_runs()
+        self._check_submits()
+        for task_id in self._tasks:
+            self._check_task(task_id)
+        self._check_runs()
+        self._check_seen()
+        return self.report
+
+    # ------------------------------------------------------------ reading
+
+    async def _read_tables(self, url: str) -> None:
+        connection = await asyncpg.connect(url)
+        async with connection.transaction():
+            async for row in connection.cursor(_TASKS, prefetch=5000):
+                self._tasks[row["id"]] = dict(row)
+            async for row in connection.cursor(_EVENTS, prefetch=5000):
+                message_id, task_id = str(row["message_id"]), row["task_id"]
+                self._messages[message_id] = (task_id, row["version"], row["kind"], row["at"])
+                if task_id is not None and row["kind"].startswith("evt."):
+                    self._log[task_id].append(
+                        Event(row["version"], row["kind"], row["attempt"], row["at"], row["agent"])
+                    )
+            async for row in connection.cursor("select task_id, attempt from chaos_ledger", prefetch=5000):
+                self._ledger[row["task_id"]].append(row["attempt"])
+        agents = await connection.fetch("select agent_id, pid from grns.agents")
+        self._agents = {row["agent_id"]: row["pid"] for row in agents}
+        await connection.close()
+        self.report.tasks = len(self._tasks)
+        self.report.events = len(self._messages)
+        self.report.states.update(row["status"] for row in self._tasks.values())
+
+    def _read_stage(self) -> None:
+        for note in journal.read(self._directory, "stage.jsonl"):
+            if note["what"] == "start":
+                self._seats[note["pid"]] = note["seat"]
+            elif note["what"] == "hit":
+                until = note["until"] + _SLACK_SECONDS
+                self._hits[note["whom"]].append((note["from"], until))
+                if note["fault"].startswith("NATS:"):
+                    self._losses.append((note["from"], until))
+
+    def _read_runs(self) -> None:
+        for note in journal.read(self._directory, "effects-*.jsonl"):
+            key = note["task"], note["attempt"]
+            run = self._runs.setdefault(key, Run(note["agent"], note["pid"]))
+            run.leases.add(note["lease"])
+            run.words.append(note["what"])
+        self.report.executions = len(self._runs)
+
+    # ------------------------------------------------------------ checking
+
+    def _check_submits(self) -> None:
+        by_key = {row["idempotency_key"]: task_id for task_id, row in self._tasks.items()}
+        tried: dict[str, str] = {}
+        for note in journal.read(self._directory, "submits-*.jsonl"):
+            what = note["what"]
+            if what == "cancel":
+                self._cancels.add(note["task"])
+            elif what in ("try", "ok", "refused", "unknown"):
+                tried[note["key"]] = what
+                if what == "ok" and by_key.get(note["key"]) != note["task"]:
+                    self.report.found("lost", f"{note['task']} ({note['key']})")
+        for key, task_id in by_key.items():
+            # Who was killed after the try has not written down what became of it.
+            if tried.get(key) not in ("try", "ok", "unknown"):
+                self.report.found("invented", f"{task_id} ({key}: {tried.get(key)})")
+
+    def _check_task(self, task_id: str) -> None:
+        row, events, found = self._tasks[task_id], self._log[task_id], self.report.found
+        ends = [event for event in events if event.kind in _ENDS]
+        if not ends:
+            found("stuck", f"{task_id} is {row['status']} at attempt {row['attempt']}")
+            return
+        if len(ends) > 1:
+            found("double terminal", f"{task_id}: {[event.kind for event in ends]}")
+        if row["attempt"] - row["forgiven"] > _BOUND.get(row["task_type"], _USUAL_BOUND):
+            found("attempts", f"{task_id}: {row['attempt']} attempts, {row['forgiven']} forgiven")
+        self._check_outcome(task_id, row, ends[-1])
+        booked = self._ledger.get(task_id, [])
+        wanted = [ends[-1].attempt] * (row["task_type"] == "ledger" and row["status"] == "succeeded")
+        if booked != wanted:
+            found("effect", f"{task_id} is {row['status']}, booked by the attempts {booked}")
+        self._explain(task_id, events)
+
+    def _check_outcome(self, task_id: str, row: Mapping[str, Any], end: Event) -> None:
+        found, status = self.report.found, row["status"]
+        if status == "cancelled" and task_id not in self._cancels:
+            found("wrong outcome", f"{task_id} is cancelled, and nobody asked for it")
+        if status == "failed" and row["task_type"] != "doomed":
+            found("wrong outcome", f"{task_id} is failed, and is of type {row['task_type']}")
+        if status != "succeeded":
+            return
+        if row["task_type"] == "doomed":
+            found("wrong outcome", f"{task_id} is succeeded, and was doomed")
+        run = self._runs.get((task_id, end.attempt or 0))
+        if run is None or ("end" not in run.words and row["task_type"] != "ledger"):
+            found("stale write", f"{task_id}: attempt {end.attempt} completed it, and never came to its end")
+        elif run.agent != end.agent:
+            found("stale write", f"{task_id}: {end.agent} completed the attempt of {run.agent}")
+        if (row["result_number"], row["result_attempt"]) != (row["number"], end.attempt):
+            found("stale write", f"{task_id}: the result is another one's")
+
+    def _explain(self, task_id: str, events: list[Event]) -> None:
+        """Each attempt that was taken away needs somebody who was hit between its claim and that."""
+        claimed: Event | None = None
+        for event in events:
+            if event.kind == "evt.task.claimed":
+                claimed = event
+            elif event.kind in ("evt.task.lease_expired", "evt.task.released") and claimed is not None:
+                self.report.repeated[event.kind.rpartition(".")[2]] += 1
+                if not self._was_hit(task_id, claimed, event.at):
+                    detail = f"{task_id}: attempt {claimed.attempt} of {claimed.agent}, {event.kind}"
+                    self.report.found("unexplained duplicate", detail)
+
+    def _was_hit(self, task_id: str, claimed: Event, until: float) -> bool:
+        run = self._runs.get((task_id, claimed.attempt or 0))
+        pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
+        seat = self._seats.get(pid, "?")
+        return any(
+            begin <= until + 1 and end >= claimed.at - 1
+            for whom in (seat, "everybody")
+            for begin, end in self._hits[whom]
+        )
+
+    def _check_runs(self) -> None:
+        claims = {
+            (task_id, event.attempt): event.agent
+            for task_id, events in self._log.items()
+            for event in events
+            if event.kind == "evt.task.claimed"
+        }
+        for (task_id, attempt), run in self._runs.items():
+            if claims.get((task_id, attempt)) != run.agent or len(run.leases) > 1:
+                self.report.found("unclaimed run", f"{task_id}: attempt {attempt} by {run.agent}")
+
+    def _check_seen(self) -> None:
+        missing = set(self._messages)
+        newest: dict[tuple[str, str], int] = {}
+        for note in self._seen():
+            known = self._messages.get(note["id"])
+            if known is None:
+                self.report.found("phantom event", f"{note['kind']} of {note['task']}, {note['id']}")
+                continue
+            if note["id"] not in missing:
+                continue
+            missing.discard(note["id"])
+            task_id, version, kind, at = known
+            if task_id is None:
+                continue
+            key = task_id, note["stream"]
+            if version < newest.get(key, 0) and not self._was_lost(at, note["at"]):
+                self.report.found("order", f"{task_id}: {kind} at version {version} after {newest[key]}")
+            newest[key] = max(version, newest.get(key, 0))
+        for message_id in missing:
+            task_id, version, kind, _ = self._messages[message_id]
+            self.report.found("missing event", f"{kind} of {task_id} at version {version}")
+
+    def _was_lost(self, since: float, until: float) -> bool:
+        """Say whether the broker was hit meanwhile: a first copy may have gone unseen then."""
+        return any(begin <= until and end >= since for begin, end in self._losses)
+
+    def _seen(self) -> Iterator[dict[str, Any]]:
+        return (note for note in journal.read(self._directory, "seen-*.jsonl") if note["what"] == "seen")
+
+
+async def history(url: str, task_id: str) -> str:
+    """Return the whole history of a task, as the log has it."""
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        "select seq, version, kind, created_at, payload from grns.events where task_id = $1 order by seq",
+        task_id,
+    )
+    row = await connection.fetchrow("select * from grns.tasks where id = $1", task_id)
+    await connection.close()
+    lines = [
+        f"{line['created_at']:%H:%M:%S.%f} {line['seq']} v{line['version']} {line['kind']} {line['payload']}"
+        for line in rows
+    ]
+    return "\n".join([json.dumps(dict(row), default=str) if row else "no such task", *lines])

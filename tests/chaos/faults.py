@@ -1,0 +1,291 @@
+"""What can go wrong, each with its healing: a function that does it, and returns what undoes it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import asyncpg
+import nats
+from nats.aio.client import Client
+
+from tests.chaos import strangers
+from tests.chaos.stage import LEASE_SECONDS, Seat, Stage
+
+Heal = Callable[[], Awaitable[None]]
+EVERYBODY = "everybody"
+_WORKERS = ("worker", "scout")
+_DAEMONS = ("relay", "reaper", "retry-scheduler", "janitor")
+_HITTABLE = (*_WORKERS, *_DAEMONS, "submitter")
+
+
+@dataclass
+class Hit:
+    """A fault as it was done: whom it hit (the name of a seat, or everybody), what undoes it, and when."""
+
+    whom: str
+    heal: Heal | None = None
+    seconds: float = 0.0
+
+
+Inject = Callable[[Stage, random.Random], Awaitable[Hit]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault, and how often it is drawn."""
+
+    name: str
+    inject: Inject
+    weight: int = 2
+
+
+def _some(stage: Stage, chance: random.Random, *roles: str) -> Seat:
+    return chance.choice(stage.of(*roles))
+
+
+def _signal(number: signal.Signals, *roles: str) -> Inject:
+    """Send a signal to somebody's process."""
+
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        seat = _some(stage, chance, *roles)
+        seat.send(number)
+        return Hit(seat.name)
+
+    return inject
+
+
+def _freeze(*roles: str, leases: float) -> Inject:
+    """Stop a process, for up to so many leases; a worker with its keeper or without."""
+
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        seat = _some(stage, chance, *roles)
+        stopped = seat.process
+        children = seat.children() if chance.random() < 0.7 else []
+        seat.send(signal.SIGSTOP)
+        _send_all(children, signal.SIGSTOP)
+
+        async def thaw() -> None:
+            _send_all(children, signal.SIGCONT)
+            if stopped is not None and stopped.poll() is None:
+                stopped.send_signal(signal.SIGCONT)
+
+        return Hit(seat.name, thaw, chance.uniform(0.2, leases * LEASE_SECONDS))
+
+    return inject
+
+
+async def _kill_keeper(stage: Stage, chance: random.Random) -> Hit:
+    seat = _some(stage, chance, *_WORKERS)
+    _send_all(seat.children(), signal.SIGKILL)
+    return Hit(seat.name)
+
+
+def _send_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+_FAILPOINTS = {
+    _WORKERS: ("worker.before_claim", "worker.after_claim", "worker.handler_ended", "worker.finished"),
+    ("relay",): ("relay.read", "relay.published", "relay.acknowledged", "relay.not_persisted"),
+}
+
+
+async def _arm(stage: Stage, chance: random.Random) -> Hit:
+    """Start somebody again with a failpoint that kills it now and then, for a while."""
+    roles = chance.choice(list(_FAILPOINTS))
+    seat = _some(stage, chance, *roles)
+    action = chance.choice(("kill", "raise", "stop", "sleep(0.3)"))
+    point = chance.choice(_FAILPOINTS[roles])
+    if action == "raise" and point != "worker.before_claim":
+        action = "kill"
+    seat.extra = {"GRNS_FAILPOINTS": f"{point}={action}@0.02"}
+    seat.send(signal.SIGKILL)
+
+    async def disarm() -> None:
+        seat.extra = {}
+        seat.send(signal.SIGCONT)
+        seat.send(signal.SIGKILL)
+
+    return Hit(seat.name, disarm, chance.uniform(2.0, 5.0))
+
+
+# ---------------------------------------------------------------- the network
+
+
+def _network(which: str, how: Callable[[object, random.Random], None], seconds: float) -> Inject:
+    """Let somebody's network to Postgres or to the brokers be bad for a while."""
+
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        seat = _some(stage, chance, *_HITTABLE)
+        networks = [seat.postgres] if which == "postgres" else seat.brokers
+        for network in networks:
+            how(network, chance)
+
+        async def heal() -> None:
+            for network in networks:
+                if network is not None:
+                    network.heal()
+
+        return Hit(seat.name, heal, chance.uniform(0.2, seconds))
+
+    return inject
+
+
+def _cut(network: object, _chance: random.Random) -> None:
+    network.cut()  # type: ignore[attr-defined]
+
+
+def _refuse(network: object, _chance: random.Random) -> None:
+    network.is_refusing = True  # type: ignore[attr-defined]
+    network.cut()  # type: ignore[attr-defined]
+
+
+def _slow(network: object, chance: random.Random) -> None:
+    network.latency_seconds = chance.uniform(0.05, 0.5)  # type: ignore[attr-defined]
+
+
+def _silent(network: object, chance: random.Random) -> None:
+    to_server, to_client = chance.choice(((True, True), (True, False), (False, True)))
+    network.silence(to_server=to_server, to_client=to_client)  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- Postgres
+
+
+async def _restart_postgres(stage: Stage, chance: random.Random) -> Hit:
+    if chance.random() < 0.5:
+        await asyncio.to_thread(stage.postgres.kill)
+    else:
+        await asyncio.to_thread(stage.postgres.stop)
+    return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.postgres.start), chance.choice((0.0, 1.0, 2.0)))
+
+
+async def _outage_of_postgres(stage: Stage, chance: random.Random) -> Hit:
+    await asyncio.to_thread(stage.postgres.stop)
+    seconds = chance.uniform(1.0, 1.5) * LEASE_SECONDS
+    return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.postgres.start), seconds)
+
+
+async def _freeze_postgres(stage: Stage, chance: random.Random) -> Hit:
+    stage.freeze_postgres()
+
+    async def thaw() -> None:
+        stage.freeze_postgres(signal.SIGCONT)
+
+    return Hit(EVERYBODY, thaw, chance.uniform(0.2, LEASE_SECONDS))
+
+
+async def _terminate(stage: Stage, _chance: random.Random) -> Hit:
+    with suppress(OSError, asyncpg.PostgresError, TimeoutError):
+        connection = await asyncpg.connect(stage.postgres.url, timeout=2)
+        await connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where pid <> pg_backend_pid() and backend_type = 'client backend'",
+            timeout=2,
+        )
+        await connection.close(timeout=2)
+    return Hit(EVERYBODY)
+
+
+async def _stranger(stage: Stage, chance: random.Random) -> Hit:
+    """Hold a transaction open that has written, and has some rows locked."""
+    opened = await strangers.open_transaction(stage.postgres.url)
+    return Hit("nobody", opened, chance.uniform(1.0, 10.0))
+
+
+# ---------------------------------------------------------------- the broker
+
+
+def _broker(work: Callable[[Stage, random.Random], Awaitable[Heal | None]], seconds: float) -> Inject:
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        return Hit("nobody", await work(stage, chance), chance.uniform(0.0, seconds))
+
+    return inject
+
+
+async def _kill_broker(stage: Stage, chance: random.Random) -> Heal:
+    broker = chance.choice(stage.brokers)
+    await asyncio.to_thread(broker.kill if chance.random() < 0.7 else broker.stop)
+    return lambda: asyncio.to_thread(broker.start)
+
+
+async def _freeze_broker(stage: Stage, chance: random.Random) -> Heal:
+    broker = chance.choice(stage.brokers)
+    broker.freeze()
+
+    async def thaw() -> None:
+        broker.thaw()
+
+    return thaw
+
+
+async def _wipe_broker(stage: Stage, chance: random.Random) -> None:
+    await asyncio.to_thread(chance.choice(stage.brokers).wipe)
+
+
+def _at_broker(work: Callable[[Client, random.Random], Awaitable[None]]) -> Inject:
+    """Do something with a plain client, if the broker is there."""
+
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        with suppress(OSError, TimeoutError, nats.errors.Error, asyncio.TimeoutError):
+            client = await nats.connect(stage.brokers[0].url, allow_reconnect=False, connect_timeout=1)
+            try:
+                async with asyncio.timeout(3):
+                    await work(client, chance)
+            finally:
+                await client.close()
+        return Hit("nobody")
+
+    return inject
+
+
+async def _duplicate(stage: Stage, chance: random.Random) -> Hit:
+    """Publish commands once more, for tasks in whatever state, as a liar or a slow network would."""
+    with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error):
+        ids = await strangers.some_tasks(stage.postgres.url, 20)
+        await strangers.publish_commands(stage.brokers[0].url, ids, chance)
+    return Hit("nobody")
+
+
+FAULTS = (
+    Fault("worker: SIGKILL", _signal(signal.SIGKILL, *_WORKERS), 3),
+    Fault("worker: SIGTERM", _signal(signal.SIGTERM, *_WORKERS), 3),
+    Fault("worker: frozen", _freeze(*_WORKERS, leases=2.0), 3),
+    Fault("keeper: SIGKILL", _kill_keeper, 2),
+    Fault("daemon: SIGKILL", _signal(signal.SIGKILL, *_DAEMONS), 3),
+    Fault("daemon: SIGTERM", _signal(signal.SIGTERM, *_DAEMONS), 2),
+    Fault("daemon: frozen", _freeze(*_DAEMONS, leases=2.0), 3),
+    Fault("submitter: SIGKILL", _signal(signal.SIGKILL, "submitter"), 1),
+    Fault("failpoint armed", _arm, 3),
+    Fault("network to Postgres: cut", _network("postgres", _cut, 0.3), 6),
+    Fault("network to Postgres: refused", _network("postgres", _refuse, 3.0), 3),
+    Fault("network to Postgres: slow", _network("postgres", _slow, 4.0), 3),
+    Fault("network to Postgres: silent", _network("postgres", _silent, LEASE_SECONDS), 4),
+    Fault("network to NATS: cut", _network("nats", _cut, 0.3), 6),
+    Fault("network to NATS: refused", _network("nats", _refuse, 3.0), 3),
+    Fault("network to NATS: slow", _network("nats", _slow, 4.0), 3),
+    Fault("network to NATS: silent", _network("nats", _silent, LEASE_SECONDS), 4),
+    Fault("Postgres: restarted", _restart_postgres, 2),
+    Fault("Postgres: away for more than a lease", _outage_of_postgres, 1),
+    Fault("Postgres: frozen", _freeze_postgres, 2),
+    Fault("Postgres: backends terminated", _terminate, 4),
+    Fault("Postgres: a stranger's transaction", _stranger, 3),
+    Fault("NATS: killed or stopped", _broker(_kill_broker, 4.0), 3),
+    Fault("NATS: frozen", _broker(_freeze_broker, 6.0), 2),
+    Fault("NATS: wiped", _broker(_wipe_broker, 0.0), 1),
+    Fault("NATS: stream purged", _at_broker(strangers.purge), 3),
+    Fault("NATS: stream deleted", _at_broker(strangers.delete_stream), 1),
+    Fault("NATS: tail of a stream cut off", _at_broker(strangers.cut_tail), 2),
+    Fault("NATS: durable deleted", _at_broker(strangers.delete_durable), 3),
+    Fault("NATS: durable paused", _at_broker(strangers.pause_durable), 2),
+    Fault("NATS: commands again", _duplicate, 6),
+    Fault("NATS: malformed messages", _at_broker(strangers.publish_rubbish), 4),
+)

@@ -1,0 +1,54 @@
+"""Who does the faults: one after another as the seed says, each healed after its time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+
+from tests.chaos.faults import FAULTS, Fault, Hit
+from tests.chaos.stage import Stage
+
+# So many may last at a time: with everything broken nothing is shown but that nothing works.
+_MOST_AT_ONCE = 4
+
+
+class Nemesis:
+    """Draws faults from a seed. The same seed draws the same faults; what they meet differs."""
+
+    def __init__(self, stage: Stage, seed: int, *, per_second: float) -> None:
+        self._stage = stage
+        self._chance = random.Random(seed)
+        self._per_second = per_second
+        self._healing: set[asyncio.Task[None]] = set()
+        self.counts: Counter[str] = Counter()
+
+    async def run(self, until: float) -> None:
+        """Do faults until a time of the monotonic clock, and heal them all."""
+        kinds, weights = FAULTS, [fault.weight for fault in FAULTS]
+        while time.monotonic() < until:
+            pause = self._chance.expovariate(self._per_second) if self._per_second else 1.0
+            await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
+            fault = self._chance.choices(kinds, weights)[0]
+            if self._per_second and len(self._healing) < _MOST_AT_ONCE and time.monotonic() < until:
+                await self._do(fault)
+        await asyncio.gather(*self._healing)
+
+    async def _do(self, fault: Fault) -> None:
+        began = time.time()
+        hit = await fault.inject(self._stage, self._chance)
+        self.counts[fault.name] += 1
+        healing = asyncio.create_task(self._heal(fault, hit, began))
+        self._healing.add(healing)
+        healing.add_done_callback(self._healing.discard)
+
+    async def _heal(self, fault: Fault, hit: Hit, began: float) -> None:
+        try:
+            await asyncio.sleep(hit.seconds)
+            if hit.heal is not None:
+                await hit.heal()
+        finally:
+            self._stage.journal.note(
+                "hit", fault=fault.name, whom=hit.whom, until=time.time(), **{"from": began}
+            )

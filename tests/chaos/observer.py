@@ -1,0 +1,106 @@
+"""Somebody who follows `evt.>` and `dlq.>` with a plain client, and writes down all that the broker tells.
+
+`python -m tests.chaos.observer NATS_URL`, until SIGTERM. A stream that is made again begins anew; where
+the broker is away, the observer goes on behind the last message that it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error, TimeoutError
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from tests.chaos.journal import Journal
+
+_BATCH = 500
+_PAUSE_SECONDS = 0.2
+
+
+class Follower:
+    """Reads one stream to its end, and on."""
+
+    def __init__(self, stream: str, journal: Journal) -> None:
+        self._stream = stream
+        self._journal = journal
+        self._life = ""
+        self._next_seq = 1
+
+    async def follow(self, client: Client) -> None:
+        """Read until something goes wrong."""
+        stream = client.jetstream(timeout=3)
+        while True:
+            info = await stream.stream_info(self._stream)
+            life = str(info.created)
+            if life != self._life or info.state.last_seq < self._next_seq - 1:
+                # Made again, or its end is gone: what is told now begins anew.
+                self._life, self._next_seq = life, 1
+                self._journal.note("life", stream=self._stream, life=life)
+            config = ConsumerConfig(
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=self._next_seq,
+                ack_policy=AckPolicy.NONE,
+                inactive_threshold=30.0,
+            )
+            source = await stream.pull_subscribe("", stream=self._stream, config=config)
+            try:
+                while True:
+                    messages = await source.fetch(_BATCH, timeout=2)
+                    for message in messages:
+                        headers = message.headers or {}
+                        envelope = json.loads(message.data)
+                        self._next_seq = message.metadata.sequence.stream + 1
+                        self._journal.note(
+                            "seen",
+                            stream=self._stream,
+                            seq=message.metadata.sequence.stream,
+                            id=envelope["message_id"],
+                            kind=envelope["kind"],
+                            task=headers.get("Grns-Task"),
+                            version=int(headers.get("Grns-Version", 0)),
+                        )
+            except TimeoutError:
+                continue
+            finally:
+                with suppress(Error):
+                    await source.unsubscribe()
+
+
+async def follow_for_ever(follower: Follower, url: str) -> None:
+    """Follow one stream, whatever becomes of the broker."""
+    while True:
+        with suppress(Error, OSError, asyncio.TimeoutError):
+            client = await nats.connect(url, allow_reconnect=False, connect_timeout=2)
+            try:
+                await follower.follow(client)
+            finally:
+                with suppress(Error, OSError):
+                    await client.close()
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def main(url: str) -> None:
+    """Follow both streams until SIGTERM."""
+    journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"seen-{os.getpid()}.jsonl")
+    followers = [Follower(stream, journal) for stream in ("GRNS_EVT", "GRNS_DLQ")]
+    following = [asyncio.create_task(follow_for_ever(follower, url)) for follower in followers]
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    waiting = asyncio.create_task(stopping.wait())
+    done, _ = await asyncio.wait([waiting, *following], return_when=asyncio.FIRST_COMPLETED)
+    for task in done - {waiting}:
+        task.result()
+    for task in following:
+        task.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

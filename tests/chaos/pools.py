@@ -1,0 +1,78 @@
+"""The workers' handlers: each writes down what it does, outside of grns, before and after it does it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import grns
+from tests.chaos.journal import Journal
+
+pool = grns.Pool(os.environ.get("GRNS_CHAOS_AGENT_TYPE", "worker"))
+_journal: Journal | None = None
+
+
+def _note(what: str, task: grns.Context) -> None:
+    global _journal
+    if _journal is None:  # in the worker, and not already where the module is looked at
+        _journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"effects-{os.getpid()}.jsonl")
+    _journal.note(
+        what, task=task.id, attempt=task.attempt, lease=str(task.lease_id), agent=task.agent_id,
+        pid=os.getpid(),
+    )  # fmt: skip
+
+
+@pool.task("steady", max_attempts=8)
+async def steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Take a little time, and fail as often as the submitter says."""
+    _note("begin", task)
+    try:
+        await asyncio.sleep(random.expovariate(1 / payload["seconds"]) if payload["seconds"] else 0)
+    except asyncio.CancelledError:
+        _note("cancelled", task)
+        raise
+    if random.random() < payload.get("failing", 0.0):
+        _note("failed", task)
+        raise grns.Retry("drawn so", after=random.random())
+    _note("end", task)
+    return {"number": payload["number"], "attempt": task.attempt}
+
+
+@pool.task("thread", max_attempts=8)
+def thread(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Take a little time in a thread, and look whether to go on."""
+    _note("begin", task)
+    end = time.monotonic() + payload["seconds"]
+    while time.monotonic() < end:
+        if task.lost:
+            _note("cancelled", task)
+            raise grns.Retry("told to end")
+        time.sleep(0.01)
+    _note("end", task)
+    return {"number": payload["number"], "attempt": task.attempt}
+
+
+@pool.task("ledger", max_attempts=8)
+async def ledger(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Book something in the transaction that ends the task: exactly once, whatever happens."""
+    _note("begin", task)
+    async with task.transaction() as transaction:
+        await transaction.connection.execute(
+            "insert into chaos_ledger (task_id, attempt, number) values ($1, $2, $3)",
+            task.id, task.attempt, payload["number"],
+        )  # fmt: skip
+        transaction.result = {"number": payload["number"], "attempt": task.attempt}
+    _note("end", task)
+
+
+@pool.task("doomed", max_attempts=2)
+async def doomed(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Fail for good, or until dead."""
+    _note("begin", task)
+    if payload["number"] % 2:
+        raise grns.Fail("it cannot be done", error_class="impossible")
+    raise grns.Retry("once more", after=0.1)

@@ -1,0 +1,261 @@
+"""Everybody and everything together: servers, the networks to them, and the processes that use them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+
+from grns.local import LocalNats, LocalPostgres
+from grns.local.identity import current
+from grns.local.orphan import entry
+from grns.local.port import free_port
+from grns.store import migrate
+from tests.chaos.journal import Journal
+from tests.chaos.proxy import HOST, Proxy
+from tests.test_local import family
+
+LEASE_SECONDS = 4.0
+_ROOT = Path(__file__).parent.parent.parent
+_RESTART_SECONDS = 0.3
+_END_SECONDS = 20.0
+_LEDGER = (
+    "create table chaos_ledger (task_id text, attempt integer, number bigint, at timestamptz default now())"
+)
+
+
+@dataclass
+class Seat:
+    """A place where one process runs, and again where it ends: its command, and networks of its own."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    postgres: Proxy | None = None
+    brokers: list[Proxy] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+    extra: dict[str, str] = field(default_factory=dict)
+    starts: int = 0
+
+    @property
+    def role(self) -> str:
+        """The name without its number."""
+        return self.name.rpartition("-")[0]
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether its process runs, frozen or not."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def networks(self) -> list[Proxy]:
+        """The networks to both servers."""
+        return [*self.brokers, *([self.postgres] if self.postgres else [])]
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process alone, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def children(self) -> list[int]:
+        """Return what descends from the process: a worker's keeper."""
+        if self.process is None or self.process.poll() is not None:
+            return []
+        return sorted(family(self.process.pid) - {self.process.pid})
+
+
+class Stage:
+    """Servers and seats. Whatever ends is started again, as an init system would."""
+
+    def __init__(self, directory: Path, *, brokers: int = 1, rate: float = 100.0) -> None:
+        self.directory = directory
+        self.journal = Journal(directory / "stage.jsonl")
+        self.postgres = LocalPostgres(directory / "postgres")
+        self.brokers = _brokers(directory, brokers)
+        self.seats = [Seat(name, command, environment) for name, command, environment in _cast(rate)]
+        self.is_settling = False
+        self._keeping: asyncio.Task[None] | None = None
+        self._observer: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Start the servers, migrate, and start all processes."""
+        await asyncio.to_thread(self.postgres.start)
+        await asyncio.gather(*(asyncio.to_thread(broker.start) for broker in self.brokers))
+        await migrate.upgrade(self.postgres.url)
+        connection = await asyncpg.connect(self.postgres.url)
+        await connection.execute(_LEDGER)
+        await connection.close()
+        self._observer = self._spawn(
+            [sys.executable, "-m", "tests.chaos.observer", ",".join(b.url for b in self.brokers)],
+            {},
+            "observer",
+        )
+        for seat in self.seats:
+            seat.postgres = Proxy(self.postgres.port)
+            seat.brokers = [Proxy(broker.port) for broker in self.brokers]
+            for network in seat.networks:
+                await network.start()
+            self.begin(seat)
+        self._keeping = asyncio.create_task(self._keep())
+
+    def begin(self, seat: Seat) -> None:
+        """Start a seat's process."""
+        if seat.postgres is None:
+            raise RuntimeError("the stage has not been started")
+        environment = {
+            "GRNS_DATABASE_URL": self.postgres.url.replace(
+                f":{self.postgres.port}/", f":{seat.postgres.port}/"
+            ),
+            "GRNS_NATS_URL": ",".join(f"nats://{HOST}:{network.port}" for network in seat.brokers),
+            "GRNS_NATS_REPLICAS": str(len(self.brokers)),
+            **_SETTINGS,
+            **seat.environment,
+            **seat.extra,
+        }
+        seat.process = self._spawn([sys.executable, "-m", *seat.command], environment, seat.name)
+        seat.starts += 1
+        self.journal.note("start", seat=seat.name, pid=seat.process.pid, extra=seat.extra)
+
+    def of(self, *roles: str) -> list[Seat]:
+        """Return the seats of some roles."""
+        return [seat for seat in self.seats if seat.role in roles]
+
+    async def heal(self) -> None:
+        """Let everything be well: servers run, networks are good, nobody is frozen or has failpoints."""
+        await asyncio.to_thread(self._heal_servers)
+        for seat in self.seats:
+            for network in seat.networks:
+                network.heal()
+            for pid in seat.children():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            seat.send(signal.SIGCONT)
+            if seat.extra:
+                seat.extra = {}
+                seat.send(signal.SIGKILL)
+
+    def freeze_postgres(self, number: signal.Signals = signal.SIGSTOP) -> None:
+        """Suspend Postgres with all its backends, or (SIGCONT) let them go on."""
+        if self.postgres.running:
+            for pid in family(self.postgres.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    def _heal_servers(self) -> None:
+        self.freeze_postgres(signal.SIGCONT)
+        self.postgres.start()
+        for broker in self.brokers:
+            broker.thaw()
+            broker.start()
+
+    async def dismiss(self, *roles: str) -> None:
+        """End the processes of some roles, for good."""
+        chosen = self.of(*roles) if roles else self.seats
+        self.seats = [seat for seat in self.seats if seat not in chosen]
+        for seat in chosen:
+            seat.send(signal.SIGCONT)
+            seat.send(signal.SIGTERM)
+        for seat in chosen:
+            if seat.process is not None:
+                await asyncio.to_thread(_end, seat.process)
+            for network in seat.networks:
+                await network.stop()
+
+    async def end(self) -> None:
+        """End everything that was started."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        await self.dismiss()
+        if self._observer is not None:
+            self._observer.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(_end, self._observer)
+        await asyncio.to_thread(self._heal_servers)
+        for server in (self.postgres, *self.brokers):
+            await asyncio.to_thread(server.stop)
+
+    async def _keep(self) -> None:
+        """Start again what has ended."""
+        while True:
+            await asyncio.sleep(_RESTART_SECONDS)
+            for seat in list(self.seats):
+                if not seat.is_alive:
+                    code = seat.process.returncode if seat.process else None
+                    self.journal.note("ended", seat=seat.name, code=code)
+                    self.begin(seat)
+
+    def _spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], name: str
+    ) -> subprocess.Popen[bytes]:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=_ROOT,
+                env={
+                    **{key: value for key, value in os.environ.items() if not key.startswith("GRNS_")},
+                    "PYTHONPATH": str(_ROOT),
+                    "GRNS_CHAOS_DIRECTORY": str(self.directory),
+                    **environment,
+                },
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=entry(current(), bound=True),  # whoever kills us leaves nobody behind
+            )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+_SETTINGS = {
+    "GRNS_LEASE_SECONDS": str(LEASE_SECONDS),
+    "GRNS_SHUTDOWN_GRACE_SECONDS": "2",
+    "GRNS_FLOOR_BUSY_AGE_SECONDS": "10",
+    "GRNS_LOG_FORMAT": "json",
+    "GRNS_LOG_LEVEL": "info",
+}
+
+
+def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
+    """Return who is on the stage: name, module with arguments, environment."""
+    pool = "tests.chaos.pools:pool"
+    workers = [("worker-1", "worker"), ("worker-2", "worker"), ("scout-1", "scout")]
+    cast = [
+        (name, ["grns", "worker", pool, "--concurrency", "20"], {"GRNS_CHAOS_AGENT_TYPE": agent_type})
+        for name, agent_type in workers
+    ]
+    for role in ("relay", "reaper", "retry-scheduler"):
+        cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
+    cast.append(("janitor-1", ["grns", "janitor"], {}))
+    for number, way in ((1, "client"), (2, "sql")):
+        command = ["tests.chaos.submitter", way, str(rate * (0.8 if way == "client" else 0.2))]
+        cast.append((f"submitter-{number}", command, {}))
+    return cast
+
+
+def _brokers(directory: Path, count: int) -> list[LocalNats]:
+    if count == 1:
+        return [LocalNats(directory / "nats-1")]
+    ports = [free_port() for _ in range(count)]
+    routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
+    return [
+        LocalNats(
+            directory / f"nats-{number}",
+            extra_config=f"""
+                cluster {{ name: chaos, listen: {HOST}:{port}, routes: [{routes}], no_advertise: true }}
+            """,
+        )
+        for number, port in enumerate(ports, start=1)
+    ]

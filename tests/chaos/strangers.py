@@ -1,0 +1,126 @@
+"""What strangers do with a plain client: to Postgres, to the broker, and on the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import asyncpg
+import nats
+from nats.aio.client import Client
+
+_STREAMS = ("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ")
+_RUBBISH = (
+    b"",
+    b"null",
+    b"{}",
+    b"\xff\xfe",
+    b'{"message_id": 1}',
+    b"[" * 5000,
+    b'{"a": 1}{"b": 2}',
+    b"\x1f\x8b\x08",
+)
+
+
+async def open_transaction(url: str) -> Callable[[], Awaitable[None]]:
+    """Write something and lock some tasks, and leave it at that; returns what ends it."""
+    connection: asyncpg.Connection | None = None
+    with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+        connection = await asyncpg.connect(url, timeout=2, command_timeout=2)
+        await connection.execute("begin")
+        await connection.execute("select pg_current_xact_id()")
+        await connection.fetch(
+            "select from grns.tasks where queued_at is not null limit 3 for update skip locked"
+        )
+
+    async def end() -> None:
+        if connection is not None:
+            connection.terminate()
+
+    return end
+
+
+async def some_tasks(url: str, count: int) -> list[str]:
+    """Return ids of tasks, the newest ones."""
+    connection = await asyncpg.connect(url, timeout=2, command_timeout=2)
+    try:
+        rows = await connection.fetch("select id from grns.tasks order by id desc limit $1", 10 * count)
+    finally:
+        connection.terminate()
+    return [row["id"] for row in random.sample(rows, min(count, len(rows)))]
+
+
+async def publish_commands(url: str, task_ids: list[str], chance: random.Random) -> None:
+    """Publish `cmd.task.execute` for these tasks, to the front door or a lane, with or without an id."""
+    client = await nats.connect(url, allow_reconnect=False, connect_timeout=1)
+    try:
+        for task_id in task_ids:
+            envelope = {
+                "message_id": str(uuid.uuid4()),
+                "trace_id": "chaos",
+                "causation_id": None,
+                "kind": "cmd.task.execute",
+                "schema_version": "v1",
+                "emitted_at": datetime.now(UTC).isoformat(),
+                "payload": {"task_id": task_id, "target_agent_type": "worker", "reason": "new_task"},
+            }
+            subject = chance.choice(("cmd.task.execute.v1", "cmd.task.execute.v1.default.scout.p1"))
+            headers = {"Nats-Msg-Id": envelope["message_id"]} if chance.random() < 0.5 else None
+            await client.publish(subject, json.dumps(envelope).encode(), headers=headers)  # type: ignore[arg-type]
+        await client.flush(timeout=2)
+    finally:
+        await client.close()
+
+
+async def publish_rubbish(client: Client, chance: random.Random) -> None:
+    """Publish what is no command."""
+    for _ in range(5):
+        await client.publish("cmd.task.execute.v1", chance.choice(_RUBBISH))
+    await client.flush(timeout=2)
+
+
+async def purge(client: Client, chance: random.Random) -> None:
+    """Purge a stream."""
+    await client.jetstream(timeout=2).purge_stream(chance.choice(_STREAMS))
+
+
+async def delete_stream(client: Client, chance: random.Random) -> None:
+    """Delete a stream."""
+    await client.jetstream(timeout=2).delete_stream(chance.choice(_STREAMS))
+
+
+async def cut_tail(client: Client, chance: random.Random) -> None:
+    """Delete the last messages of a stream, one by one."""
+    stream = client.jetstream(timeout=2)
+    name = chance.choice(_STREAMS)
+    last = (await stream.stream_info(name)).state.last_seq
+    for seq in range(max(1, last - 20), last + 1):
+        with suppress(nats.js.errors.APIError):
+            await stream.delete_msg(name, seq)
+
+
+async def delete_durable(client: Client, chance: random.Random) -> None:
+    """Delete a durable of the commands."""
+    stream = client.jetstream(timeout=2)
+    durables = [info.name for info in await stream.consumers_info("GRNS_CMD")]
+    if durables:
+        await stream.delete_consumer("GRNS_CMD", chance.choice(durables))
+
+
+async def pause_durable(client: Client, chance: random.Random) -> None:
+    """Pause a durable for some seconds."""
+    stream = client.jetstream(timeout=2)
+    durables = [info.name for info in await stream.consumers_info("GRNS_CMD")]
+    if durables:
+        until = datetime.fromtimestamp(datetime.now(UTC).timestamp() + chance.uniform(1, 8), UTC)
+        await client.request(
+            f"$JS.API.CONSUMER.PAUSE.GRNS_CMD.{chance.choice(durables)}",
+            json.dumps({"pause_until": until.isoformat()}).encode(),
+            timeout=2,
+        )
+    await asyncio.sleep(0)

@@ -1,0 +1,146 @@
+"""Somebody who hands tasks in, by the client or by plain SQL, and writes down what became of each try.
+
+`python -m tests.chaos.submitter client|sql PER_SECOND`, until SIGTERM. A try is `ok`, `refused` (nothing
+may have come of it) or `unknown` (something may).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+import grns
+from grns.errors import GrnsError, OutcomeUnknown
+from tests.chaos.journal import Journal
+
+_KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed")
+_AGENT_TYPES = ("worker", "worker", "scout")
+_PATIENCE_SECONDS = 10.0
+_MOST_UNDER_WAY = 100
+_CANCELLED = 0.01
+
+
+def draw(number: int) -> dict[str, Any]:
+    """Return what one task is to be: mostly quick, sometimes slow, late, failing or urgent."""
+    payload = {"number": number, "seconds": random.choice((0.0, 0.0, 0.05, 0.5, 3.0))}
+    if random.random() < 0.1:
+        payload["failing"] = 0.5
+    return {
+        "task_type": random.choice(_KINDS),
+        "payload": payload,
+        "agent_type": random.choice(_AGENT_TYPES),
+        "priority": random.randrange(4),
+        "delay_seconds": random.choice((0.0,) * 9 + (2.0,)),
+        "idempotency_key": f"{os.getpid()}-{number}",
+    }
+
+
+class Submitter:
+    """Hands tasks in at a steady rate, many at a time where the answers are late."""
+
+    def __init__(self, per_second: float, submit: Callable[[dict[str, Any]], Awaitable[str]]) -> None:
+        self._per_second = per_second
+        self._submit = submit
+        self._journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"submits-{os.getpid()}.jsonl")
+        self._stopping = asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self.cancel: Callable[[str], Awaitable[object]] | None = None
+
+    async def run(self) -> None:
+        """Submit until SIGTERM."""
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, self._stopping.set)
+        number = 0
+        while not self._stopping.is_set():
+            await asyncio.sleep(random.expovariate(self._per_second))
+            if len(self._under_way) < _MOST_UNDER_WAY:
+                number += 1
+                task = asyncio.create_task(self._try(draw(number)))
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
+        await asyncio.gather(*self._under_way)
+
+    async def _try(self, wanted: dict[str, Any]) -> None:
+        key = wanted["idempotency_key"]
+        self._journal.note("try", key=key, type=wanted["task_type"], number=wanted["payload"]["number"])
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                task_id = await self._submit(wanted)
+        except (OutcomeUnknown, TimeoutError) as error:
+            self._journal.note("unknown", key=key, error=repr(error)[:200])
+        except GrnsError as error:
+            self._journal.note("refused", key=key, error=repr(error)[:200])
+        else:
+            self._journal.note("ok", key=key, task=task_id)
+            if self.cancel is not None and random.random() < _CANCELLED:
+                await self._cancel(task_id)
+
+    async def _cancel(self, task_id: str) -> None:
+        await asyncio.sleep(random.random() * 3)
+        self._journal.note("cancel", task=task_id)
+        try:
+            if self.cancel is not None:
+                await self.cancel(task_id)
+        except GrnsError as error:
+            self._journal.note("cancel_unanswered", task=task_id, error=repr(error)[:200])
+
+
+async def by_client(per_second: float) -> None:
+    """Submit with the client of grns."""
+    client = await _patiently(lambda: grns.connect().__aenter__())
+
+    async def submit(wanted: dict[str, Any]) -> str:
+        return (await client.submit(**wanted)).id
+
+    submitter = Submitter(per_second, submit)
+    submitter.cancel = client.cancel
+    await submitter.run()
+
+
+_SUBMIT = """
+    select grns.submit_task($1, $2, agent_type => $3, priority => $4, delay_seconds => $5,
+        idempotency_key => $6)
+"""
+
+
+async def by_sql(per_second: float) -> None:
+    """Submit with one function of the database, in a connection for each task, as a script would."""
+
+    async def submit(wanted: dict[str, Any]) -> str:
+        try:
+            connection = await asyncpg.connect(os.environ["GRNS_DATABASE_URL"], timeout=3)
+        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+            raise grns.Unavailable(str(error)) from error
+        try:
+            task_id = await connection.fetchval(
+                _SUBMIT, wanted["task_type"], json.dumps(wanted["payload"]), wanted["agent_type"],
+                wanted["priority"], wanted["delay_seconds"], wanted["idempotency_key"],
+            )  # fmt: skip
+            return str(task_id)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise OutcomeUnknown(str(error)) from error
+        finally:
+            connection.terminate()
+
+    await Submitter(per_second, submit).run()
+
+
+async def _patiently(work: Callable[[], Awaitable[grns.Client]]) -> grns.Client:
+    while True:
+        try:
+            return await work()
+        except GrnsError:
+            await asyncio.sleep(0.2)
+
+
+if __name__ == "__main__":
+    asyncio.run({"client": by_client, "sql": by_sql}[sys.argv[1]](float(sys.argv[2])))
