@@ -102,9 +102,9 @@ def encode(envelope: Envelope) -> bytes:
 
 def assemble(
     *,
-    message_id: UUID,
+    message_id: str,
     trace_id: str,
-    causation_id: UUID | None,
+    causation_id: str | None,
     kind: str,
     emitted_at: datetime,
     payload: str,
@@ -124,10 +124,11 @@ def assemble(
 _W3C_TRACE = re.compile(r"(?!0{32})[0-9a-f]{32}\Z")
 
 
-def traceparent(trace_id: str, message_id: UUID) -> str:
+def traceparent(trace_id: str, message_id: str) -> str:
     """Return the W3C trace header: a trace id of 32 hex digits as it is, any other by its digest."""
     trace = trace_id if _W3C_TRACE.match(trace_id) else hashlib.sha256(trace_id.encode()).hexdigest()[:32]
-    return f"00-{trace}-{message_id.hex[:16]}-01"
+    span = message_id.replace("-", "")[:16]
+    return f"00-{trace}-{span}-01"
 
 
 @lru_cache(maxsize=8)  # what one statement wrote bears one time, and is read in a row

@@ -124,18 +124,26 @@ class Outbound:
                 await self._idle()
                 continue
             # However long there is no broker, or no room: whether it may send is asked after that.
-            await self._transport.ready()
-            parcel = self._next()
-            if parcel is None:
+            room = await self._transport.ready()
+            if not self._send(room):
                 await self._idle()
-                continue
-            self._transport.post(self._message(parcel), partial(self._settle, parcel))
-            failpoint.reach("relay.published")
 
     def close(self) -> None:
         """Send nothing more; answers that still come are not looked at."""
         self._is_closed = True
         self._work.set()
+
+    def _send(self, room: int) -> int:
+        """Send what is ready as long as it may and there is room; return how many that were."""
+        max_bytes = min(self._max_bytes, self._transport.max_message_bytes)
+        post, settle = self._transport.post, self._settle
+        for sent in range(room):
+            parcel = self._next()
+            if parcel is None:
+                return sent
+            post(_message(parcel, max_bytes), partial(settle, parcel))
+            failpoint.reach("relay.published")
+        return room
 
     def _next(self) -> Parcel | None:
         if not self._may_send():
@@ -210,33 +218,34 @@ class Outbound:
         self._first[parcel.key] = heir
         self._make_ready(heir)
 
-    def _message(self, parcel: Parcel) -> Message:
-        entry = parcel.entry
-        body = self._body(entry, entry.payload)
-        if parcel.is_stub or len(body) > min(self._max_bytes, self._transport.max_message_bytes):
-            parcel.is_stub = True
-            body = self._body(entry, _stub(entry))
-        headers = {
-            "traceparent": envelope.traceparent(entry.trace_id, entry.message_id),
-            "Grns-Workspace": entry.workspace,
-            "Grns-Version": str(entry.version),
-            "Grns-Seq": str(entry.seq),
-        }
-        if entry.task_id is not None:
-            headers["Grns-Task"] = entry.task_id
-        subject = subjects.message(entry.kind, entry.workspace, entry.route)
-        return Message(subject, body, str(entry.message_id), headers)
 
-    @staticmethod
-    def _body(entry: Entry, payload: str) -> bytes:
-        return envelope.assemble(
-            message_id=entry.message_id,
-            trace_id=entry.trace_id,
-            causation_id=entry.causation_id,
-            kind=entry.kind,
-            emitted_at=entry.created_at,
-            payload=payload,
-        )
+def _message(parcel: Parcel, max_bytes: int) -> Message:
+    entry = parcel.entry
+    seq, version, message_id, workspace, task_id, kind, route, trace_id, _, payload, _ = entry
+    body = _body(entry, payload)
+    if parcel.is_stub or len(body) > max_bytes:
+        parcel.is_stub = True
+        body = _body(entry, _stub(entry))
+    headers = {
+        "traceparent": envelope.traceparent(trace_id, message_id),
+        "Grns-Workspace": workspace,
+        "Grns-Version": str(version),
+        "Grns-Seq": str(seq),
+    }
+    if task_id is not None:
+        headers["Grns-Task"] = task_id
+    return Message(subjects.message(kind, workspace, route), body, message_id, headers)
+
+
+def _body(entry: Entry, payload: str) -> bytes:
+    return envelope.assemble(
+        message_id=entry.message_id,
+        trace_id=entry.trace_id,
+        causation_id=entry.causation_id,
+        kind=entry.kind,
+        emitted_at=entry.created_at,
+        payload=payload,
+    )
 
 
 def _stub(entry: Entry) -> str:
@@ -245,6 +254,6 @@ def _stub(entry: Entry) -> str:
             "truncated": True,
             "ref": f"db://events/{entry.seq}",
             "task_id": entry.task_id,
-            "message_id": str(entry.message_id),
+            "message_id": entry.message_id,
         }
     )

@@ -48,7 +48,12 @@ class Spans:
 
     def add(self, number: int) -> None:
         """Put one number in."""
-        self.add_span(number, number + 1)
+        starts, ends = self._starts, self._ends
+        place = bisect_right(starts, number)
+        if ends[place - 1] == number and (place == len(starts) or starts[place] > number + 1):
+            ends[place - 1] = number + 1  # the usual one: it follows what is in, and joins nothing
+        else:
+            self.add_span(number, number + 1)
 
     def add_span(self, start: int, end: int) -> None:
         """Put a stretch of numbers in."""
@@ -107,6 +112,9 @@ class Progress:
         """
         known_up_to = late[-1] if is_late_cut and late else None
         self._gaps = self._without(late, xmin, xmax, known_up_to)
+        if fresh and fresh[-1] - self.high == len(fresh):
+            self.high = fresh[-1]  # the usual stretch: without a gap
+            return
         for number in fresh:
             if number > self.high + 1:
                 self._gaps.append(Gap(self.high + 1, number, xmax))

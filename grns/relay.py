@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from operator import attrgetter
 
 from grns import subjects
 from grns.broker_watch import BrokerWatch
@@ -31,6 +33,7 @@ _FULL_PAUSE_SECONDS = 0.01
 # How much is read at a time: rows, and fewer where they are large.
 _FIRST_ROWS, _MOST_ROWS = 100, 1000
 _READ_BYTES = 8 * 1024 * 1024
+_BY_SEQ = attrgetter("seq")
 
 
 class Lead:
@@ -126,8 +129,8 @@ class Lead:
         reading = await log.read(self._session, progress.missing, progress.high, limit)
         if reading.entries:
             failpoint.reach("relay.read")
-        late = [entry for entry in reading.entries if entry.seq <= progress.high]
-        fresh = [entry for entry in reading.entries if entry.seq > progress.high]
+        first_fresh = bisect_right(reading.entries, progress.high, key=_BY_SEQ)
+        late, fresh = reading.entries[:first_fresh], reading.entries[first_fresh:]
         is_late_cut = len(late) >= limit
         if is_late_cut:
             fresh = []  # what lies between is not known yet: these are read again

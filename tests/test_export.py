@@ -95,7 +95,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 def message(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     """Return a message as grns writes it."""
     body = assemble(
-        message_id=uuid4(),
+        message_id=str(uuid4()),
         trace_id="tr-1",
         causation_id=None,
         kind=kind,

@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 def row(task_id: str) -> Entry:
     """Return a row of the log."""
     return Entry(
-        next(_numbers), 1, uuid4(), "default", task_id, "evt.task.completed", None, "t", None, "{}",
+        next(_numbers), 1, str(uuid4()), "default", task_id, "evt.task.completed", None, "t", None, "{}",
         datetime.now(UTC),
     )  # fmt: skip
 

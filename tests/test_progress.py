@@ -33,6 +33,17 @@ def test_spans_take_stretches_in(stretches: list[tuple[int, int]]) -> None:
     assert {number for number in range(70) if number in spans} == expected
 
 
+@given(st.lists(st.integers(1, 60), unique=True), st.integers(0, 5))
+def test_what_is_not_shown_is_missing(numbers: list[int], low: int) -> None:
+    progress = Progress(low)
+    fresh = sorted(number for number in numbers if number > low)
+    for part in (fresh[:7], fresh[7:]):
+        progress.see([], part, xmin=1, xmax=9, is_late_cut=False)
+    assert progress.high == max([low, *fresh])
+    missing = {number for start, end in progress.missing for number in range(start, end)}
+    assert missing == set(range(low + 1, progress.high)) - set(fresh)
+
+
 def test_a_gap_waits_for_the_transactions_that_could_fill_it() -> None:
     progress = Progress(0)
     progress.see([], [1, 4], xmin=10, xmax=20, is_late_cut=False)

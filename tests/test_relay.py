@@ -13,7 +13,7 @@ def rows(count: int, size: int) -> list[Entry]:
     """Return rows of the log whose payloads have this size."""
     now = datetime.now(UTC)
     return [
-        Entry(n, 1, uuid4(), "default", "gr-0", "dlq.task.dead", None, "t", None, "x" * size, now)
+        Entry(n, 1, str(uuid4()), "default", "gr-0", "dlq.task.dead", None, "t", None, "x" * size, now)
         for n in range(count)
     ]
 

@@ -34,6 +34,11 @@ def test_what_is_no_subject_is_refused(subject: str) -> None:
     assert caught.value.code == "bad_subject"
 
 
+def test_a_name_may_hold_what_a_name_may_hold() -> None:
+    command = encode("a.b", b"", headers={"50%": "%s", "%s%%d": "100%"})
+    assert b"NATS/1.0\r\n50%: %s\r\n%s%%d: 100%\r\n\r\n" in command
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "é"], ids=ascii)
 def test_what_is_no_name_of_a_header_is_refused(name: str) -> None:
     with pytest.raises(BrokerRefused) as caught:

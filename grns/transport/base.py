@@ -147,13 +147,17 @@ class Transport(Protocol):
     async def provision(self) -> bool:
         """Make the streams (or check them, if so set); True where one had to be made: its content is gone."""
 
-    async def ready(self) -> None:
-        """Return once there is a connection and the window has room; `Unavailable` after the end."""
+    async def ready(self) -> int:
+        """Return once there is a connection and the window has room; `Unavailable` after the end.
+
+        Says how many messages may be posted, one at least, before it is to be awaited again,
+        if that is done without another await in between.
+        """
 
     def post(self, message: Message, done: Done) -> None:
         """Send one message; `done` is called exactly once with the answer, and must not block.
 
-        It does not wait: whoever sends much awaits `ready` before each.
+        It does not wait: whoever sends much awaits `ready` before.
         """
 
     async def publish(self, message: Message) -> Receipt:

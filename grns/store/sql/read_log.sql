@@ -25,8 +25,8 @@ fresh as (
 )
 select pg_snapshot_xmin(s.snapshot)::text::bigint as snapshot_xmin,
     pg_snapshot_xmax(s.snapshot)::text::bigint as snapshot_xmax,
-    r.seq, r.version, r.message_id, r.workspace, r.task_id, r.kind, r.route, r.trace_id, r.causation_id,
-    r.payload::text as payload, r.created_at
+    r.seq, r.version, r.message_id::text as message_id, r.workspace, r.task_id, r.kind, r.route, r.trace_id,
+    r.causation_id::text as causation_id, r.payload::text as payload, r.created_at
 from (select pg_current_snapshot() as snapshot) as s
 left join (select l.* from late l union all select f.* from fresh f) as r on true
 order by r.seq

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from nats.aio.msg import Msg
 
 from grns.errors import GrnsError, Unavailable
 from grns.transport.jetstream.connection import Connection
@@ -51,7 +50,7 @@ class Api:
         """Return the answer to `$JS.API.<operation>`, or raise `ApiError` or another `Unavailable`."""
         if not self._connection.is_connected:
             raise Unavailable("the broker is away")
-        answered: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         subject = f"$JS.API.{operation}"
         reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer))
         try:
@@ -62,7 +61,7 @@ class Api:
             self._replies.forget(reply)
 
 
-def _resolve(answered: asyncio.Future[Msg], answer: Msg | GrnsError) -> None:
+def _resolve(answered: asyncio.Future[bytes], answer: bytes | GrnsError) -> None:
     if answered.done():
         return
     if isinstance(answer, GrnsError):
@@ -71,14 +70,14 @@ def _resolve(answered: asyncio.Future[Msg], answer: Msg | GrnsError) -> None:
         answered.set_result(answer)
 
 
-def parse(message: Msg) -> dict[str, Any]:
+def parse(body: bytes) -> dict[str, Any]:
     """Return the answer; `ApiError` where it is an error, `Unavailable` where nobody answered."""
-    if not message.data:
+    if not body:
         raise Unavailable(
             "nobody answers there: the stream is missing, or nats-server runs without JetStream"
         )
     try:
-        answer = orjson.loads(message.data)
+        answer = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Unavailable("the broker's answer is no JSON") from error
     if not isinstance(answer, dict):

@@ -108,9 +108,9 @@ class JetStream:
         """Return what there is of streams and durables, and how they differ from what grns would make."""
         return await self._reporter.report()
 
-    async def ready(self) -> None:
-        """Return once there is a connection and the window has room."""
-        await self._publisher.ready()
+    async def ready(self) -> int:
+        """Return, once there is a connection and the window has room, for how many messages it has."""
+        return await self._publisher.ready()
 
     def post(self, message: Message, done: Done) -> None:
         """Send one message; `done` is called exactly once with the answer."""

@@ -10,7 +10,8 @@ from grns.settings import Settings, redact_url
 from grns.transport.jetstream.fact import OnFact
 from grns.transport.jetstream.line import Line
 from grns.transport.jetstream.option import PENDING_BYTES, options
-from grns.transport.jetstream.subscription import Handler, Subscription
+from grns.transport.jetstream.reader import OnMessage, OnPlain
+from grns.transport.jetstream.subscription import Subscription
 from grns.transport.jetstream.watchdog import Watchdog
 from grns.transport.jetstream.wire import encode, size
 
@@ -112,11 +113,12 @@ class Connection:
         """Hand one message to the socket, or to the buffer while the server is away."""
         line = self._require()
         command = encode(subject, body, reply=reply, headers=headers)
+        limit = line.client.max_payload
         # What is larger the server would answer by closing the connection.
-        if len(command) > line.client.max_payload and (bytes_sent := size(command)) > line.client.max_payload:
+        if len(command) > limit and (bytes_sent := size(command)) > limit:
             raise BrokerRefused(
                 "too_large",
-                f"a message of {bytes_sent} bytes is more than the broker's {line.client.max_payload}",
+                f"a message of {bytes_sent} bytes is more than the broker's {limit}",
             )
         if not line.is_connected:
             if line.is_gone:
@@ -125,10 +127,12 @@ class Connection:
                 raise Unavailable("the broker is away, and what waits for it already fills the buffer")
         line.write(command)
 
-    async def subscribe(self, subject: str, handler: Handler) -> Subscription:
+    async def subscribe(
+        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None
+    ) -> Subscription:
         """Listen to a subject for good, also after the client was built anew."""
         line = self._require()
-        subscription = Subscription(subject, handler)
+        subscription = Subscription(subject, handler, on_plain)
         self._subscriptions.add(subscription)
         if line.is_dialled:  # else it is bound together with all others, as soon as the line is
             try:

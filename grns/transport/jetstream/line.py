@@ -4,60 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nats import errors as nats_errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from grns.transport.jetstream.reader import Handler, ReadingClient
+
 _CLOSE_SECONDS = 2.0
 _PONG_SECONDS = 86_400
-_HEADER_NAME = re.compile(r"[!-9;-~]+")
-
-
-class _Client(Client):
-    """nats-py's client, with two short cuts for what it reads. Where it does not take them, it is as slow.
-
-    Messages go to their handler as they are read, not through a queue to a task that calls it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.handlers: dict[int, Callable[[Msg], None]] = {}
-
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        handler = self.handlers.get(sid)
-        if handler is None or sid not in self._subs:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
-        self.stats["in_msgs"] += 1
-        self.stats["in_bytes"] += len(data)
-        read = await self._process_headers(headers)
-        try:
-            handler(self._build_message(sid, subject, reply, data, read))
-        except Exception as error:  # what escapes here would end the loop that reads
-            await self._error_cb(error)
-
-    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        """Return the headers; none where they cannot be read: that too would end the loop."""
-        if not headers:
-            return None
-        try:
-            return await super()._process_headers(headers)
-        except Exception:
-            return None
-
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        for line in raw.decode("utf-8", "replace").split("\r\n"):
-            name, colon, value = line.partition(":")
-            if colon and _HEADER_NAME.fullmatch(name):
-                headers[name] = value.strip()
-        return headers
 
 
 class Line:
@@ -65,7 +22,7 @@ class Line:
 
     def __init__(self, options: dict[str, Any], callbacks: Callable[[Line], dict[str, Any]]) -> None:
         """`callbacks` makes this line's own: nats-py does not say which client it calls back for."""
-        self.client = _Client()
+        self.client = ReadingClient()
         self._options = options | callbacks(self)
         self.is_dialled = False  # stays true when it is lost again: nats-py then repeats what it listens to
         self._pings: set[asyncio.Task[None]] = set()
@@ -162,7 +119,7 @@ class Line:
         draining = self._begin(self._drain(bound))
         await asyncio.wait({draining}, timeout=_CLOSE_SECONDS)
 
-    def hand_over(self, bound: NatsSubscription, handler: Callable[[Msg], None]) -> None:
+    def hand_over(self, bound: NatsSubscription, handler: Handler) -> None:
         """Have a subscription's messages handled as soon as they are read."""
         handlers, known = self.client.handlers, self.client._subs
         for gone in [sid for sid in handlers if sid not in known]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-
-from nats.aio.msg import Msg
+from functools import partial
 
 from grns.errors import BrokerRefused, GrnsError, OutcomeUnknown, Unavailable
 from grns.transport.base import Done, Message, Receipt
@@ -30,8 +29,8 @@ class Publisher:
         self._has_room = asyncio.Event()
         self._sent = 0
 
-    async def ready(self) -> None:
-        """Return once there is a connection and room; `Unavailable` once the connection is closed."""
+    async def ready(self) -> int:
+        """Return, once there is a connection, how much room there is; `Unavailable` once it is closed."""
         if self._sent >= _BREATH:
             self._sent = 0
             await asyncio.sleep(0)
@@ -41,25 +40,25 @@ class Publisher:
             if self._room <= 0:
                 self._has_room.clear()
                 await self._has_room.wait()
+        return min(self._room, _BREATH - self._sent)
 
     def post(self, message: Message, done: Done) -> None:
         """Send one message; `done` gets its answer, exactly once."""
         self._room -= 1
         self._sent += 1
-
-        def settle(answer: Msg | GrnsError) -> None:
-            self._room += 1
-            if self._room == 1:
-                self._has_room.set()
-            done(verdict(answer) if isinstance(answer, Msg) else answer)
-
-        reply = self._replies.expect(message.subject, settle)
+        reply = self._replies.expect(message.subject, partial(self._settle, done))
         headers = {**message.headers, MESSAGE_ID: message.id}
         try:
             self._connection.publish(message.subject, message.body, reply=reply, headers=headers)
         except GrnsError as error:
             if self._replies.forget(reply):
-                settle(error)
+                self._settle(done, error)
+
+    def _settle(self, done: Done, answer: bytes | GrnsError) -> None:
+        self._room += 1
+        if self._room == 1:
+            self._has_room.set()
+        done(verdict(answer) if isinstance(answer, bytes) else answer)
 
     async def publish(self, message: Message) -> Receipt:
         """Send one message and wait for the answer, or raise it; give up where no connection comes."""
@@ -85,7 +84,7 @@ class Publisher:
         return await answered
 
 
-def verdict(answer: Msg) -> Receipt | GrnsError:
+def verdict(answer: bytes) -> Receipt | GrnsError:
     """Return what a stream's answer means for the message."""
     try:
         stored = parse(answer)

@@ -15,7 +15,8 @@ from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.fact import OnFact
 from grns.transport.jetstream.subscription import Subscription, new_inbox
 
-OnAnswer = Callable[[Msg | GrnsError], None]
+# The body of the answer, or why there is none.
+OnAnswer = Callable[[bytes | GrnsError], None]
 
 
 class Replies:
@@ -36,7 +37,9 @@ class Replies:
 
     async def open(self) -> None:
         """Listen to the inbox."""
-        self._subscription = await self._connection.subscribe(self._prefix + "*", self._receive)
+        self._subscription = await self._connection.subscribe(
+            self._prefix + "*", self._receive_message, self._receive
+        )
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:
@@ -56,10 +59,13 @@ class Replies:
         """Expect no answer any more; False where there was one."""
         return self._waiting.pop(reply, None) is not None
 
-    def _receive(self, message: Msg) -> None:
-        expected = self._waiting.pop(message.subject, None)
+    def _receive_message(self, message: Msg) -> None:
+        self._receive(message.subject, message.data)
+
+    def _receive(self, reply: str, body: bytes) -> None:
+        expected = self._waiting.pop(reply, None)
         if expected is not None:
-            self._answer(expected[2], message)
+            self._answer(expected[2], body)
 
     def _lose_all(self) -> None:
         lost, self._waiting = self._waiting, {}
@@ -93,7 +99,7 @@ class Replies:
                     on_answer, Unavailable(f"the broker does not let this user do that: {violation}")
                 )
 
-    def _answer(self, on_answer: OnAnswer, answer: Msg | GrnsError) -> None:
+    def _answer(self, on_answer: OnAnswer, answer: bytes | GrnsError) -> None:
         try:
             on_answer(answer)
         except Exception as error:  # one bad callback must not cost the others their answers

@@ -63,10 +63,18 @@ def _check_name(name: str) -> None:
         raise BrokerRefused("bad_header", f"{ascii(name)[:100]} is no name of a header")
 
 
-def _header_block(headers: Mapping[str, str]) -> bytes:
-    for name in headers:
+@lru_cache(maxsize=256)  # messages bear the same few sets of names
+def _layout(names: tuple[str, ...]) -> str:
+    """Return a header block with a gap for each value."""
+    for name in names:
         _check_name(name)
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
-        return _header_block({name: value.translate(_NO_BREAKS) for name, value in headers.items()})
-    return f"NATS/1.0\r\n{lines}\r\n".encode("utf-8", "replace")
+    lines = "".join([name.replace("%", "%%") + ": %s\r\n" for name in names])
+    return f"NATS/1.0\r\n{lines}\r\n"
+
+
+def _header_block(headers: Mapping[str, str]) -> bytes:
+    values = tuple(headers.values())
+    text = "".join(values)
+    if "\n" in text or "\r" in text:
+        values = tuple([value.translate(_NO_BREAKS) for value in values])
+    return (_layout(tuple(headers)) % values).encode("utf-8", "replace")

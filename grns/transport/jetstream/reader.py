@@ -1,0 +1,116 @@
+"""nats-py's client with short cuts for what it reads. Where they do not fit, it is as slow as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+
+OnMessage = Callable[[Msg], None]
+OnPlain = Callable[[str, bytes], None]
+
+_PLAIN_LINE = re.compile(rb"MSG ([^\s]+) (\d{1,9}) (\d{1,9})\r\n")  # one that wants no reply
+_LINE_END = 2
+_HEADER_NAME = re.compile(r"[!-9;-~]+")
+
+
+class Handler(NamedTuple):
+    """Who takes a subscription's messages, as they are read. Neither may block.
+
+    What has neither headers nor a reply goes to `on_plain` instead, where there is one,
+    by its subject and body.
+    """
+
+    on_message: OnMessage
+    on_plain: OnPlain | None = None
+
+
+_NOBODY = Handler(lambda _message: None)
+
+
+class _Parser(Parser):
+    """Hands on plain messages in one go, without taking apart what is not all there yet."""
+
+    nc: ReadingClient
+
+    async def parse(self, data: bytes = b"") -> None:
+        if self.state != AWAITING_CONTROL_LINE:
+            await super().parse(data)
+            return
+        self.buf.extend(data)
+        failures: list[Exception] = []
+        has_unknown = self._hand_on_plain(failures)
+        for failure in failures:
+            await self.nc._error_cb(failure)
+        if has_unknown:
+            await super().parse()
+
+    def _hand_on_plain(self, failures: list[Exception]) -> bool:
+        """Hand on the plain messages at the front; True where something else comes then."""
+        buffer, handlers, known = self.buf, self.nc.handlers, self.nc._subs
+        size, place, count, body_bytes = len(buffer), 0, 0, 0
+        is_cut = False
+        while line := _PLAIN_LINE.match(buffer, place):
+            subject, digits, length = line.groups()
+            start = line.end()
+            end = start + int(length)
+            if is_cut := end + _LINE_END > size:
+                break
+            sid = int(digits)
+            if sid not in known or (on_plain := handlers.get(sid, _NOBODY).on_plain) is None:
+                break
+            place = end + _LINE_END
+            count += 1
+            body_bytes += end - start
+            try:
+                on_plain(subject.decode(), bytes(buffer[start:end]))
+            except Exception as error:  # what escapes here would end the loop that reads
+                failures.append(error)
+        del buffer[:place]
+        self.nc.stats["in_msgs"] += count
+        self.nc.stats["in_bytes"] += body_bytes
+        return place < size and not is_cut
+
+
+class ReadingClient(Client):
+    """Messages go to their handler as they are read, not through a queue to a task that calls it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = _Parser(self)
+        self.handlers: dict[int, Handler] = {}
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        handler = self.handlers.get(sid)
+        if handler is None or sid not in self._subs:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        read = await self._process_headers(headers)
+        try:
+            handler.on_message(self._build_message(sid, subject, reply, data, read))
+        except Exception as error:  # what escapes here would end the loop that reads
+            await self._error_cb(error)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """Return the headers; none where they cannot be read: that too would end the loop."""
+        if not headers:
+            return None
+        try:
+            return await super()._process_headers(headers)
+        except Exception:
+            return None
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon and _HEADER_NAME.fullmatch(name):
+                headers[name] = value.strip()
+        return headers
