@@ -66,7 +66,8 @@ class BrokerWatch:
         if receipt.seq <= self.last_seq and not receipt.duplicate:
             self._went_back = True
             self.suspect()
-        self.last_seq = max(self.last_seq, receipt.seq)
+        if receipt.seq > self.last_seq:
+            self.last_seq = receipt.seq
 
     def suspect(self) -> None:
         """Look again soon."""

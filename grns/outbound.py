@@ -18,7 +18,7 @@ from grns.strict_json import dumps
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import MessageRefused, MessagesPublished
-from grns.transport.base import Message, Receipt, Transport
+from grns.transport.base import HeaderLines, Message, Receipt, Transport, one_line
 
 _RETRY_SECONDS = 0.25
 _REFUSED_RETRY_SECONDS = 5.0
@@ -221,29 +221,31 @@ class Outbound:
 
 def _message(parcel: Parcel, max_bytes: int) -> Message:
     entry = parcel.entry
-    seq, version, message_id, workspace, task_id, kind, route, trace_id, _, payload, _ = entry
-    body = _body(entry, payload)
+    body = _body(entry)
     if parcel.is_stub or len(body) > max_bytes:
         parcel.is_stub = True
-        body = _body(entry, _stub(entry))
-    headers = {
-        "traceparent": envelope.traceparent(trace_id, message_id),
-        "Grns-Workspace": workspace,
-        "Grns-Version": str(version),
-        "Grns-Seq": str(seq),
-    }
-    if task_id is not None:
-        headers["Grns-Task"] = task_id
-    return Message(subjects.message(kind, workspace, route), body, message_id, headers)
+        body = _body(entry._replace(payload=_stub(entry)))
+    subject = subjects.message(entry.kind, entry.workspace, entry.route)
+    return Message(subject, body, entry.message_id, _headers(entry))
 
 
-def _body(entry: Entry, payload: str) -> bytes:
+def _headers(entry: Entry) -> HeaderLines:
+    seq, version, message_id, workspace, task_id, _, _, trace_id, _, _, _ = entry
+    task = "" if task_id is None else f"Grns-Task: {one_line(task_id)}\r\n"
+    return (
+        f"traceparent: {envelope.traceparent(trace_id, message_id)}\r\n"
+        f"Grns-Workspace: {one_line(workspace)}\r\nGrns-Version: {version}\r\nGrns-Seq: {seq}\r\n{task}"
+    )
+
+
+def _body(entry: Entry) -> bytes:
+    _, _, message_id, _, _, kind, _, trace_id, causation_id, payload, created_at = entry
     return envelope.assemble(
-        message_id=entry.message_id,
-        trace_id=entry.trace_id,
-        causation_id=entry.causation_id,
-        kind=entry.kind,
-        emitted_at=entry.created_at,
+        message_id=message_id,
+        trace_id=trace_id,
+        causation_id=causation_id,
+        kind=kind,
+        emitted_at=created_at,
         payload=payload,
     )
 

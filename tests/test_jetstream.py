@@ -303,6 +303,9 @@ async def test_making_a_durable_changes_none_that_somebody_made_meanwhile(
         ({"error": {"code": 400, "err_code": 10002, "description": "resource limits"}}, Unavailable),
         ({"hello": "world"}, OutcomeUnknown),
         ([], Unavailable),
+        ({"stream": "S", "seq": True}, OutcomeUnknown),
+        ({"stream": "S", "seq": 3, "error": {"code": 503}}, Unavailable),
+        ({"stream": "S", "domain": "hub", "seq": 3}, Receipt("S", 3, False)),
     ],
     ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict | list) else None,
 )

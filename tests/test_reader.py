@@ -104,6 +104,14 @@ async def test_plain_ones_take_the_short_way_in_their_order() -> None:
     assert listener.client.stats["in_bytes"] == sum(len(body) for _, body in answers)
 
 
+async def test_a_large_one_that_comes_in_pieces_is_heard_once_and_whole() -> None:
+    listener = Listener()
+    stream = b"MSG a 1 1\r\n1\r\nMSG large 1 300000\r\n" + 300_000 * b"x" + b"\r\nMSG b 1 1\r\n2\r\n"
+    await listener.read(*(stream[start : start + 30_000] for start in range(0, len(stream), 30_000)))
+    assert listener.plain[0] == ("a", b"1")
+    assert listener.heard == [("a", b"1"), ("b", b"2"), ("large", 300_000 * b"x")]
+
+
 async def test_one_that_fails_costs_the_others_nothing() -> None:
     listener = Listener()
 

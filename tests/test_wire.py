@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.errors import BrokerRefused
-from grns.transport.jetstream.wire import SUBJECT_LENGTH, encode, size
+from grns.transport.jetstream.wire import SUBJECT_LENGTH, encode, lines, size
 
 
 def test_a_message_without_headers() -> None:
@@ -14,7 +14,7 @@ def test_a_message_without_headers() -> None:
 
 
 def test_a_message_with_headers() -> None:
-    command = encode("a.b", b"body", reply="r", headers={"Nats-Msg-Id": "1", "X": "é"})
+    command = encode("a.b", b"body", reply="r", headers=lines({"Nats-Msg-Id": "1", "X": "é"}))
     head, rest = command.split(b"\r\n", 1)
     block, body = rest.split(b"\r\n\r\n", 1)
     assert head == b"HPUB a.b r %d %d" % (len(block) + 4, len(block) + 8)
@@ -34,21 +34,26 @@ def test_what_is_no_subject_is_refused(subject: str) -> None:
     assert caught.value.code == "bad_subject"
 
 
+def test_lines_that_are_written_out_stay_as_they_are() -> None:
+    written = "X: 1\r\nY: 2\r\n"
+    assert lines(written) == lines({"X": "1", "Y": "2"}) == written
+
+
 def test_a_name_may_hold_what_a_name_may_hold() -> None:
-    command = encode("a.b", b"", headers={"50%": "%s", "%s%%d": "100%"})
+    command = encode("a.b", b"", headers=lines({"50%": "%s", "%s%%d": "100%"}))
     assert b"NATS/1.0\r\n50%: %s\r\n%s%%d: 100%\r\n\r\n" in command
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "é"], ids=ascii)
 def test_what_is_no_name_of_a_header_is_refused(name: str) -> None:
     with pytest.raises(BrokerRefused) as caught:
-        encode("a", b"", headers={name: "value"})
+        lines({name: "value"})
     assert caught.value.code == "bad_header"
 
 
 @pytest.mark.parametrize("value", ["a\r\nEvil: 1", "a\nb", "a\rb", "\r\n\r\nPUB evil 0\r\n\r\n"], ids=ascii)
 def test_a_header_stays_one_line(value: str) -> None:
-    command = encode("a", b"body", headers={"X": value})
-    assert command.count(b"\r\n") == encode("a", b"body", headers={"X": "a"}).count(b"\r\n")
+    command = encode("a", b"body", headers=lines({"X": value}))
+    assert command.count(b"\r\n") == encode("a", b"body", headers=lines({"X": "a"})).count(b"\r\n")
     assert b"\n" not in command.replace(b"\r\n", b"")
     assert size(command) + len(command.split(b"\r\n", 1)[0]) + 4 == len(command)

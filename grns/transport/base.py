@@ -8,9 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from grns.errors import GrnsError
+
+HeaderLines: TypeAlias = str
+"""Headers that are written out, `name: value` and CRLF each: whoever sends much saves the mapping.
+
+Whoever writes them out puts each value that comes from elsewhere through `one_line`.
+"""
+
+_NO_BREAKS = str.maketrans("\r\n", "  ")
+
+
+def one_line(value: str) -> str:
+    """Return a header's value as one that cannot end its line."""
+    return value.translate(_NO_BREAKS) if "\n" in value or "\r" in value else value
 
 
 @dataclass(slots=True)  # made for each message: frozen ones take five times as long to make
@@ -20,7 +33,7 @@ class Message:
     subject: str
     body: bytes
     id: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] | HeaderLines
 
 
 @dataclass(slots=True)

@@ -149,6 +149,24 @@ async def test_every_message_sent_is_answered_exactly_once(transport_factory: Tr
     assert (await transport.state(subjects.CMD_STREAM)).messages == 300
 
 
+async def test_as_many_as_there_is_room_for_are_sent_at_once(transport_factory: TransportFactory) -> None:
+    transport = await transport_factory(relay_window=20)
+    answers: list[Receipt | GrnsError] = []
+    assert await transport.ready() == 20
+    for posted in range(1, 20):
+        transport.post(message(), answers.append)
+        assert await transport.ready() in range(20 - posted, 21)
+    await eventually(lambda: len(answers) == 19)
+    left = 1000
+    while left:
+        for _ in range(room := min(left, await transport.ready())):
+            transport.post(message(), answers.append)
+        assert 0 < room <= 20
+        left -= room
+    await eventually(lambda: len(answers) == 1019)
+    assert all(isinstance(answer, Receipt) for answer in answers)
+
+
 async def test_sending_waits_for_room_in_the_window(
     transport_factory: TransportFactory, broker: Broker
 ) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
 from grns.settings import Settings, redact_url
+from grns.transport.base import HeaderLines
 from grns.transport.jetstream.fact import OnFact
 from grns.transport.jetstream.line import Line
 from grns.transport.jetstream.option import PENDING_BYTES, options
@@ -108,7 +109,7 @@ class Connection:
             await asyncio.sleep(_DRAIN_SECONDS)
 
     def publish(
-        self, subject: str, body: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
+        self, subject: str, body: bytes = b"", *, reply: str = "", headers: HeaderLines | None = None
     ) -> None:
         """Hand one message to the socket, or to the buffer while the server is away."""
         line = self._require()

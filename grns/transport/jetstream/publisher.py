@@ -6,10 +6,11 @@ import asyncio
 from functools import partial
 
 from grns.errors import BrokerRefused, GrnsError, OutcomeUnknown, Unavailable
-from grns.transport.base import Done, Message, Receipt
+from grns.transport.base import Done, Message, Receipt, one_line
 from grns.transport.jetstream.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError, parse
 from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.reply import Replies
+from grns.transport.jetstream.wire import lines
 
 MESSAGE_ID = "Nats-Msg-Id"
 # After so many messages in a row the answers get their turn.
@@ -40,15 +41,15 @@ class Publisher:
             if self._room <= 0:
                 self._has_room.clear()
                 await self._has_room.wait()
-        return min(self._room, _BREATH - self._sent)
+        return max(1, min(self._room, _BREATH - self._sent))
 
     def post(self, message: Message, done: Done) -> None:
         """Send one message; `done` gets its answer, exactly once."""
         self._room -= 1
         self._sent += 1
         reply = self._replies.expect(message.subject, partial(self._settle, done))
-        headers = {**message.headers, MESSAGE_ID: message.id}
         try:
+            headers = f"{lines(message.headers)}{MESSAGE_ID}: {one_line(message.id)}\r\n"
             self._connection.publish(message.subject, message.body, reply=reply, headers=headers)
         except GrnsError as error:
             if self._replies.forget(reply):

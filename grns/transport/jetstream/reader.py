@@ -15,6 +15,7 @@ OnPlain = Callable[[str, bytes], None]
 
 _PLAIN_LINE = re.compile(rb"MSG ([^\s]+) (\d{1,9}) (\d{1,9})\r\n")  # one that wants no reply
 _LINE_END = 2
+_LARGE = 64 * 1024
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 
 
@@ -51,9 +52,9 @@ class _Parser(Parser):
 
     def _hand_on_plain(self, failures: list[Exception]) -> bool:
         """Hand on the plain messages at the front; True where something else comes then."""
-        buffer, handlers, known = self.buf, self.nc.handlers, self.nc._subs
+        buffer, handlers, known = bytes(self.buf), self.nc.handlers, self.nc._subs
         size, place, count, body_bytes = len(buffer), 0, 0, 0
-        is_cut = False
+        is_cut, start, end = False, 0, 0
         while line := _PLAIN_LINE.match(buffer, place):
             subject, digits, length = line.groups()
             start = line.end()
@@ -67,13 +68,14 @@ class _Parser(Parser):
             count += 1
             body_bytes += end - start
             try:
-                on_plain(subject.decode(), bytes(buffer[start:end]))
+                on_plain(subject.decode(), buffer[start:end])
             except Exception as error:  # what escapes here would end the loop that reads
                 failures.append(error)
-        del buffer[:place]
+        del self.buf[:place]
         self.nc.stats["in_msgs"] += count
         self.nc.stats["in_bytes"] += body_bytes
-        return place < size and not is_cut
+        # of a large one nats-py keeps the line: here it would be read again with each piece
+        return place < size and not (is_cut and end - start < _LARGE)
 
 
 class ReadingClient(Client):

@@ -63,8 +63,7 @@ class Replies:
         self._receive(message.subject, message.data)
 
     def _receive(self, reply: str, body: bytes) -> None:
-        expected = self._waiting.pop(reply, None)
-        if expected is not None:
+        if (expected := self._waiting.pop(reply, None)) is not None:
             self._answer(expected[2], body)
 
     def _lose_all(self) -> None:

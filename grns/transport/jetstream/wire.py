@@ -7,23 +7,32 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from grns.errors import BrokerRefused
+from grns.transport.base import HeaderLines, one_line
 
 # In bytes. A longer one ends the connection: the server limits a line to 4,096 of them.
 SUBJECT_LENGTH = 1024
 
 _NOT_IN_SUBJECT = re.compile(r"[\x00-\x20\x7f]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
-_NO_BREAKS = str.maketrans("\r\n", "  ")
 
 
-def encode(subject: str, body: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:
+def encode(subject: str, body: bytes, *, reply: str = "", headers: HeaderLines | None = None) -> bytes:
     """Return the command that publishes a message, or raise `BrokerRefused` for what cannot be sent."""
     check_subject(subject)
     if headers is None:
         return b"".join((f"PUB {subject} {reply} {len(body)}\r\n".encode(), body, b"\r\n"))
-    block = _header_block(headers)
-    sizes = f"{len(block)} {len(block) + len(body)}"
-    return b"".join((f"HPUB {subject} {reply} {sizes}\r\n".encode(), block, body, b"\r\n"))
+    block = f"NATS/1.0\r\n{headers}\r\n".encode("utf-8", "replace")
+    line = f"HPUB {subject} {reply} {len(block)} {len(block) + len(body)}\r\n".encode()
+    return b"".join((line, block, body, b"\r\n"))
+
+
+def lines(headers: Mapping[str, str] | HeaderLines) -> HeaderLines:
+    """Return headers written out, with nothing in them that could be another header."""
+    if isinstance(headers, str):
+        return headers
+    for name in headers:
+        _check_name(name)
+    return "".join([f"{name}: {one_line(value)}\r\n" for name, value in headers.items()])
 
 
 def size(command: bytes) -> int:
@@ -61,20 +70,3 @@ def check_pattern(subject: str) -> None:
 def _check_name(name: str) -> None:
     if not _HEADER_NAME.fullmatch(name):
         raise BrokerRefused("bad_header", f"{ascii(name)[:100]} is no name of a header")
-
-
-@lru_cache(maxsize=256)  # messages bear the same few sets of names
-def _layout(names: tuple[str, ...]) -> str:
-    """Return a header block with a gap for each value."""
-    for name in names:
-        _check_name(name)
-    lines = "".join([name.replace("%", "%%") + ": %s\r\n" for name in names])
-    return f"NATS/1.0\r\n{lines}\r\n"
-
-
-def _header_block(headers: Mapping[str, str]) -> bytes:
-    values = tuple(headers.values())
-    text = "".join(values)
-    if "\n" in text or "\r" in text:
-        values = tuple([value.translate(_NO_BREAKS) for value in values])
-    return (_layout(tuple(headers)) % values).encode("utf-8", "replace")
