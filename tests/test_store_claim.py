@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from dataclasses import replace
@@ -16,11 +17,13 @@ from grns.outcome import Claim, Unclaimed
 from grns.store.claim import Claims
 from grns.store.database import Database
 from grns.store.dispatch import dispatch, explain
+from grns.store.finish import Finishes
 from tests.harness import submit, submit_many
 from tests.test_store_kit import (
     OTHER_WORKER,
     WORKER,
     claim,
+    ending,
     fetch,
     kinds_of,
     locked,
@@ -230,3 +233,24 @@ async def test_without_a_schema_the_error_names_the_command_to_run(shared: Datab
             await Claims(bare, WORKER, batch_limit=1).claim("gr-x")
     finally:
         await bare.close()
+
+
+async def test_each_message_has_an_id_of_its_own(shared: Database) -> None:
+    """Those of one statement differ in their last digits only; all are version 4, as others make them."""
+    ids = await submit_many(shared, 40)
+    claims = Claims(shared, WORKER, batch_limit=100)
+    await asyncio.gather(*(claims.claim(one) for one in ids[:20]))
+    await claims.claim_next(20, older_than_seconds=0.0)
+    rows = await fetch(shared, "select message_id from grns.events")
+    assert len(rows) == 40 * 2 + 20 + 20
+    assert len({row["message_id"] for row in rows}) == len(rows)
+    assert {row["message_id"].version for row in rows} == {4}
+
+
+@pytest.mark.parametrize("name", ['a "worker" \\ \t', "wörker"])
+async def test_a_worker_may_have_any_name(shared: Database, name: str) -> None:
+    """What the log says of it is JSON all the same."""
+    claim_ = await claim(shared, (await submit(shared)).id, who=replace(WORKER, agent_id=name))
+    await Finishes(shared, batch_limit=1).finish(ending(claim_))
+    said = [json.loads(row["payload"]) for row in await log_of(shared, claim_.id)]
+    assert [payload.get("agent_id") for payload in said] == [None, None, name, name]

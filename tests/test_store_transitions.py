@@ -75,19 +75,20 @@ async def test_the_database_allows_exactly_the_transitions_of_the_table(shared: 
 async def test_a_row_has_what_its_status_needs_and_nothing_else(shared: Database, status: Status) -> None:
     """Running rows, and only they, have a lease; queued_at, next_attempt_at, finished_at likewise."""
     task_id = (await submit(shared)).id
-    breaks = {
-        "lease_id = case when lease_id is null then gen_random_uuid() end": "tasks_lease",
-        "lease_until = case when lease_until is null then now() end": "tasks_lease",
-        "owner_agent_id = case when owner_agent_id is null then 'x' end": "tasks_lease",
-        "queued_at = case when queued_at is null then now() end": "tasks_queued",
-        "next_attempt_at = case when next_attempt_at is null then now() end": "tasks_due",
-        "finished_at = case when finished_at is null then now() end": "tasks_finished",
-    }
+    breaks = (
+        "lease_id = case when lease_id is null then gen_random_uuid() end",
+        "lease_until = case when lease_until is null then now() end",
+        "owner_agent_id = case when owner_agent_id is null then 'x' end",
+        "queued_at = case when queued_at is null then now() end",
+        "next_attempt_at = case when next_attempt_at is null then now() end",
+        "finished_at = case when finished_at is null then now() end",
+        "status = 'elsewhere'",
+    )
     async with shared.connection() as connection:
         await connection.execute("alter table grns.tasks disable trigger tasks_transition")
         await connection.execute(f"update grns.tasks set {_SHAPE} where id = $1", task_id, status.value)
-        for change, constraint in breaks.items():
-            with pytest.raises(asyncpg.CheckViolationError, match=constraint):
+        for change in breaks:
+            with pytest.raises(asyncpg.CheckViolationError, match="tasks_shape"):
                 await connection.execute(f"update grns.tasks set {change} where id = $1", task_id)
 
 

@@ -23,6 +23,7 @@ _PLANNER = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_memoize": "off",  # no id is asked for twice
     "enable_bitmapscan": "off",  # reads all that is due to sort it, where the first few are wanted
 }
 _LOCK_TIMEOUT = {"lock_timeout": "2s"}

@@ -2,22 +2,18 @@
 -- $1 ids, $2 lease_ids, $3 causation_ids (the commands), $4 agent_id, $5 workspace, $6 agent_type,
 -- $7 task types with a handler, $8 their max_attempts, $9 lease in seconds
 with wanted as (
-    select w.id, w.lease_id, w.causation_id
-    from unnest($1::text[], $2::uuid[], $3::uuid[]) as w (id, lease_id, causation_id)
-),
-handled as (
-    select h.task_type, h.max_attempts from unnest($7::text[], $8::integer[]) as h (task_type, max_attempts)
+    select w.id, w.lease_id, w.causation_id, w.ordinal
+    from unnest($1::text[], $2::uuid[], $3::uuid[]) with ordinality as w (id, lease_id, causation_id, ordinal)
 ),
 locked as (
-    select t.id, w.lease_id, w.causation_id, h.max_attempts, t.queued_at as was_queued_at,
-        t.last_message_id as led_here, gen_random_uuid() as event_id
+    select t.id, t.ctid as place, w.lease_id, w.causation_id, t.queued_at as was_queued_at,
+        t.last_message_id as led_here, grns.message_id((select left(gen_random_uuid()::text, 28)), w.ordinal) as event_id
     from wanted w
     join grns.tasks t on t.id = w.id
-    join handled h on h.task_type = t.task_type
     where t.status in ('queued', 'retry_wait')
         and (t.next_attempt_at is null or t.next_attempt_at <= now())
         and (t.lease_until is null or t.lease_until < now())
-        and t.workspace = $5 and t.agent_type = $6
+        and t.workspace = $5 and t.agent_type = $6 and t.task_type = any($7::text[])
     order by t.id
     for update of t skip locked
 ),
@@ -25,22 +21,26 @@ claimed as (
     update grns.tasks t
     set status = 'running', owner_agent_id = $4, lease_id = l.lease_id,
         lease_until = now() + $9::double precision * interval '1 second',
-        attempt = t.attempt + 1, attempt_limit = coalesce(t.max_attempts, l.max_attempts, 3),
+        attempt = t.attempt + 1,
+        attempt_limit = coalesce(t.max_attempts, ($8::integer[])[array_position($7::text[], t.task_type)], 3),
         next_attempt_at = null, queued_at = null, started_at = now(), updated_at = now(),
         version = t.version + 1, last_message_id = l.event_id
     from locked l
-    where t.id = l.id
+    where t.ctid = l.place  -- nobody moves what is locked; where it was moved just before, it is not claimed
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
-        t.forgiven, t.lease_id, t.lease_until, t.trace_id, t.version, t.created_at, l.event_id, l.was_queued_at,
+        t.forgiven, t.lease_id, t.trace_id, t.version, l.event_id, l.was_queued_at,
         coalesce(l.causation_id, l.led_here) as causation_id
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.claimed', c.attempt, c.trace_id, c.causation_id,
-        json_build_object('task_id', c.id, 'agent_id', $4::text, 'attempt', c.attempt, 'lease_until', c.lease_until)
+        -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
+        ('{"task_id":"' || c.id || '","attempt":' || c.attempt || (
+            select ',"agent_id":' || to_json($4::text) || ',"lease_until":'
+                || to_json(now() + $9::double precision * interval '1 second') || '}'))::json
     from claimed c
 )
 select c.id, c.task_type, c.priority, c.payload::text as payload, c.attempt, c.attempt_limit, c.forgiven, c.lease_id,
-    c.trace_id, c.created_at, c.causation_id,
+    c.trace_id, c.causation_id,
     extract(epoch from now() - coalesce(c.was_queued_at, now()))::double precision as queued_seconds
 from claimed c

@@ -9,8 +9,8 @@ with wanted as (
         as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id)
 ),
 locked as (
-    select t.id, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff, w.causation_id,
-        t.owner_agent_id as agent_id,
+    select t.id, t.ctid as place, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff,
+        w.causation_id, t.owner_agent_id as agent_id,
         case
             when w.verb = 'succeed' then 'succeeded'
             when w.verb = 'fail' then 'failed'
@@ -36,7 +36,7 @@ finished as (
         finished_at = case l.target when 'retry_wait' then null else now() end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
-    where t.id = l.id
+    where t.ctid = l.place  -- nobody moves what is locked; one that was moved just before is `locked`, below
     returning t.id, t.workspace, t.task_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
         t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason, t.created_at,
         t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id
@@ -51,9 +51,11 @@ logged as (
         end,
         f.attempt, f.trace_id, f.causation_id,
         case f.status
-            when 'succeeded' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'result_ref', f.result_ref,
-                'duration_ms', greatest(0, round(extract(epoch from now() - f.started_at) * 1000)))
+            -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
+            when 'succeeded' then ('{"task_id":"' || f.id || '","agent_id":' || to_json(f.agent_id)
+                || ',"attempt":' || f.attempt || ',"result_ref":"' || f.result_ref
+                || '","duration_ms":' || greatest(0, round(extract(epoch from now() - f.started_at) * 1000))
+                || '}')::json
             when 'retry_wait' then json_build_object('task_id', f.id, 'attempt', f.attempt,
                 'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
                 'error_class', f.error_class, 'error', f.last_error)
