@@ -19,9 +19,9 @@ from grns.store import read
 from grns.store.batch import Batch
 from grns.store.database import Connection, Database
 from grns.store.statement import statement
-from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
+from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import Limits
-from grns.submission import submission
+from grns.submission import Submission, submission
 from grns.task import TERMINAL, Status, Task
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import WalkBroke
@@ -112,7 +112,7 @@ class Client:
         Raises `BadInput`, `Conflict` (the key belongs to another task), `Unavailable` (nothing
         happened), `OutcomeUnknown` (submit again with the same idempotency_key).
         """
-        prepared = self._prepare(
+        said = submission(
             task_type=task_type,
             payload={} if payload is None else payload,
             agent_type=agent_type,
@@ -122,7 +122,9 @@ class Client:
             idempotency_key=idempotency_key,
             trace_id=trace_id,
             causation_id=causation_id,
+            workspace=self._workspace,
         )
+        prepared = prepare(said, self._payload_limits)
         if connection is not None:
             answer = (await submit_in(connection, [prepared]))[0]
             if isinstance(answer, Conflict):
@@ -140,7 +142,8 @@ class Client:
         All are checked before any is created. Without `connection` they are created in
         transactions of 500; with it, all in yours.
         """
-        prepared = [self._prepare(**_fields(one)) for one in submissions]
+        preparer = Preparer(self._submission, self._payload_limits)
+        prepared = [preparer.prepare(one) for one in submissions]
         if connection is not None:
             return await submit_in(connection, prepared)
         parts = [
@@ -257,9 +260,8 @@ class Client:
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return answers
 
-    def _prepare(self, **fields: Any) -> Prepared:
-        fields.setdefault("workspace", self._workspace)
-        return prepare(submission(**fields), self._payload_limits)
+    def _submission(self, fields: Any) -> Submission:
+        return submission(**{"workspace": self._workspace, **_fields(fields)})
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
         found = await read.statuses(self._database, ids, self._workspace)

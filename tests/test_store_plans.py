@@ -187,7 +187,7 @@ async def test_a_submission_looks_at_no_more_than_its_ids_and_keys(
     ]
     before = await reads(connection)
     rows = await connection.fetch(statement("submit_tasks"), *columns(batch))
-    assert [row["created"] for row in rows] == [key != "queued{}"] * 200
+    assert len(rows) == (200 if key == "queued{}" else 0), "a row for each that was there already"
     after = await reads(connection)
     read = {name: after[name] - before[name] for name in after}
     for index in ("tasks_ready", "tasks_due", "tasks_lease", "tasks_dead", "tasks"):

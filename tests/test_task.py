@@ -103,3 +103,9 @@ def test_an_id_may_stand_in_a_subject_and_has_one_length(milliseconds: int, rand
 @given(st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))
 def test_all_the_randomness_is_in_it(one: bytes, other: bytes) -> None:
     assert (new_id(1, one) == new_id(1, other)) == (one == other)
+
+
+@given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
+def test_an_id_is_the_time_and_the_randomness_in_base_32(milliseconds: int, randomness: bytes) -> None:
+    number = int(new_id(milliseconds, randomness).removeprefix("gr-"), 32)
+    assert number == milliseconds << 82 | int.from_bytes(randomness, "big") << 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import getrandbits
 from typing import Any
@@ -15,6 +16,9 @@ from grns.store.statement import statement
 from grns.strict_json import Limits, dumps
 from grns.submission import Submission
 from grns.task import new_id
+
+_MOST_KNOWN = 1000
+_EMPTY: dict[str, Any] = {}
 
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
@@ -38,44 +42,99 @@ class Submitted:
 
 def prepare(submission: Submission, limits: Limits) -> Prepared:
     """Give a submission its id and its payload's text; `BadInput` where the payload cannot be kept."""
+    return _prepared(submission, submission.payload, limits)
+
+
+def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -> Prepared:
     task_id = new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, "big"))
     trace_id = submission.trace_id or f"{getrandbits(128):032x}"
-    return Prepared(task_id, submission, dumps(submission.payload, limits), trace_id)
+    return Prepared(task_id, submission, dumps(payload, limits), trace_id)
+
+
+class Preparer:
+    """Prepares many submissions: what they say alike, all but their payloads, is checked once.
+
+    `read` checks all of one and returns it, or raises `BadInput`.
+    """
+
+    def __init__(self, read: Callable[[Any], Submission], limits: Limits) -> None:
+        self._read = read
+        self._limits = limits
+        self._known: dict[tuple[Any, ...] | None, Submission] = {}
+
+    def prepare(self, fields: Any) -> Prepared:
+        """Prepare one submission; `BadInput` where anything in it is wrong."""
+        key = _all_but_payload(fields)
+        try:
+            said = self._known.get(key)
+        except TypeError:  # lists and the like, which are wrong everywhere
+            key = said = None
+        if said is not None:
+            with suppress(BadInput):  # met again below, where all of it is read: its first fault is told
+                return _prepared(said, fields.get("payload", _EMPTY), self._limits)
+        said = self._read(fields)
+        if key is not None and len(self._known) < _MOST_KNOWN:
+            self._known[key] = said
+        return prepare(said, self._limits)
+
+
+def _all_but_payload(fields: Any) -> tuple[Any, ...] | None:
+    """Return what can be compared of a submission besides its payload; None where it is not worth it."""
+    if type(fields) is not dict or "idempotency_key" in fields:
+        return None
+    if type(fields.get("payload", _EMPTY)) is not dict:
+        return None
+    # With the types: True is 1 for Python, but no priority.
+    return tuple([(name, type(value), value) for name, value in fields.items() if name != "payload"])
 
 
 def columns(batch: Sequence[Prepared]) -> tuple[list[Any], ...]:
-    """Return the arrays that `submit_tasks` takes."""
+    """Return the arrays that `submit_tasks` takes; those that say one thing, or nothing, are short."""
     said = [prepared.submission for prepared in batch]
     return (
         [prepared.id for prepared in batch],
-        [one.workspace for one in said],
-        [one.task_type for one in said],
-        [one.agent_type for one in said],
-        [one.priority for one in said],
+        _one_if_alike([one.workspace for one in said]),
+        _one_if_alike([one.task_type for one in said]),
+        _one_if_alike([one.agent_type for one in said]),
+        _one_if_alike([one.priority for one in said]),
         [prepared.payload for prepared in batch],
-        [one.delay_seconds for one in said],
-        [one.max_attempts for one in said],
-        [one.idempotency_key for one in said],
+        _none_if_unsaid([one.delay_seconds for one in said]),
+        _none_if_unsaid([one.max_attempts for one in said]),
+        _none_if_unsaid([one.idempotency_key for one in said]),
         [prepared.trace_id for prepared in batch],
-        [one.causation_id for one in said],
+        _none_if_unsaid([one.causation_id for one in said]),
     )
 
 
+def _one_if_alike(column: list[Any]) -> list[Any]:
+    return column[:1] if len(set(column)) == 1 else column
+
+
+def _none_if_unsaid(column: list[Any]) -> list[Any]:
+    return column if any(column) else []
+
+
 def answers(batch: Sequence[Prepared], rows: Sequence[Row]) -> list[Submitted | Conflict]:
-    """Match the statement's rows to the batch; a key that belongs to another task is a `Conflict`."""
-    found = {row["ordinal"]: row for row in rows}
-    return [_answer(prepared, found.get(place)) for place, prepared in enumerate(batch, start=1)]
+    """Match the statement's rows to the batch; a key that belongs to another task is a `Conflict`.
+
+    What has no row was created.
+    """
+    answered: list[Submitted | Conflict] = [Submitted(one.id, True, one.trace_id) for one in batch]
+    for row in rows:
+        place = row["ordinal"] - 1
+        answered[place] = _answer(batch[place], row)
+    return answered
 
 
-def _answer(prepared: Prepared, row: Row | None) -> Submitted | Conflict:
+def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
     key = prepared.submission.idempotency_key
-    if row is None:
+    if row["task_id"] is None:
         return Conflict(
             f"idempotency_key {key!r} is taken by a task that this transaction cannot see; try again"
         )
     if not row["same"]:
         return Conflict(f"idempotency_key {key!r} belongs to task {row['task_id']}, which is another one")
-    return Submitted(row["task_id"], row["created"], prepared.trace_id)
+    return Submitted(row["task_id"], False, prepared.trace_id)
 
 
 class Submissions:

@@ -227,13 +227,15 @@ create function grns.new_task_id() returns text language sql volatile as $$
     from bits, generate_series(0, 25) as place
 $$;
 
--- Creates tasks with their events and commands. An idempotency key (or an id) that is taken
--- returns the task that has it; `same` says whether that one is of the same types and payload.
+-- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
+-- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
+-- `same` says whether that one is of the same types and payload. Arrays may be shorter than `ids`: what is missing
+-- of workspaces, types and priorities is as their first, anything else null.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[]
-) returns table (ordinal bigint, task_id text, created boolean, same boolean) language plpgsql as $$
+) returns table (ordinal bigint, task_id text, same boolean) language plpgsql as $$
 #variable_conflict use_column
 declare
     made text[];
@@ -241,7 +243,10 @@ declare
     commands constant text := left(gen_random_uuid()::text, 28);
 begin
     with wanted as (
-        select w.*
+        select w.id, coalesce(w.workspace, workspaces[1]) as workspace,
+            coalesce(w.task_type, task_types[1]) as task_type, coalesce(w.agent_type, agent_types[1]) as agent_type,
+            coalesce(w.priority, priorities[1]) as priority, w.payload, w.delay, w.max_attempts, w.key, w.trace_id,
+            w.causation_id, w.place
         from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
                     traces, causations) with ordinality
             as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
@@ -287,23 +292,22 @@ begin
     select array_agg(i.id) into made from inserted i;
 
     if cardinality(made) = cardinality(ids) then
-        return query select w.place, w.id, true, true from unnest(ids) with ordinality as w (id, place);
         return;
     end if;
     -- A new statement, hence a new snapshot: it sees who took the key while the first one waited.
     return query
-    select w.place, t.id, w.id = any(coalesce(made, '{}')) and t.id = w.id,
-        t.task_type = w.task_type and t.agent_type = w.agent_type and t.payload = w.payload
+    select w.place, t.id, t.task_type = coalesce(w.task_type, task_types[1])
+        and t.agent_type = coalesce(w.agent_type, agent_types[1]) and t.payload = w.payload
     from unnest(ids, workspaces, task_types, agent_types, payloads, keys) with ordinality
         as w (id, workspace, task_type, agent_type, payload, key, place)
-    join grns.tasks t on t.id = w.id
-    union all
-    select w.place, t.id, false,
-        t.task_type = w.task_type and t.agent_type = w.agent_type and t.payload = w.payload
-    from unnest(ids, workspaces, task_types, agent_types, payloads, keys) with ordinality
-        as w (id, workspace, task_type, agent_type, payload, key, place)
-    join grns.tasks t on t.workspace = w.workspace and t.idempotency_key = w.key and t.id <> w.id
-    where w.key is not null and not exists (select from grns.tasks o where o.id = w.id);
+    left join lateral (
+        select o.id, o.task_type, o.agent_type, o.payload from grns.tasks o where o.id = w.id
+        union all
+        select o.id, o.task_type, o.agent_type, o.payload from grns.tasks o
+        where o.workspace = coalesce(w.workspace, workspaces[1]) and o.idempotency_key = w.key and o.id <> w.id
+            and not exists (select from grns.tasks s where s.id = w.id)
+    ) as t on true
+    where w.id <> all(coalesce(made, '{}'));
 end
 $$;
 
@@ -343,6 +347,7 @@ create function grns.submit_task(
 #variable_conflict use_variable
 declare
     answer record;
+    new_id constant text := grns.new_task_id();
     token constant text := '^[A-Za-z0-9_-]{1,64}$';
 begin
     if (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true then
@@ -364,10 +369,12 @@ begin
     end if;
     perform grns.check_payload(payload);
     select * into answer from grns.submit_tasks(
-        array[grns.new_task_id()], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
+        array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
         array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
         array[coalesce(trace_id, replace(gen_random_uuid()::text, '-', ''))], array[causation_id]);
-    if answer.task_id is null then
+    if not found then
+        return new_id;
+    elsif answer.task_id is null then
         raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see', idempotency_key
             using errcode = 'serialization_failure';
     elsif not answer.same then
