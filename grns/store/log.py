@@ -84,7 +84,7 @@ async def read(database: Database | Session, missing: Sequence[Span], high: int,
 
 
 async def read_events(database: Database | Session, after: int, up_to: int, limit: int) -> list[Entry]:
-    """Read a stretch of the log, events only."""
+    """Read a stretch of the log, without commands."""
     return [Entry._make(row) for row in await database.run("read_events", after, up_to, limit)]
 
 

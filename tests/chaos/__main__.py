@@ -24,6 +24,7 @@ from grns.store.database import Database
 from tests.chaos.checker import VIOLATIONS, Checker, Report, history
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.stage import Stage
+from tests.harness import eventually
 
 _CALM_SECONDS = 3.0
 _DRAIN_SECONDS = 180.0
@@ -40,6 +41,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     nemesis = Nemesis(stage, options.seed, per_second=options.faults)
     try:
         await stage.start()
+        await _ready(stage)
         await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
         report = await Checker(directory).check(stage.postgres.url)
@@ -51,6 +53,18 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
         return report.is_clean and not inspection.counts and drained
     finally:
         await stage.end()
+
+
+async def _ready(stage: Stage) -> None:
+    """Wait until all workers are known."""
+    connection = await asyncpg.connect(stage.postgres.url)
+    wanted = len(stage.of("worker", "scout"))
+
+    async def are_known() -> bool:
+        return bool(await connection.fetchval("select count(*) from grns.agents") >= wanted)
+
+    await eventually(are_known, within_seconds=60.0)
+    await connection.close()
 
 
 async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, console: Console) -> None:

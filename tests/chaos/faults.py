@@ -236,7 +236,7 @@ def _at_broker(work: Callable[[Client, random.Random], Awaitable[None]]) -> Inje
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
         with suppress(OSError, TimeoutError, nats.errors.Error, asyncio.TimeoutError):
-            client = await nats.connect(stage.brokers[0].url, allow_reconnect=False, connect_timeout=1)
+            client = await strangers.connect(stage.brokers[0].url)
             try:
                 async with asyncio.timeout(3):
                     await work(client, chance)

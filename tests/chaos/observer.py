@@ -14,12 +14,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import nats
 from nats.aio.client import Client
 from nats.errors import Error, TimeoutError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tests.chaos.journal import Journal
+from tests.chaos.strangers import connect
 
 _BATCH = 500
 _PAUSE_SECONDS = 0.2
@@ -78,7 +78,7 @@ async def follow_for_ever(follower: Follower, url: str) -> None:
     """Follow one stream, whatever becomes of the broker."""
     while True:
         with suppress(Error, OSError, asyncio.TimeoutError):
-            client = await nats.connect(url, allow_reconnect=False, connect_timeout=2)
+            client = await connect(url)
             try:
                 await follower.follow(client)
             finally:

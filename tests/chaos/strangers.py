@@ -27,6 +27,14 @@ _RUBBISH = (
 )
 
 
+async def connect(url: str) -> Client:
+    """Connect, or raise; without a word, and without trying again."""
+
+    async def say_nothing(_error: Exception) -> None: ...
+
+    return await nats.connect(url, allow_reconnect=False, connect_timeout=1, error_cb=say_nothing)
+
+
 async def open_transaction(url: str) -> Callable[[], Awaitable[None]]:
     """Write something and lock some tasks, and leave it at that; returns what ends it."""
     connection: asyncpg.Connection | None = None
@@ -57,7 +65,7 @@ async def some_tasks(url: str, count: int) -> list[str]:
 
 async def publish_commands(url: str, task_ids: list[str], chance: random.Random) -> None:
     """Publish `cmd.task.execute` for these tasks, to the front door or a lane, with or without an id."""
-    client = await nats.connect(url, allow_reconnect=False, connect_timeout=1)
+    client = await connect(url)
     try:
         for task_id in task_ids:
             envelope = {
