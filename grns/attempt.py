@@ -10,14 +10,14 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from grns import envelope, payloads
+from grns import command
+from grns.command import Command
 from grns.context import Context
 from grns.errors import BadInput, Rejected, Unavailable
 from grns.graveyard import Graveyard
 from grns.handlers import Handlers
 from grns.lease import Lease, Leases
 from grns.outcome import Claim, Finished, Outcome, Unclaimed, Verb
-from grns.payloads import TaskExecute
 from grns.store.claim import Claims
 from grns.store.finish import Finish, Finishes
 from grns.strict_json import Limits
@@ -69,31 +69,27 @@ class Walk:
 
     async def follow(self, delivery: Delivery, source: str) -> None:
         """Run the task that a command names, if it can be claimed; ack after its end has committed."""
-        command = await self.read(delivery)
-        if command is None:
+        wanted = await self.read(delivery)
+        if wanted is None:
             return
         failpoint.reach("worker.before_claim")
-        claim = await self.claim(command, delivery, source)
+        claim = await self.claim(wanted, delivery, source)
         if claim is None:
             return
         await self.run(claim, delivery.token)
         await delivery.ack()
 
-    async def read(self, delivery: Delivery) -> tuple[UUID, TaskExecute] | None:
+    async def read(self, delivery: Delivery) -> Command | None:
         """Return the command, or bury bytes that are none and end their delivery."""
         try:
-            said = envelope.decode(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
-            command = payloads.read(said)
-            if not isinstance(command, TaskExecute):
-                raise Rejected("unexpected_kind", f"{said.kind} is not served here")
-            return said.message_id, command
+            return command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
         except Rejected as error:
             await self._graveyard.bury(delivery, error.code, str(error))
             return None
 
     async def claim(
         self,
-        command: tuple[UUID, TaskExecute],
+        wanted: Command,
         delivery: Delivery,
         source: str,
         *,
@@ -103,9 +99,8 @@ class Walk:
 
         `on_other` takes a task that turns out to be another agent type's.
         """
-        message_id, wanted = command
         try:
-            answer = await self._claims.claim(wanted.task_id, message_id)
+            answer = await self._claims.claim(wanted.task_id, wanted.message_id)
         except Unavailable as error:
             await self.defer(delivery, wanted.task_id, str(error), random.uniform(1.0, 5.0))
             return None
@@ -114,7 +109,7 @@ class Walk:
             return None
         if isinstance(answer, Unclaimed):
             if answer.reason == "other_agent_type" and on_other is not None:
-                await on_other(wanted.task_id, message_id, delivery)
+                await on_other(wanted.task_id, wanted.message_id, delivery)
             else:
                 await self.refuse(answer, delivery)
             return None

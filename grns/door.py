@@ -48,9 +48,8 @@ class FrontDoor:
         command = await self._walk.read(delivery)
         if command is None:
             return
-        message_id, wanted = command
-        if wanted.target_agent_type != self._claimant.agent_type or not self._slots.try_take():
-            await self._send_on(wanted.task_id, message_id, delivery)
+        if command.agent_type != self._claimant.agent_type or not self._slots.try_take():
+            await self._send_on(command.task_id, command.message_id, delivery)
             return
         claim = None
         try:
