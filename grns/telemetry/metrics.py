@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
 from grns.telemetry import facts
+from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
@@ -20,6 +20,7 @@ class MetricsLeaf:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._make_tallies()
         self._make_task_metrics()
         self._make_daemon_metrics()
         self._readers: dict[type[facts.Fact], Callable[[Any], None]] = {
@@ -43,31 +44,19 @@ class MetricsLeaf:
             facts.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
         }
 
+    def _make_tallies(self) -> None:
+        self._claims = CountTally("grns_claims", "Tasks claimed", ["task_type", "source"])
+        self._attempts = CountTally("grns_attempts", "Attempts that ended", ["task_type", "status"])
+        self._queue_wait = _times("grns_queue_wait_seconds", "From queued to claimed")
+        self._run = _times("grns_run_seconds", "Time in the handler")
+        self._total = _times("grns_task_seconds", "From created to terminal")
+        for tally in (self._claims, self._queue_wait, self._attempts, self._run, self._total):
+            self.registry.register(tally)
+
     def _make_task_metrics(self) -> None:
         registry = self.registry
-        self._claims = Counter("grns_claims", "Tasks claimed", ["task_type", "source"], registry=registry)
         self._conflicts = Counter(
             "grns_claim_conflicts", "Commands that claimed nothing", ["reason"], registry=registry
-        )
-        self._queue_wait = Histogram(
-            "grns_queue_wait_seconds",
-            "From queued to claimed",
-            ["task_type"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._attempts = Counter(
-            "grns_attempts", "Attempts that ended", ["task_type", "status"], registry=registry
-        )
-        self._run = Histogram(
-            "grns_run_seconds", "Time in the handler", ["task_type"], buckets=_SECONDS, registry=registry
-        )
-        self._total = Histogram(
-            "grns_task_seconds",
-            "From created to terminal",
-            ["task_type"],
-            buckets=_SECONDS,
-            registry=registry,
         )
         self._retries = Counter("grns_retries", "Retries scheduled", ["error_class"], registry=registry)
         self._dead = Counter(
@@ -124,16 +113,16 @@ class MetricsLeaf:
         self.registry.register(collector)
 
     def _claimed(self, fact: facts.TaskClaimed) -> None:
-        _child(self._claims, fact.task_type, fact.source).inc()
-        _child(self._queue_wait, fact.task_type).observe(fact.queued_seconds)
+        self._claims.add(fact.task_type, fact.source)
+        self._queue_wait.observe(fact.task_type, fact.queued_seconds)
 
     def _finished(self, fact: facts.AttemptFinished) -> None:
-        _child(self._attempts, fact.task_type, fact.status).inc()
-        _child(self._run, fact.task_type).observe(fact.run_seconds)
+        self._attempts.add(fact.task_type, fact.status)
+        self._run.observe(fact.task_type, fact.run_seconds)
         if fact.status == "retry_wait":
             self._retries.labels(fact.error_class or "unknown").inc()
         elif fact.total_seconds is not None:
-            _child(self._total, fact.task_type).observe(fact.total_seconds)
+            self._total.observe(fact.task_type, fact.total_seconds)
         if fact.status in ("dead", "failed"):
             self._dead.labels(fact.status).inc()
 
@@ -143,10 +132,8 @@ class MetricsLeaf:
         self._relay_missing.set(fact.missing)
 
 
-@cache
-def _child(metric: Any, *labels: str) -> Any:
-    """Return a metric with its labels: looking one up under the library's lock costs more than counting."""
-    return metric.labels(*labels)
+def _times(name: str, documentation: str) -> TimeTally:
+    return TimeTally(name, documentation, "task_type", bounds=_SECONDS)
 
 
 def serve(leaf: MetricsLeaf, host: str, port: int) -> Callable[[], None]:

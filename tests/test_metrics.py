@@ -1,0 +1,60 @@
+"""The metrics: what is tallied per task looks as the library's own metrics would."""
+
+from __future__ import annotations
+
+import re
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from grns.telemetry import facts
+from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.tally import CountTally, TimeTally
+
+BOUNDS = (0.001, 0.25, 1, 7200)
+SECONDS = (0.0, 0.001, 0.0011, 0.2, 0.25, 1, 1.5, 7200.0, 9000.0, -0.001)
+
+
+def exposed(registry: CollectorRegistry) -> str:
+    """Return what a scrape gets, without the moments at which the series began."""
+    return re.sub(r"(_created\{.*\}) .*", r"\1 -", generate_latest(registry).decode())
+
+
+def test_a_tally_of_counts_is_exposed_as_a_counter() -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    tally = CountTally("grns_a", "What it is", ["task_type", "status"])
+    ours.register(tally)
+    counter = Counter("grns_a", "What it is", ["task_type", "status"], registry=theirs)
+    assert exposed(ours) == exposed(theirs)
+    for labels in (("one", "ok"), ("one", "ok"), ("two", 'od"d')):
+        tally.add(*labels)
+        counter.labels(*labels).inc()
+    assert exposed(ours) == exposed(theirs)
+    assert ours.get_sample_value("grns_a_total", {"task_type": "one", "status": "ok"}) == 2
+
+
+def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    tally = TimeTally("grns_b_seconds", "What it is", "task_type", bounds=BOUNDS)
+    ours.register(tally)
+    histogram = Histogram("grns_b_seconds", "What it is", ["task_type"], buckets=BOUNDS, registry=theirs)
+    assert exposed(ours) == exposed(theirs)
+    for seconds in SECONDS:
+        for label in ("one", "two"):
+            tally.observe(label, seconds)
+            histogram.labels(label).observe(seconds)
+    assert exposed(ours) == exposed(theirs)
+
+
+def test_the_end_of_an_attempt_is_counted() -> None:
+    leaf = MetricsLeaf()
+    leaf.read(facts.TaskClaimed("gr-1", "noop", 1, "tr-1", "lane", 0.5))
+    for status in ("succeeded", "retry_wait", "dead"):
+        leaf.read(facts.AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
+    value = leaf.registry.get_sample_value
+    assert value("grns_claims_total", {"task_type": "noop", "source": "lane"}) == 1
+    assert value("grns_attempts_total", {"task_type": "noop", "status": "dead"}) == 1
+    assert value("grns_queue_wait_seconds_sum", {"task_type": "noop"}) == 0.5
+    assert value("grns_run_seconds_count", {"task_type": "noop"}) == 3
+    assert value("grns_task_seconds_count", {"task_type": "noop"}) == 2, "a retry is no end of the task"
+    assert value("grns_retries_total", {"error_class": "ValueError"}) == 1
+    assert value("grns_dead_letters_total", {"status": "dead"}) == 1
