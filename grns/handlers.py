@@ -80,11 +80,10 @@ class Handlers:
 
     async def _call(self, handler: Handler, context: Context, lease: Lease) -> Any:
         arguments = [context, *self._payload(handler, lease.claim)]
-        async with asyncio.timeout(handler.timeout_seconds) as scope:
-            with lease.bounding(scope):
-                if handler.is_async:
-                    return await handler.function(*arguments)
-                return await self._call_in_thread(handler, arguments, lease)
+        with lease.bounded(handler.timeout_seconds):
+            if handler.is_async:
+                return await handler.function(*arguments)
+            return await self._call_in_thread(handler, arguments, lease)
 
     async def _call_in_thread(self, handler: Handler, arguments: list[Any], lease: Lease) -> Any:
         run = contextvars.copy_context().run

@@ -18,13 +18,14 @@ import struct
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
 from grns.outcome import Claim
+from grns.scope import Scope
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import LeaseLost, RenewalsUnanswered
 
@@ -175,14 +176,17 @@ class Lease:
     `still_running` is a thread's future that outlived the attempt.
     """
 
-    def __init__(self, claim: Claim, slot: int, generation: int) -> None:
+    def __init__(
+        self, claim: Claim, slot: int, generation: int, let_go: Callable[[Lease], None] | None = None
+    ) -> None:
+        self._let_go = let_go
         self.claim = claim
         self.slot = slot
         self.generation = generation
         self.expires_at = claim.expires_at
         self.ended: str | None = None
         self.still_running: asyncio.Future[object] | None = None
-        self._scope: asyncio.Timeout | None = None
+        self._scope: Scope | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -193,19 +197,24 @@ class Lease:
         """Tell the attempt to end; an async handler is cancelled, a thread can only look."""
         if self.ended is None:
             self.ended = reason
-            if self._scope is not None and not self._scope.expired():  # its time was not up already
-                self._scope.reschedule(asyncio.get_running_loop().time())
+            if self._scope is not None:
+                self._scope.cut()
 
-    @contextmanager
-    def bounding(self, scope: asyncio.Timeout) -> Iterator[None]:
-        """Let `end` cut the scope short while the handler runs in it."""
-        self._scope = scope
+    def bounded(self, seconds: float | None) -> Scope:
+        """Return what the handler runs in: `end` cuts it short, and so does its own time."""
+        self._scope = Scope(seconds)
         if self.ended is not None:
-            scope.reschedule(asyncio.get_running_loop().time())
-        try:
-            yield
-        finally:
-            self._scope = None
+            self._scope.cut()
+        return self._scope
+
+    def __enter__(self) -> Lease:
+        """Keep it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let it go."""
+        if self._let_go is not None:
+            self._let_go(self)
 
 
 class Leases:
@@ -237,18 +246,12 @@ class Leases:
         finally:
             self._give(slot)
 
-    @contextmanager
-    def hold(self, claim: Claim, token: str) -> Iterator[Lease]:
+    def hold(self, claim: Claim, token: str) -> Lease:
         """Keep a claimed task: its lease is renewed, and its delivery (if any) kept in progress."""
         slot, generation = self._take()
-        lease = Lease(claim, slot, generation)
         self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
-        self._held[slot] = lease
-        try:
-            yield lease
-        finally:
-            del self._held[slot]
-            self._give(slot)
+        lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
+        return lease
 
     def check(self) -> None:
         """Read the keeper's answers and look at the deadlines; ends what must end."""
@@ -287,6 +290,10 @@ class Leases:
         if lease.ended is None:
             self._emit(LeaseLost(lease.claim.id, lease.claim.attempt, reason))
         lease.end(reason)
+
+    def _let_go(self, lease: Lease) -> None:
+        del self._held[lease.slot]
+        self._give(lease.slot)
 
     def _take(self) -> tuple[int, int]:
         self._generation = self._generation % (2**32 - 1) + 1
