@@ -10,13 +10,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
+from grns.transport.jetstream.received import Received, read_headers
+
 OnMessage = Callable[[Msg], None]
 OnPlain = Callable[[str, bytes], None]
 
 _PLAIN_LINE = re.compile(rb"MSG ([^\s]+) (\d{1,9}) (\d{1,9})\r\n")  # one that wants no reply
 _LINE_END = 2
 _LARGE = 64 * 1024
-_HEADER_NAME = re.compile(r"[!-9;-~]+")
 
 
 class Handler(NamedTuple):
@@ -93,26 +94,11 @@ class ReadingClient(Client):
             return
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
-        read = await self._process_headers(headers)
         try:
-            handler.on_message(self._build_message(sid, subject, reply, data, read))
+            handler.on_message(Received(self, sid, subject.decode(), reply.decode(), data, headers))
         except Exception as error:  # what escapes here would end the loop that reads
             await self._error_cb(error)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        """Return the headers; none where they cannot be read: that too would end the loop."""
-        if not headers:
-            return None
-        try:
-            return await super()._process_headers(headers)
-        except Exception:
-            return None
-
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        for line in raw.decode("utf-8", "replace").split("\r\n"):
-            name, colon, value = line.partition(":")
-            if colon and _HEADER_NAME.fullmatch(name):
-                headers[name] = value.strip()
-        return headers
+        """Return the headers as far as they can be read: nats-py's own reading may end the loop."""
+        return read_headers(headers) if headers else None
