@@ -8,12 +8,13 @@ fetched as can be started now: what waits here could run on another worker.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 from grns.lease import Leases
 from grns.slots import Slots
@@ -25,25 +26,24 @@ _KEEP_AFTER_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Lane:
-    """One lane of the pool: its urgency, its consumer, and how many of its deliveries are held."""
-
-    priority: int
-    consumer: Consumer | None = None
-    held: int = 0
-    depth: int = -1
-
-
-@dataclass(order=True, slots=True)
 class Waiting:
     """A delivery that waits for a slot."""
 
+    lane: Lane
+    delivery: Delivery
+    since: float
+    kept: ExitStack | None = None
+
+
+@dataclass(slots=True)
+class Lane:
+    """One lane of the pool: its urgency, its consumer, what waits, and how many deliveries are held."""
+
     priority: int
-    place: int
-    lane: Lane = field(compare=False)
-    delivery: Delivery = field(compare=False)
-    since: float = field(compare=False)
-    kept: ExitStack | None = field(default=None, compare=False)
+    consumer: Consumer | None = None
+    waiting: deque[Waiting] = field(default_factory=deque)
+    held: int = 0
+    depth: int = -1
 
 
 class Intake:
@@ -55,9 +55,7 @@ class Intake:
         self._slots = slots
         self._leases = leases
         self._follow = follow
-        self._waiting: list[Waiting] = []
-        self._places = itertools.count()
-        self._lanes: list[Lane] = []
+        self._lanes: list[Lane] = []  # most urgent first
         self._running: set[asyncio.Task[None]] = set()
         self._mean_seconds = 2 * _SHORT_SECONDS
         self._is_closed = False
@@ -68,17 +66,17 @@ class Intake:
         """Add a lane; its consumer is set when it runs."""
         lane = Lane(priority)
         self._lanes.append(lane)
+        self._lanes.sort(key=attrgetter("priority"))
         return lane
 
     def receive(self, lane: Lane, delivery: Delivery) -> None:
         """Take a delivery in: start it, let it wait, or give it back at once."""
         self.last_delivery_at = time.monotonic()
         lane.held += 1
-        waiting = Waiting(lane.priority, next(self._places), lane, delivery, self.last_delivery_at)
-        heapq.heappush(self._waiting, waiting)
+        lane.waiting.append(Waiting(lane, delivery, self.last_delivery_at))
         self._pump()
-        if self._waiting and (self._is_closed or not self._is_eager):
-            self._give_back(self._waiting.pop())
+        if (self._is_closed or not self._is_eager) and (least := self._least_urgent()) is not None:
+            self._give_back(least.waiting.pop())
             self._fetch()  # no more than can be held: what was given back would come again at once
 
     @property
@@ -91,10 +89,15 @@ class Intake:
         """The deliveries that are being followed."""
         return self._running
 
+    @property
+    def waiting(self) -> Iterator[Waiting]:
+        """What waits for a slot, most urgent first."""
+        return chain.from_iterable(lane.waiting for lane in self._lanes)
+
     def keep_waiting(self) -> None:
         """See to it that the broker does not deliver again what has been waiting for a while."""
         latest = time.monotonic() - _KEEP_AFTER_SECONDS
-        for waiting in self._waiting:
+        for waiting in self.waiting:
             if waiting.kept is None and waiting.since < latest and self._leases.free_slots > self._slots.size:
                 waiting.kept = ExitStack()
                 waiting.kept.enter_context(self._leases.delivery(waiting.delivery.token))
@@ -102,16 +105,25 @@ class Intake:
     def close(self) -> None:
         """Start nothing more, and give back what waits."""
         self._is_closed = True
-        while self._waiting:
-            self._give_back(self._waiting.pop())
+        while (least := self._least_urgent()) is not None:
+            self._give_back(least.waiting.pop())
 
     @property
     def _is_eager(self) -> bool:
         return self._mean_seconds < _SHORT_SECONDS
 
+    def _most_urgent(self) -> Lane | None:
+        for lane in self._lanes:
+            if lane.waiting:
+                return lane
+        return None
+
+    def _least_urgent(self) -> Lane | None:
+        return next((lane for lane in reversed(self._lanes) if lane.waiting), None)
+
     def _pump(self) -> None:
-        while self._waiting and not self._is_closed and self._slots.try_take():
-            waiting = heapq.heappop(self._waiting)
+        while (lane := self._most_urgent()) is not None and not self._is_closed and self._slots.try_take():
+            waiting = lane.waiting.popleft()
             if waiting.kept is not None:
                 waiting.kept.close()
             self._spawn(self._run(waiting))
@@ -121,8 +133,9 @@ class Intake:
         """Tell each lane how much to fetch."""
         if self._is_closed:
             return
+        ahead = 2 * self._slots.size if self._is_eager else None
         for lane in self._lanes:
-            depth = 2 * self._slots.size if self._is_eager else lane.held + self._slots.free
+            depth = lane.held + self._slots.free if ahead is None else ahead
             if depth != lane.depth and lane.consumer is not None:
                 lane.depth = depth
                 lane.consumer.set_depth(depth)

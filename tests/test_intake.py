@@ -194,7 +194,7 @@ async def test_what_waits_for_long_is_kept_from_being_delivered_again(stage: Sta
     free = stage.leases.free_slots
     stage.intake.keep_waiting()
     assert stage.leases.free_slots == free, "not yet"
-    for waiting in stage.intake._waiting:
+    for waiting in stage.intake.waiting:
         waiting.since -= 10.0
     stage.intake.keep_waiting()
     stage.intake.keep_waiting()
@@ -206,7 +206,7 @@ async def test_what_waits_for_long_is_kept_from_being_delivered_again(stage: Sta
 async def test_slots_of_the_book_are_left_for_what_runs(stage: Stage) -> None:
     await stage.be_quick()
     stage.receive(stage.urgent, *[f"a{number}" for number in range(30)])
-    for waiting in stage.intake._waiting:
+    for waiting in stage.intake.waiting:
         waiting.since -= 10.0
     stage.intake.keep_waiting()
     assert stage.leases.free_slots == stage.slots.size
@@ -216,7 +216,7 @@ async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Sta
     await stage.be_quick()
     commands = stage.receive(stage.urgent, "a", "b", "c", "d")
     await asyncio.sleep(0)
-    for waiting in stage.intake._waiting:
+    for waiting in stage.intake.waiting:
         waiting.since -= 10.0
     free = stage.leases.free_slots
     stage.intake.keep_waiting()
