@@ -71,6 +71,8 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
 
 def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
     """Return `value` as JSON text after checking it; `BadInput` where it cannot be kept."""
+    if value is None:  # what most handlers return
+        return "null"
     check(value, limits)
     text = _ENCODER.encode(value)
     size = len(text) if text.isascii() else len(text.encode())

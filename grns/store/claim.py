@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import itemgetter
+from typing import Any
 from uuid import UUID
 
 from grns.errors import OutcomeUnknown, Unavailable
@@ -16,6 +18,10 @@ from grns.store.database import Database, Row
 from grns.task import random_uuid
 
 _PAUSE_SECONDS = 0.1
+# What a claim is made of, in the order of its fields; `expires_at` is ours.
+_FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
+    *(field.name for field in fields(Claim) if field.name != "expires_at")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +117,4 @@ class Claims:
 
 
 def _claim(row: Row, expires_at: float) -> Claim:
-    return Claim(
-        id=row["id"],
-        task_type=row["task_type"],
-        priority=row["priority"],
-        payload=row["payload"],
-        attempt=row["attempt"],
-        attempt_limit=row["attempt_limit"],
-        forgiven=row["forgiven"],
-        lease_id=row["lease_id"],
-        trace_id=row["trace_id"],
-        causation_id=row["causation_id"],
-        queued_seconds=row["queued_seconds"],
-        expires_at=expires_at,
-    )
+    return Claim(*(*_FIELDS(row), expires_at))

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import MutableMapping
-from dataclasses import fields
 from typing import Any, TextIO
 
 import structlog
@@ -96,7 +95,7 @@ class LogLeaf:
         """Write one line."""
         severity = _LEVELS[fact.level]
         if severity >= self._least:
-            values = {field.name: getattr(fact, field.name) for field in fields(fact)}
+            values = {name: getattr(fact, name) for name in fact.__match_args__}
             if not values.get("exception", True):
                 del values["exception"]
             if fact.repeats:
