@@ -16,6 +16,7 @@ from grns import envelope, payloads, subjects
 from grns.errors import Rejected
 from grns.payloads import TaskExecute
 from grns.strict_json import Limits
+from grns.task import uuid_of
 
 _FRONT_DOOR = f"{subjects.EXECUTE}.{envelope.SCHEMA_VERSION}"
 _OWN_SUBJECTS = f"{_FRONT_DOOR}."
@@ -59,7 +60,7 @@ def read_own(body: bytes, *, subject: str, limits: Limits) -> Command | None:
     number = int(message_id.replace(b"-", b""), 16)
     if number == 0 or not _is_a_time(emitted_at.decode()):
         return None
-    return Command(UUID(int=number), task_id.decode(), agent_type.decode())
+    return Command(uuid_of(number), task_id.decode(), agent_type.decode())
 
 
 def read_any(body: bytes, *, subject: str, limits: Limits) -> Command:

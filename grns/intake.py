@@ -33,6 +33,7 @@ class Waiting:
     delivery: Delivery
     since: float
     kept: ExitStack | None = None
+    running: asyncio.Task[None] | None = None
 
 
 @dataclass(slots=True)
@@ -126,7 +127,8 @@ class Intake:
             waiting = lane.waiting.popleft()
             if waiting.kept is not None:
                 waiting.kept.close()
-            self._spawn(self._run(waiting))
+            waiting.running = asyncio.create_task(self._run(waiting))
+            self._running.add(waiting.running)
         self._fetch()
 
     def _fetch(self) -> None:
@@ -147,20 +149,19 @@ class Intake:
         finally:
             self._mean_seconds += _WEIGHT * (time.monotonic() - started_at - self._mean_seconds)
             self._end(waiting)
+            if waiting.running is not None:  # not by a callback of its end: that is a turn of the loop more
+                self._running.discard(waiting.running)
             self._slots.give()
 
     def _give_back(self, waiting: Waiting) -> None:
         if waiting.kept is not None:
             waiting.kept.close()
         self._end(waiting)
-        self._spawn(waiting.delivery.nak())
+        giving_back = asyncio.ensure_future(waiting.delivery.nak())
+        self._running.add(giving_back)
+        giving_back.add_done_callback(self._running.discard)
 
     def _end(self, waiting: Waiting) -> None:
         waiting.lane.held -= 1
         if waiting.lane.consumer is not None:
             waiting.lane.consumer.done()
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from random import getrandbits
 from typing import Any
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 DEFAULT_MAX_ATTEMPTS = 3
 DEFAULT_PRIORITY = 2
@@ -120,6 +120,7 @@ class Task:
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]  # two digits at a time
 _40_BITS = 2**40 - 1
+_make, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
 _UUID_MASK = ~((0xF << 76) | (0x3 << 62))
 _UUID_VERSION_4 = (0x4 << 76) | (0x2 << 62)
 
@@ -143,4 +144,12 @@ def new_id(milliseconds: int, randomness: bytes) -> str:
 
 def random_uuid() -> UUID:
     """Return a version 4 UUID, made without asking the operating system: unique, and no secret."""
-    return UUID(int=getrandbits(128) & _UUID_MASK | _UUID_VERSION_4)
+    return uuid_of(getrandbits(128) & _UUID_MASK | _UUID_VERSION_4)
+
+
+def uuid_of(number: int) -> UUID:
+    """Return the UUID of a number of 128 bits, without its constructor: that takes three times as long."""
+    uuid = _make(UUID)
+    _set(uuid, "int", number)
+    _set(uuid, "is_safe", _UNKNOWN)
+    return uuid

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grns.payloads import PAYLOADS
-from grns.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TRANSITIONS, Status, Transition, new_id
+from grns.task import (
+    REDRIVABLE,
+    STATUS_AFTER,
+    TERMINAL,
+    TRANSITIONS,
+    Status,
+    Transition,
+    new_id,
+    random_uuid,
+    uuid_of,
+)
 
 ids = [f"{row.source}-{row.by}-{row.target}" for row in TRANSITIONS]
 
@@ -109,3 +121,17 @@ def test_all_the_randomness_is_in_it(one: bytes, other: bytes) -> None:
 def test_an_id_is_the_time_and_the_randomness_in_base_32(milliseconds: int, randomness: bytes) -> None:
     number = int(new_id(milliseconds, randomness).removeprefix("gr-"), 32)
     assert number == milliseconds << 82 | int.from_bytes(randomness, "big") << 2
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_a_uuid_of_a_number_is_like_any_other(number: int) -> None:
+    made, other = uuid_of(number), UUID(int=number)
+    assert (made, hash(made), str(made), made.bytes) == (other, hash(other), str(other), other.bytes)
+    assert made.is_safe is other.is_safe
+    assert pickle.loads(pickle.dumps(made)) == other  # noqa: S301 - our own
+
+
+def test_a_random_uuid_is_of_version_4() -> None:
+    made = [random_uuid() for _ in range(100)]
+    assert len(set(made)) == 100
+    assert {(one.version, one.variant) for one in made} == {(4, RFC_4122)}

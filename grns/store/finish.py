@@ -97,7 +97,7 @@ async def finish_in(connection: Connection, finish: Finish) -> Finished:
     raise Unavailable(f"task {finish.claim.id} stays locked by another transaction")
 
 
-def _columns(finishes: Sequence[Finish]) -> tuple[list[object], ...]:
+def _columns(finishes: Sequence[Finish]) -> tuple[Sequence[object], ...]:
     return (
         [finish.claim.id for finish in finishes],
         [finish.claim.attempt for finish in finishes],
@@ -105,12 +105,17 @@ def _columns(finishes: Sequence[Finish]) -> tuple[list[object], ...]:
         [finish.event_id for finish in finishes],
         [finish.outcome.verb.value for finish in finishes],
         [finish.outcome.result for finish in finishes],
-        [finish.outcome.error for finish in finishes],
-        [finish.outcome.error_class for finish in finishes],
-        [finish.outcome.fingerprint for finish in finishes],
+        _filled([finish.outcome.error for finish in finishes]),
+        _filled([finish.outcome.error_class for finish in finishes]),
+        _filled([finish.outcome.fingerprint for finish in finishes]),
         [finish.outcome.backoff_seconds for finish in finishes],
         [finish.claim.causation_id for finish in finishes],
     )
+
+
+def _filled(column: list[str | None]) -> list[str | None]:
+    """Return a column, or nothing for one of nothing but NULLs: `unnest` makes them, and none is sent."""
+    return [] if column.count(None) == len(column) else column
 
 
 def _finished(row: Row) -> Finished:
