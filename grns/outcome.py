@@ -67,7 +67,7 @@ class Unclaimed:
     task_type: str | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
 class Finished:
     """What the row became; `status` is `lost` where the attempt owned it no more."""
 

@@ -78,10 +78,12 @@ class Claims:
                 sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
             )
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
+        if len(claims) == len(wishes):
+            return [claims[wish.lease_id] for wish in wishes]
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
         reasons: dict[str, Unclaimed] = {}
         with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
-            reasons = await self._explain(refused) if refused else {}
+            reasons = await self._explain(refused)
         return [
             claims.get(wish.lease_id) or reasons.get(wish.task_id) or Unclaimed(wish.task_id, "locked")
             for wish in wishes
