@@ -164,6 +164,28 @@ async def test_while_tasks_are_long_what_cannot_start_is_given_back(stage: Stage
     assert stage.urgent[1].depth == 2, "no more than is held"
 
 
+async def test_where_tasks_have_become_long_the_least_urgent_is_given_back(stage: Stage) -> None:
+    await stage.be_quick()
+    idle = stage.receive(stage.idle, "a", "b", "c", "d")
+    await asyncio.sleep(0)
+    stage.intake._mean_seconds = 60.0
+    urgent = stage.receive(stage.urgent, "e")
+    await asyncio.sleep(0)
+    assert [one.settled for one in (*idle, *urgent)] == [[], [], [], ["nak"], []]
+    assert [waiting.delivery.subject for waiting in stage.intake.waiting] == ["e", "c"]
+
+
+async def test_lanes_may_be_added_in_any_order(stage: Stage) -> None:
+    await stage.be_quick()
+    late = stage.lane(1)
+    stage.receive(stage.idle, "a", "b", "c")
+    await asyncio.sleep(0)
+    stage.receive(late, "d")
+    for name in ("a", "b"):
+        await stage.end(name)
+    assert stage.started == ["a", "b", "d", "c"]
+
+
 async def test_a_free_slot_is_fetched_for_in_each_lane(stage: Stage) -> None:
     stage.receive(stage.idle, "a")
     await asyncio.sleep(0)
