@@ -36,9 +36,9 @@ def written(
 ) -> bytes:
     """Return a command as the relay writes it."""
     return assemble(
-        message_id=message_id or uuid4(),
+        message_id=str(message_id or uuid4()),
         trace_id=trace_id,
-        causation_id=causation_id,
+        causation_id=None if causation_id is None else str(causation_id),
         kind=subjects.EXECUTE,
         emitted_at=emitted_at,
         payload=payload,
