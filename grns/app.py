@@ -147,6 +147,8 @@ class App:
             dead_days=settings.dead_retention_days,
             processed_days=settings.processed_retention_days,
             unserved_seconds=settings.unserved_seconds,
+            inspect_seconds=settings.inspect_seconds,
+            patience_seconds=settings.patience_seconds,
             emit=self.telemetry.emit,
         )
 

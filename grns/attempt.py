@@ -78,6 +78,7 @@ class Walk:
             return
         await self.run(claim, delivery.token)
         await delivery.ack()
+        failpoint.reach("worker.acked")
 
     async def read(self, delivery: Delivery) -> Command | None:
         """Return the command, or bury bytes that are none and end their delivery."""

@@ -118,6 +118,7 @@ class Context:
                 transaction = Transaction(connection)
                 yield transaction
                 finished = await self._finish_in(connection, transaction)
+            failpoint.reach("worker.committed")
         except OutcomeUnknown:
             raise  # it may have committed: the walk finds out
         except BaseException:

@@ -6,14 +6,19 @@ everything else. What it cannot see are effects outside of Postgres.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
-from grns.store.audit import Finding, audit_log, audit_now, audit_tasks
+from grns.store.audit import INVARIANTS, OF_NOW, Finding, audit_log, audit_now, audit_tasks
 from grns.store.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import InvariantChecked, InvariantViolated
 
 _TASKS, _ROWS = 1000, 5000
 _MOST_KEPT = 1000
+_MOST_TOLD = 20
+_NOW_EVERY_SECONDS = 60.0
 
 
 class Inspection:
@@ -51,3 +56,47 @@ class Inspection:
     def _note(self, findings: Sequence[Finding]) -> None:
         self.counts.update(finding.invariant for finding in findings)
         self.findings += findings[: _MOST_KEPT - len(self.findings)]
+
+
+class Inspector:
+    """Inspects again and again, a page at a time, and tells what it has found: to the log and the metrics."""
+
+    def __init__(
+        self, database: Database, *, patience_seconds: float, every_seconds: float, emit: Emit
+    ) -> None:
+        self._database = database
+        self._patience_seconds = patience_seconds
+        self._every_seconds = every_seconds
+        self._emit = emit
+        self._now_at = 0.0
+        self._walk_at = 0.0
+        self._walk: Inspection | None = None
+        self._has_tasks = True
+
+    async def step(self) -> bool:
+        """Do a little of it, if it is time to; True where there is more to be done at once."""
+        if time.monotonic() >= self._now_at:
+            self._now_at = time.monotonic() + _NOW_EVERY_SECONDS
+            inspection = self._inspection()
+            await inspection.look_at_now()
+            self._tell(inspection, OF_NOW)
+        if self._walk is None:
+            if time.monotonic() < self._walk_at:
+                return False
+            self._walk_at = time.monotonic() + self._every_seconds
+            self._walk, self._has_tasks = self._inspection(), True
+        if self._has_tasks:
+            self._has_tasks = await self._walk.look_at_tasks()
+        elif not await self._walk.look_at_log():
+            self._tell(self._walk, [name for name in INVARIANTS if name not in OF_NOW])
+            self._walk = None
+        return self._walk is not None
+
+    def _inspection(self) -> Inspection:
+        return Inspection(self._database, patience_seconds=self._patience_seconds)
+
+    def _tell(self, inspection: Inspection, invariants: Sequence[str]) -> None:
+        for finding in inspection.findings[:_MOST_TOLD]:
+            self._emit(InvariantViolated(finding.invariant, finding.task_id, finding.detail))
+        for name in invariants:
+            self._emit(InvariantChecked(name, inspection.counts[name]))

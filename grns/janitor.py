@@ -1,4 +1,4 @@
-"""The janitor: partitions, retention, and commands that nobody serves."""
+"""The janitor: partitions, retention, commands that nobody serves, and whether all is as it should be."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from grns import subjects
 from grns.daemon import Daemon
 from grns.errors import GrnsError
+from grns.inspection import Inspector
 from grns.store import upkeep
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
@@ -35,6 +36,8 @@ class Janitor:
         dead_days: float,
         processed_days: float,
         unserved_seconds: float,
+        inspect_seconds: float,
+        patience_seconds: float,
         emit: Emit,
     ) -> None:
         self._database = database
@@ -50,6 +53,9 @@ class Janitor:
         self._walked_to: str | None = ""
         self._walk_at = 0.0
         self._unserved_at = 0.0
+        self._inspector = Inspector(
+            database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
+        )
         self._daemon = Daemon("janitor", self._tick, emit=emit)
 
     async def run(self) -> None:
@@ -66,7 +72,8 @@ class Janitor:
         is_walking = await self._delete_tasks()
         await self._forget()
         await self._bury_unserved()
-        return 0.05 if is_walking else self._tick_seconds
+        is_inspecting = await self._inspector.step()
+        return 0.05 if is_walking or is_inspecting else self._tick_seconds
 
     async def _tell_queue_ages(self) -> None:
         for row in await upkeep.queue_ages(self._database):

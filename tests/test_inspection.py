@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from grns.cli import run
-from grns.inspection import Inspection
+from grns.inspection import Inspection, Inspector
 from grns.outcome import Verb
 from grns.store import agent
 from grns.store.audit import INVARIANTS
 from grns.store.database import Database
+from grns.telemetry.facts import Fact, InvariantViolated
+from grns.telemetry.metrics import MetricsLeaf
 from tests.harness import submit
 from tests.test_store_kit import (
     OTHER_WORKER,
@@ -255,3 +257,32 @@ def test_the_command_says_what_it_found(
 
     assert run(["verify", "--patience", "7200", "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["is_sound"] is True
+
+
+# ---------------------------------------------------------------- the janitor's rounds
+
+
+async def test_the_rounds_find_it_and_tell_how_often(shared: Database) -> None:
+    task_id = await lived(shared)
+    await fetch(shared, WOUNDS["missing_message"], task_id)
+    await expired_for_long(shared)
+    metrics = MetricsLeaf()
+    told: list[Fact] = []
+
+    def emit(fact: Fact) -> None:
+        metrics.read(fact)
+        told.append(fact)
+
+    inspector = Inspector(shared, patience_seconds=300.0, every_seconds=3600.0, emit=emit)
+    while await inspector.step():
+        pass
+    assert [fact.invariant for fact in told if isinstance(fact, InvariantViolated)] == [
+        "unreaped",
+        "missing_message",
+    ]
+    for name in INVARIANTS:
+        value = metrics.registry.get_sample_value("grns_invariant_violations", {"invariant": name})
+        assert value == (name in ("unreaped", "missing_message")), name
+    told.clear()
+    assert not await inspector.step(), "the next round comes in an hour"
+    assert told == []

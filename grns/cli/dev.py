@@ -96,9 +96,13 @@ async def _serve(app: App, stack: LocalStack, *, is_bare: bool) -> None:
 
     worker = None if is_bare else _Worker(stack)
     try:
-        if worker is not None:  # before all else: it takes a second to load
+        url = stack.postgres.url
+        is_migrated = await migrate.current(url) == migrate.newest()
+        if worker is not None and is_migrated:  # before all else: it takes a second to load
             worker.start()
-        await migrate.upgrade(stack.postgres.url)
+        await migrate.upgrade(url)
+        if worker is not None and not is_migrated:  # it would not begin without a schema
+            worker.start()
         async with app.connections("dev") as (database, transport):
             await transport.provision()
             daemons = [make(database, transport) for make in app.daemons.values()]

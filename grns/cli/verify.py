@@ -28,13 +28,11 @@ _SHOWN = 20
     "--patience",
     "patience_seconds",
     type=click.FloatRange(min=1),
-    default=300.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long something that is due may wait before it counts as stuck.",
+    help="How long something that is due may wait before it counts as stuck; else GRNS_PATIENCE_SECONDS.",
 )
 @output_option
-def verify(patience_seconds: float, out: Output) -> None:
+def verify(patience_seconds: float | None, out: Output) -> None:
     """Hold all tasks against the log, and look for what is stuck. It only reads, beside everything else.
 
     Exit code 1: an invariant is violated. Effects outside of Postgres cannot be seen from here.
@@ -53,12 +51,13 @@ def verify(patience_seconds: float, out: Output) -> None:
         raise click.exceptions.Exit(failure.FAILED)
 
 
-async def _inspect(patience_seconds: float) -> Inspection:
+async def _inspect(patience_seconds: float | None) -> Inspection:
     from grns.cli.session import reading
     from grns.inspection import Inspection
 
     async with reading() as session:
-        inspection = Inspection(session.database, patience_seconds=patience_seconds)
+        patience = patience_seconds or session.app.settings.patience_seconds
+        inspection = Inspection(session.database, patience_seconds=patience)
         await inspection.look_at_now()
         with _progress() as progress:
             bar = progress.add_task("tasks", total=None)

@@ -28,6 +28,8 @@ INVARIANTS = {
     "unpromoted": "what is due is queued",
     "unrelayed": "what is logged is published",
 }
+# Those that ask what should have gone on by now; the others ask what has been written.
+OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed")
 _MOST_LATE = 1000
 
 

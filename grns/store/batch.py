@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from grns.errors import BadInput
+from grns.telemetry import failpoint
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -42,6 +43,7 @@ class Batch(Generic[Item, Answer]):
 
     async def _answer(self, batch: Sequence[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
+            failpoint.reach("batch.sending")
             answers = await self._send([item for item, _ in batch])
         except BadInput as error:
             if len(batch) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ import asyncpg
 from grns.errors import OutcomeUnknown, SettingsError, Unavailable
 from grns.store.fault import translated
 from grns.store.statement import statement
+from grns.telemetry import failpoint
 
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Row = asyncpg.Record
@@ -154,6 +156,15 @@ def _is_broken(connection: Connection) -> bool:
 
 async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Row]:
     """Run one statement by its name on a given connection."""
+    if failpoint.ARMED:
+        failpoint.reach(f"{name}.asked", connection.terminate)
     with translated():
         rows: Sequence[Row] = await connection.fetch(statement(name), *arguments)
-        return rows
+    if failpoint.ARMED:  # it has committed, and we are not to know
+        failpoint.reach(f"{name}.answered", partial(_lose, connection))
+    return rows
+
+
+def _lose(connection: Connection) -> None:
+    connection.terminate()
+    raise OutcomeUnknown("failpoint: the connection broke before the answer")

@@ -340,3 +340,25 @@ class QueueAge(Fact):
     agent_type: str
     priority: int
     oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantChecked(Fact):
+    """How often an invariant is violated, as of the last look at all that it is about."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "invariant_checked"
+    invariant: str
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantViolated(Fact):
+    """Something that must never be; `grns verify` shows all of it."""
+
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "invariant_violated"
+    repeats: ClassVar[bool] = True
+    invariant: str
+    task_id: str | None
+    detail: str

@@ -62,6 +62,7 @@ def reach(name: str, drop: Callable[[], None] | None = None) -> None:
     rule = _RULES.get(name)
     if rule is None or not rule.is_due():
         return
+    os.write(2, f"failpoint {name}: {rule.action}\n".encode())
     if rule.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif rule.action == "stop":

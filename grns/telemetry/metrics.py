@@ -40,6 +40,7 @@ class MetricsLeaf:
             facts.QueueAge: lambda fact: self._queue_age.labels(
                 fact.workspace, fact.agent_type, str(fact.priority)
             ).set(fact.oldest_seconds),
+            facts.InvariantChecked: lambda fact: self._violations.labels(fact.invariant).set(fact.violations),
             facts.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
             facts.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
         }
@@ -96,6 +97,12 @@ class MetricsLeaf:
             "grns_queue_oldest_seconds",
             "Age of the oldest queued task of a lane",
             ["workspace", "agent_type", "priority"],
+            registry=registry,
+        )
+        self._violations = Gauge(
+            "grns_invariant_violations",
+            "Times an invariant is violated in the database",
+            ["invariant"],
             registry=registry,
         )
         self._tick_failures = Counter(

@@ -49,6 +49,4 @@ class Nemesis:
             if hit.heal is not None:
                 await hit.heal()
         finally:
-            self._stage.journal.note(
-                "hit", fault=fault.name, whom=hit.whom, until=time.time(), **{"from": began}
-            )
+            self._stage.note_hit(fault.name, hit.whom, began)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class Seat:
     brokers: list[Proxy] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     extra: dict[str, str] = field(default_factory=dict)
-    starts: int = 0
+    is_kept: bool = True  # started again where it ends
 
     @property
     def role(self) -> str:
@@ -106,7 +107,7 @@ class Stage:
             self.begin(seat)
         self._keeping = asyncio.create_task(self._keep())
 
-    def begin(self, seat: Seat) -> None:
+    def begin(self, seat: Seat) -> subprocess.Popen[bytes]:
         """Start a seat's process."""
         if seat.postgres is None:
             raise RuntimeError("the stage has not been started")
@@ -121,8 +122,25 @@ class Stage:
             **seat.extra,
         }
         seat.process = self._spawn([sys.executable, "-m", *seat.command], environment, seat.name)
-        seat.starts += 1
         self.journal.note("start", seat=seat.name, pid=seat.process.pid, extra=seat.extra)
+        return seat.process
+
+    def note_hit(self, fault: str, whom: str, began: float | None = None) -> None:
+        """Write down that somebody was hit, from a time until now."""
+        now = time.time()
+        self.journal.note("hit", fault=fault, whom=whom, until=now, **{"from": began or now})
+
+    async def again(self, seat: Seat, failpoints: str = "") -> subprocess.Popen[bytes]:
+        """Start a seat's process anew, this once with failpoints."""
+        seat.is_kept = False
+        seat.send(signal.SIGKILL)
+        if seat.process is not None:
+            await asyncio.to_thread(seat.process.wait)
+        seat.extra = {"GRNS_FAILPOINTS": failpoints} if failpoints else {}
+        process = self.begin(seat)
+        seat.extra = {}
+        seat.is_kept = True
+        return process
 
     def of(self, *roles: str) -> list[Seat]:
         """Return the seats of some roles."""
@@ -186,7 +204,7 @@ class Stage:
         while True:
             await asyncio.sleep(_RESTART_SECONDS)
             for seat in list(self.seats):
-                if not seat.is_alive:
+                if seat.is_kept and not seat.is_alive:
                     code = seat.process.returncode if seat.process else None
                     self.journal.note("ended", seat=seat.name, code=code)
                     self.begin(seat)
@@ -199,7 +217,7 @@ class Stage:
                 command,
                 cwd=_ROOT,
                 env={
-                    **{key: value for key, value in os.environ.items() if not key.startswith("GRNS_")},
+                    **{key: value for key, value in os.environ.items() if _is_ours(key)},
                     "PYTHONPATH": str(_ROOT),
                     "GRNS_CHAOS_DIRECTORY": str(self.directory),
                     **environment,
@@ -209,6 +227,10 @@ class Stage:
                 start_new_session=True,
                 preexec_fn=entry(current(), bound=True),  # whoever kills us leaves nobody behind
             )
+
+
+def _is_ours(variable: str) -> bool:
+    return not variable.startswith("GRNS_") or variable.startswith("GRNS_CHAOS_")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -223,6 +245,7 @@ _SETTINGS = {
     "GRNS_LEASE_SECONDS": str(LEASE_SECONDS),
     "GRNS_SHUTDOWN_GRACE_SECONDS": "2",
     "GRNS_FLOOR_BUSY_AGE_SECONDS": "10",
+    "GRNS_JANITOR_SECONDS": "2",
     "GRNS_LOG_FORMAT": "json",
     "GRNS_LOG_LEVEL": "info",
 }

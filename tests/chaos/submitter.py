@@ -26,7 +26,7 @@ _KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed")
 _AGENT_TYPES = ("worker", "worker", "scout")
 _PATIENCE_SECONDS = 10.0
 _MOST_UNDER_WAY = 100
-_CANCELLED = 0.01
+_CANCELLED = float(os.environ.get("GRNS_CHAOS_CANCELLED", "0.01"))
 
 
 def draw(number: int) -> dict[str, Any]:

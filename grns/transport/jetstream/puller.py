@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from nats.aio.msg import Msg
 
+from grns.telemetry import failpoint
 from grns.transport.base import Delivery
 from grns.transport.jetstream.config import NANOSECONDS
 from grns.transport.jetstream.connection import Connection
@@ -213,6 +214,7 @@ class Puller:
             return
         self._held += 1
         try:
+            failpoint.reach("puller.received")
             self._on_delivery(JetStreamDelivery(self._connection, message))
         except Exception as error:  # a bad callback must not cost a place
             self._held -= 1

@@ -1,0 +1,208 @@
+"""`make failpoints [COUNT=40] [SEED=…]`: every moment x action x {first, third hit}, one after another.
+
+Somebody is started with one failpoint armed, and work goes on until it strikes; then all must come to its
+end as if nothing had been. At the end of all the checker of the storm looks at everything that happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.chaos.checker import VIOLATIONS, Checker, Report
+from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
+from tests.chaos.stage import LEASE_SECONDS, Seat, Stage
+from tests.chaos.traffic import Traffic
+from tests.harness import eventually
+
+_STRIKE_SECONDS = 30.0
+_RECOVER_SECONDS = 60.0
+_RATE = 3.0
+_KEEPERS = ("renew.", "touch_agent.")
+_LEFT = """
+    select (select count(*) from grns.tasks where finished_at is null and created_at <= $1)
+        + greatest(0, $2 - (select low from grns.relay_cursor))
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One failpoint: where, what, and at which hit."""
+
+    moment: Moment
+    action: str
+    hit: int
+
+    def __str__(self) -> str:
+        return f"{self.moment.name}={self.action}#{self.hit}"
+
+
+CASES = [
+    Case(moment, action, hit)
+    for moment in MOMENTS
+    for action in ACTIONS
+    for hit in HITS
+    if hit == 1 or not moment.is_rare
+]
+
+
+class Range:
+    """Where the cases are tried: one stage for all of them."""
+
+    def __init__(self, stage: Stage, chance: random.Random) -> None:
+        self._stage = stage
+        self._traffic = Traffic(stage, chance)
+
+    async def try_out(self, case: Case) -> str:
+        """Try one case; returns `sound`, or what went wrong."""
+        seat = next(seat for seat in self._stage.seats if seat.name == case.moment.seat)
+        log = self._stage.directory / f"{seat.name}.log"
+        offset, began = log.stat().st_size, time.time()
+        process = await self._stage.again(seat, str(case))
+        if seat.role == "relay":  # its rival hands the lead over
+            for other in self._stage.of("relay"):
+                if other is not seat:
+                    other.send(signal.SIGTERM)
+
+        async def has_struck() -> bool:
+            with log.open() as lines:
+                lines.seek(offset)
+                return f"failpoint {case.moment.name}: " in lines.read()
+
+        try:
+            async with self._traffic.flowing(case.moment.needs, seat):
+                await eventually(has_struck, within_seconds=_STRIKE_SECONDS)
+        except AssertionError:
+            return "never reached"
+        finally:
+            if case.action == "stop":
+                await self._thaw(seat, process.pid)
+            self._stage.note_hit(str(case), seat.name, began)
+        if case.moment.name.startswith(_KEEPERS):  # the keeper that comes after it would be struck as well
+            await self._stage.again(seat)
+        return await self.recovered()
+
+    async def _thaw(self, seat: Seat, pid: int) -> None:
+        await asyncio.sleep(1.3 * LEASE_SECONDS)
+        for stopped in (pid, *seat.children()):
+            with suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGCONT)
+
+    async def recovered(self) -> str:
+        """Wait until all that was handed in before has ended; returns `sound`, or what is left."""
+        connection = await asyncpg.connect(self._stage.postgres.url)
+        until = await connection.fetchrow("select now(), (select last_value from grns.events_seq)")
+        left = 0
+
+        async def is_done() -> bool:
+            nonlocal left
+            left = await connection.fetchval(_LEFT, *(until or ()))
+            return bool(left <= 0)
+
+        try:
+            await eventually(is_done, within_seconds=_RECOVER_SECONDS, every=0.1)
+        except AssertionError:
+            return f"{left} tasks and rows of the log are left"
+        finally:
+            connection.terminate()
+        return "sound"
+
+
+async def campaign(cases: list[Case], chance: random.Random, directory: Path, console: Console) -> bool:
+    """Try all cases, and check everything; True where all is sound."""
+    stage = Stage(directory, rate=_RATE)
+    wrong: dict[Case, str] = {}
+    try:
+        await stage.start()
+        tried = Range(stage, chance)
+        with Progress(
+            TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=console, transient=True, disable=not console.is_terminal,
+        ) as progress:  # fmt: skip
+            bar = progress.add_task("", total=len(cases))
+            for case in cases:
+                progress.update(bar, description=str(case))
+                verdict = await tried.try_out(case)
+                if verdict != "sound":
+                    wrong[case] = verdict
+                    console.print(f"{case}: {verdict}")
+                progress.advance(bar)
+        await stage.dismiss("submitter")
+        await tried.recovered()
+        await asyncio.sleep(3.0)  # for the observer to read to the end
+        report = await Checker(directory).check(stage.postgres.url)
+    finally:
+        await stage.end()
+    _show(console, cases, wrong, report)
+    return report.is_clean and not wrong
+
+
+def _show(console: Console, cases: list[Case], wrong: dict[Case, str], report: Report) -> None:
+    table = Table("moment", *ACTIONS)
+    for moment in dict.fromkeys(case.moment for case in cases):
+        cells = []
+        for action in ACTIONS:
+            of_it = [case for case in cases if (case.moment, case.action) == (moment, action)]
+            cells.append(", ".join(f"#{case.hit} {wrong.get(case, 'sound')}" for case in of_it))
+        table.add_row(moment.name, *cells)
+    console.print(table)
+    console.print(f"{len(cases)} cases, {report.tasks:,} tasks, {report.executions:,} executions")
+    table = Table("violation", "count", "meaning")
+    for name, meaning in VIOLATIONS.items():
+        table.add_row(name, str(len(report.violations[name])), meaning)
+    console.print(table)
+    for name, details in report.violations.items():
+        for detail in details[:5]:
+            console.print(f"{name}: {detail}", markup=False)
+
+
+def main() -> int:
+    """Read the options, run, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="make failpoints")
+    parser.add_argument("--count", type=int, help="so many, drawn; all without it")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--only", default="", help="those whose names have this in them")
+    parser.add_argument("--result", type=Path, help="a file to write the result to")
+    parser.add_argument("--keep", action="store_true", help="keep journals and logs")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    console.print(f"SEED={options.seed}")
+    cases = [case for case in CASES if options.only in str(case)]
+    cases = chance.sample(cases, min(options.count or len(cases), len(cases)))
+    cases.sort(key=CASES.index)
+    os.environ["GRNS_CHAOS_CANCELLED"] = "0.2"
+    directory = Path(tempfile.mkdtemp(prefix="grns-failpoints-"))
+    directory.chmod(0o755)
+    is_sound = False
+    try:
+        is_sound = asyncio.run(campaign(cases, chance, directory, console))
+        if options.result is not None:
+            result = {"seed": options.seed, "cases": [str(case) for case in cases], "is_sound": is_sound}
+            options.result.write_text(json.dumps(result, indent=2) + "\n")
+    finally:
+        if is_sound and not options.keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            console.print(f"journals and logs: {directory}")
+    return 0 if is_sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

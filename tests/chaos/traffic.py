@@ -1,0 +1,116 @@
+"""What goes on while a failpoint is waited for: work of all kinds, and what brings somebody to a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+import nats
+
+from tests.chaos import strangers
+from tests.chaos.journal import Journal
+from tests.chaos.stage import Seat, Stage
+
+_PER_SECOND = 15.0
+_SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
+_KINDS = ("steady", "steady", "ledger", "doomed", "thread")
+_PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
+
+
+class Traffic:
+    """Work of all kinds, straight into the database, and what some moments need beside it."""
+
+    def __init__(self, stage: Stage, chance: random.Random) -> None:
+        self._stage = stage
+        self._chance = chance
+        self._journal = Journal(stage.directory / "submits-0.jsonl")
+        self._numbers = itertools.count(1)
+        self._needs: dict[str, Callable[[Seat], Coroutine[Any, Any, None]]] = {
+            "": self._nothing,
+            "repeated commands": self._repeat,
+            "malformed messages": self._malform,
+            "no commands": self._silence,
+            "shutdown": self._shut_down,
+            "long tasks": self._nothing,
+            "dead workers": self._kill_workers,
+        }
+
+    @asynccontextmanager
+    async def flowing(self, needs: str, seat: Seat) -> AsyncIterator[None]:
+        """Let it flow; what was held up for the moment's sake goes on afterwards."""
+        is_long = needs in ("long tasks", "shutdown", "dead workers")
+        running = [
+            asyncio.create_task(self._submit(2.0 if is_long else 0.05)),
+            asyncio.create_task(self._needs[needs](seat)),
+        ]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            for relay in self._stage.of("relay"):
+                relay.send(signal.SIGCONT)
+
+    async def _submit(self, seconds: float) -> None:
+        connection = await asyncpg.connect(self._stage.postgres.url)
+        try:
+            while True:
+                number = next(self._numbers)
+                kind, key = self._chance.choice(_KINDS), f"range-{number}"
+                self._journal.note("try", key=key, type=kind, number=number)
+                payload = {"number": number, "seconds": seconds}
+                task_id = await connection.fetchval(
+                    _SUBMIT,
+                    kind,
+                    json.dumps(payload),
+                    self._chance.choice(("worker", "worker", "scout")),
+                    key,
+                )
+                self._journal.note("ok", key=key, task=task_id)
+                await asyncio.sleep(self._chance.expovariate(_PER_SECOND))
+        finally:
+            connection.terminate()
+
+    async def _nothing(self, _seat: Seat) -> None:
+        return
+
+    async def _repeat(self, _seat: Seat) -> None:
+        while True:
+            with suppress(*_PASSING):
+                ids = await strangers.some_tasks(self._stage.postgres.url, 5)
+                await strangers.publish_commands(self._stage.brokers[0].url, ids, self._chance)
+            await asyncio.sleep(0.3)
+
+    async def _malform(self, _seat: Seat) -> None:
+        while True:
+            with suppress(*_PASSING):
+                client = await strangers.connect(self._stage.brokers[0].url)
+                await strangers.publish_rubbish(client, self._chance)
+                await client.close()
+            await asyncio.sleep(0.5)
+
+    async def _silence(self, _seat: Seat) -> None:
+        """Hold up the relays: workers have to ask Postgres."""
+        while True:
+            for relay in self._stage.of("relay"):
+                relay.send(signal.SIGSTOP)
+            await asyncio.sleep(0.5)
+
+    async def _shut_down(self, seat: Seat) -> None:
+        await asyncio.sleep(4.0)
+        seat.send(signal.SIGTERM)
+
+    async def _kill_workers(self, _seat: Seat) -> None:
+        while True:
+            await asyncio.sleep(3.0)
+            other = next(seat for seat in self._stage.seats if seat.name == "worker-2")
+            self._stage.note_hit("a worker dies for a reaper's sake", other.name)
+            other.send(signal.SIGKILL)
