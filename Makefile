@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# An option of a command, where it is given: --seed 1 for SEED=1.
+lower = $(shell echo $(1) | tr A-Z a-z)
+given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-oldest model bench check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-oldest model chaos failpoints recovery bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +39,15 @@ test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we su
 
 model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
 	$(BIN)/python -m tests.model
+
+chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= RESULT=)
+	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE RESULT,$(call given,$(option)))
+
+failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= RESULT=)
+	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY RESULT,$(call given,$(option)))
+
+recovery: $(STAMP) ## measure how long each fault is felt (SAMPLES=30 ONLY= RESULT=)
+	$(BIN)/python -m tests.chaos.recovery $(foreach option,SAMPLES ONLY RESULT,$(call given,$(option)))
 
 bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
 	$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))

@@ -7,6 +7,8 @@ what it acknowledged, or acknowledges a new message with a number it gave out be
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from grns import subjects
 from grns.errors import GrnsError
@@ -18,56 +20,92 @@ from grns.transport.base import Receipt, StreamState, Transport
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
-# Events are sent with many under way: the last one that survived may stand before some that did not.
+# Messages are sent with many under way: the last one that survived may stand before some that did not.
 _MARGIN_ROWS = 20_000
 _REPLAY_ROWS = 500
 _UNSETTLED = "replaying"
+# Of commands nothing has to be replayed: the workers' poll finds their tasks.
+_KINDS = {subjects.EVT_STREAM: "evt.", subjects.DLQ_STREAM: "dlq."}
+
+
+class Memory:
+    """What one stream has acknowledged: where it was then, and which stream it was."""
+
+    def __init__(self, stream: str, place: log.Place) -> None:
+        self.stream = stream
+        self.epoch = place.epoch
+        self.last_seq = place.last_seq
+        self.went_back = False
+
+    def note(self, receipt: Receipt) -> bool:
+        """Take in one acknowledgement; True where its number was given out before."""
+        is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
+        self.went_back = self.went_back or is_odd
+        if receipt.seq > self.last_seq:
+            self.last_seq = receipt.seq
+        return is_odd
+
+    def loss(self, state: StreamState, acknowledged: int, went_back: bool) -> str | None:
+        """Say what has become of what was acknowledged; None where nothing has."""
+        if self.epoch is None:
+            return None
+        if state.epoch != self.epoch:
+            return "the stream was made anew"
+        if state.last_seq < acknowledged or went_back:
+            return "the stream lost its end"
+        return None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What of the log has to be sent again: a stretch of it, and of which kinds."""
+
+    after: int
+    up_to: int
+    kinds: frozenset[str]
 
 
 class BrokerWatch:
-    """Looks at the event stream now and then, and whenever something is odd."""
+    """Looks at the streams now and then, and whenever something is odd."""
 
     def __init__(
         self,
         session: Session,
         transport: Transport,
         *,
-        epoch: str | None,
-        last_seq: int,
+        places: Mapping[str, log.Place],
         replay_seconds: float,
         emit: Emit,
     ) -> None:
         self._session = session
         self._transport = transport
-        self._epoch = epoch
-        self.last_seq = last_seq
+        self._memories = {stream: Memory(stream, places[stream]) for stream in _KINDS}
         self._replay_seconds = replay_seconds
         self._emit = emit
         self._look_at = 0.0
         self._looked_at = 0.0
-        self._went_back = False
-        self._replay: log.Span | None = None
+        self._replay: Replay | None = None
         self._replayed = 0
 
     @property
-    def epoch(self) -> str | None:
+    def places(self) -> dict[str, log.Place]:
         """What to persist: while a replay is under way, another leader must begin it anew."""
-        return self._epoch if self._replay is None else _UNSETTLED
+        kinds = self._replay.kinds if self._replay is not None else frozenset()
+        return {
+            stream: log.Place(_UNSETTLED if _KINDS[stream] in kinds else memory.epoch, memory.last_seq)
+            for stream, memory in self._memories.items()
+        }
 
     @property
     def is_replaying(self) -> bool:
-        """Say whether events are being replayed."""
+        """Say whether something is being replayed."""
         return self._replay is not None
 
     def note(self, receipt: Receipt) -> None:
         """Look at one acknowledgement."""
-        if receipt.stream != subjects.EVT_STREAM:
-            return
-        if receipt.seq <= self.last_seq and not receipt.duplicate:
-            self._went_back = True
+        memory = self._memories.get(receipt.stream)
+        if memory is not None and memory.note(receipt):
             self.suspect()
-        if receipt.seq > self.last_seq:
-            self.last_seq = receipt.seq
 
     def suspect(self) -> None:
         """Look again soon."""
@@ -79,53 +117,59 @@ class BrokerWatch:
             return
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
-        acknowledged, went_back = self.last_seq, self._went_back
+        known = {memory.stream: (memory.last_seq, memory.went_back) for memory in self._memories.values()}
         try:
             await self._transport.provision()
-            state = await self._transport.state(subjects.EVT_STREAM)
-            since = await self._lost_since(state, acknowledged, went_back, high)
+            for memory in self._memories.values():
+                await self._look_at_stream(memory, *known[memory.stream], high)
         except GrnsError as error:
             self._emit(TickFailed("broker_watch", str(error)))
             return
         self._look_at = self._looked_at + _LOOK_SECONDS
-        self._epoch = state.epoch
-        if since is not None:
-            self._went_back = False
-            self.last_seq = state.last_seq
-            self._replay = (since, high)
-            self._replayed = 0
 
     async def next_replay(self, *, is_settled: bool) -> list[log.Entry]:
-        """Return the next events to replay; ends the replay once all of it is `is_settled`."""
-        if self._replay is None:
+        """Return what to replay next; ends the replay once all of it is `is_settled`."""
+        if (replay := self._replay) is None:
             return []
-        after, up_to = self._replay
-        entries = await log.read_events(self._session, after, up_to, _REPLAY_ROWS) if after < up_to else []
+        entries: list[log.Entry] = []
+        if replay.after < replay.up_to:
+            entries = await log.read_kinds(
+                self._session, sorted(replay.kinds), replay.after, replay.up_to, _REPLAY_ROWS
+            )
         self._replayed += len(entries)
         if entries:
-            self._replay = (entries[-1].seq, up_to)
+            self._replay = replace(replay, after=entries[-1].seq)
         elif is_settled:
             self._emit(EventsReplayed(self._replayed))
             self._replay = None
         else:
-            self._replay = (up_to, up_to)
+            self._replay = replace(replay, after=replay.up_to)
         return entries
 
-    async def _lost_since(
-        self, state: StreamState, acknowledged: int, went_back: bool, high: int
-    ) -> int | None:
-        """Return the number of the log from which on events may be lost, None where none are."""
-        if self._epoch is None:
-            return None
-        if state.epoch == self._epoch and state.last_seq >= acknowledged and not went_back:
-            return None
+    async def _look_at_stream(self, memory: Memory, acknowledged: int, went_back: bool, high: int) -> None:
+        """Compare one stream with what it had acknowledged when the look began."""
+        state = await self._transport.state(memory.stream)
+        reason = memory.loss(state, acknowledged, went_back)
+        if reason is not None:
+            is_cut = state.epoch == memory.epoch and not went_back
+            since = await self._lost_since(memory.stream, high, is_cut=is_cut)
+            self._emit(BrokerLost(reason, since))
+            self._begin_replay(since, high, _KINDS[memory.stream])
+            memory.went_back = False
+            memory.last_seq = state.last_seq
+        memory.epoch = state.epoch
+
+    async def _lost_since(self, stream: str, high: int, *, is_cut: bool) -> int:
+        """Return the number of the log from which on messages may be lost."""
         since = max(0, await log.first_younger_than(self._session, self._replay_seconds, high) - 1)
-        reason = "the stream was made anew"
-        if state.epoch == self._epoch:
-            reason = "the stream lost its end"
-            last = None if went_back else await self._transport.last_message(subjects.EVT_STREAM)
-            said = last.headers.get("Grns-Seq", "") if last is not None else ""
-            if said.isdigit():
-                since = max(since, int(said) - _MARGIN_ROWS)
-        self._emit(BrokerLost(reason, since))
-        return since
+        last = await self._transport.last_message(stream) if is_cut else None
+        said = last.headers.get("Grns-Seq", "") if last is not None else ""
+        return max(since, int(said) - _MARGIN_ROWS) if said.isdigit() else since
+
+    def _begin_replay(self, since: int, high: int, kind: str) -> None:
+        """Replay one kind, together with what is being replayed already."""
+        current = self._replay
+        if current is None:
+            self._replay, self._replayed = Replay(since, high, frozenset({kind})), 0
+        else:
+            self._replay = Replay(min(since, current.after), max(high, current.up_to), current.kinds | {kind})

@@ -61,8 +61,7 @@ class Lead:
         self._watch = BrokerWatch(
             session,
             transport,
-            epoch=cursor.broker_epoch,
-            last_seq=cursor.evt_last_seq,
+            places=cursor.places,
             replay_seconds=replay_seconds,
             emit=emit,
         )
@@ -105,8 +104,7 @@ class Lead:
             known,
             low=done.low,
             published=done.beyond,
-            broker_epoch=self._watch.epoch,
-            evt_last_seq=self._watch.last_seq,
+            places=self._watch.places,
         )
         if self._cursor != known:
             failpoint.reach("relay.not_persisted")

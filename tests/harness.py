@@ -290,13 +290,13 @@ async def check_stream(database: Database, url: str, *, within_seconds: float = 
             assert int(heard.headers["Grns-Version"]) == latest.get(task_id, 0) + 1, task_id
             latest[task_id] = int(heard.headers["Grns-Version"])
             seen.add(message_id)
-    assert seen == await committed_events(database)
+    assert seen == await committed(database, "evt.")
 
 
 async def check_everything(database: Database, url: str, *, has_lost: bool = False) -> dict[str, list[Any]]:
     """Check what must hold at the end of every test, of every task that there is; return their stories.
 
-    Where the broker `has_lost` what it held, its stream has to hold every event all the same,
+    Where the broker `has_lost` what it held, it has to hold every event and dead letter all the same,
     but first copies may have come out of order.
     """
     async with database.connection() as connection:
@@ -312,17 +312,20 @@ async def check_everything(database: Database, url: str, *, has_lost: bool = Fal
 
 
 async def _holds_all(database: Database, url: str) -> bool:
-    try:
-        heard = await read_stream(url, "GRNS_EVT")
-    except nats.errors.Error:  # there is no stream yet
-        return False
-    return await committed_events(database) <= {one.headers["Nats-Msg-Id"] for one in heard}
+    for stream, kind in (("GRNS_EVT", "evt."), ("GRNS_DLQ", "dlq.")):
+        try:
+            heard = await read_stream(url, stream)
+        except nats.errors.Error:  # there is no stream yet
+            return False
+        if not await committed(database, kind) <= {one.headers["Nats-Msg-Id"] for one in heard}:
+            return False
+    return True
 
 
-async def committed_events(database: Database) -> set[str]:
-    """Return the ids of all events in the log."""
+async def committed(database: Database, kind: str) -> set[str]:
+    """Return the message ids of all in the log whose kind begins so."""
     async with database.connection() as connection:
-        rows = await connection.fetch("select message_id from grns.events where kind like 'evt.%'")
+        rows = await connection.fetch("select message_id from grns.events where left(kind, 4) = $1", kind)
     return {str(row["message_id"]) for row in rows}
 
 

@@ -43,7 +43,8 @@ class Listener:
     """A client that listens, to no server: what would be written is kept."""
 
     def __init__(self) -> None:
-        self.client = ReadingClient()
+        self.strays: list[str] = []
+        self.client = ReadingClient(self.strays.append)
         self.plain: Heard = []
         self.messages: Heard = []
         self.errors: list[Exception] = []
@@ -137,3 +138,15 @@ async def test_what_is_no_message_is_left_to_nats_py(line: bytes) -> None:
     except Exception as error:
         assert type(error).__name__ == "ProtocolError"  # noqa: PT017 - the connection is then made anew
     assert listener.plain == [("in.1", b"1")]
+
+
+async def test_a_delivery_that_nobody_listens_for_any_more_is_told() -> None:
+    listener = Listener()
+    ack = b"$JS.ACK.GRNS_CMD.execute.1.7.7.1.0"
+    await listener.read(
+        b"MSG cmd 3 %s 2\r\nhi\r\nHMSG cmd 9 %s 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nhi\r\n" % (ack, ack),
+        b"MSG cmd 3 somebody.else 2\r\nhi\r\nMSG cmd 2 %s 2\r\nhi\r\n" % ack,
+    )
+    assert listener.strays == [ack.decode()] * 2
+    assert listener.messages == [("cmd", b"hi")], "what is listened for goes its way"
+    assert listener.errors == []

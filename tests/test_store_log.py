@@ -13,7 +13,7 @@ from grns.progress import Progress
 from grns.store import log
 from grns.store.database import Database
 from tests.harness import submit_many
-from tests.test_store_kit import fetch, stranger
+from tests.test_store_kit import fetch, place, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -179,13 +179,20 @@ async def test_a_long_backlog_is_read_in_parts(
     assert (reader.progress.missing, reader.progress.done.low) == ([], fresh[-1])
 
 
-async def test_a_stretch_of_events_is_read_again_without_commands(shared: Database, reader: Reader) -> None:
+async def test_a_stretch_of_some_kinds_is_read_again(shared: Database, reader: Reader) -> None:
     await submit_many(shared, 3)
     low = reader.progress.high
-    entries = await log.read_events(shared, low, low + 4, 10)
+    entries = await log.read_kinds(shared, ["evt."], low, low + 4, 10)
     assert {entry.kind for entry in entries} == {"evt.task.queued"}
     assert all(low < entry.seq <= low + 4 for entry in entries)
-    assert len(await log.read_events(shared, low, low + 100, 2)) == 2
+    assert len(await log.read_kinds(shared, ["evt."], low, low + 100, 2)) == 2
+    await place(shared, "failed")
+    letters = await log.read_kinds(shared, ["dlq."], low, low + 100, 10)
+    assert [entry.kind for entry in letters] == ["dlq.task.failed"]
+    both = await log.read_kinds(shared, ["dlq.", "evt."], low, low + 100, 10)
+    assert {entry.kind for entry in both} == {
+        "evt.task.queued", "evt.task.claimed", "evt.task.failed", "dlq.task.failed"
+    }  # fmt: skip
 
 
 async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> None:
@@ -220,7 +227,8 @@ async def test_one_relay_leads_until_its_lease_is_over(shared: Database) -> None
 async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> None:
     cursor = await log.take(shared, "one", 60.0)
     assert cursor is not None
-    said = replace(cursor, low=5, published=[(7, 9), (12, 13)], broker_epoch="abc", evt_last_seq=17)
+    places = {"GRNS_EVT": log.Place("abc", 17), "GRNS_DLQ": log.Place("def", 3)}
+    said = replace(cursor, low=5, published=[(7, 9), (12, 13)], places=places)
     assert await log.hold(shared, said, 60.0)
     await log.drop(shared, cursor.epoch)
     assert await log.take(shared, "two", 60.0) == replace(said, epoch=said.epoch + 1)

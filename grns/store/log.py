@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from grns import subjects
 from grns.store.database import Database, Session
 
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
@@ -39,14 +40,22 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream was when it last acknowledged something: which one it was, and its highest number."""
+
+    epoch: str | None
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far the log has been published: everything up to `low`, and `published` beyond it."""
+    """How far the log has been published: everything up to `low`, and `published` beyond it;
+    and what the streams of events and dead letters had then."""
 
     epoch: int
     low: int
     published: list[Span]
-    broker_epoch: str | None
-    evt_last_seq: int
+    places: dict[str, Place]
 
 
 async def take(database: Database | Session, owner: str, lease_seconds: float) -> Cursor | None:
@@ -56,14 +65,20 @@ async def take(database: Database | Session, owner: str, lease_seconds: float) -
         return None
     row = rows[0]
     spans = list(zip(row["published_from"], row["published_to"], strict=True))
-    return Cursor(row["epoch"], row["low"], spans, row["broker_epoch"], row["evt_last_seq"])
+    places = {
+        subjects.EVT_STREAM: Place(row["evt_epoch"], row["evt_last_seq"]),
+        subjects.DLQ_STREAM: Place(row["dlq_epoch"], row["dlq_last_seq"]),
+    }
+    return Cursor(row["epoch"], row["low"], spans, places)
 
 
 async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> bool:
     """Persist the cursor and renew the lead; False where another relay has taken it."""
+    events, letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
     rows = await database.run(
         "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
-        [span[1] for span in cursor.published], cursor.broker_epoch, cursor.evt_last_seq,
+        [span[1] for span in cursor.published], events.epoch, events.last_seq, letters.epoch,
+        letters.last_seq,
     )  # fmt: skip
     return bool(rows)
 
@@ -83,9 +98,12 @@ async def read(database: Database | Session, missing: Sequence[Span], high: int,
     return Reading(entries, rows[0]["snapshot_xmin"], rows[0]["snapshot_xmax"])
 
 
-async def read_events(database: Database | Session, after: int, up_to: int, limit: int) -> list[Entry]:
-    """Read a stretch of the log, without commands."""
-    return [Entry._make(row) for row in await database.run("read_events", after, up_to, limit)]
+async def read_kinds(
+    database: Database | Session, kinds: Sequence[str], after: int, up_to: int, limit: int
+) -> list[Entry]:
+    """Read a stretch of the log: only those kinds that begin with one of `kinds` (`evt.`, `dlq.`)."""
+    rows = await database.run("read_kinds", after, up_to, list(kinds), limit)
+    return [Entry._make(row) for row in rows]
 
 
 async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:

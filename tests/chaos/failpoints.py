@@ -16,7 +16,6 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from rich.table import Table
 
 from tests.chaos.checker import VIOLATIONS, Checker, Report
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
-from tests.chaos.stage import LEASE_SECONDS, Seat, Stage
+from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 from tests.chaos.traffic import Traffic
 from tests.harness import eventually
 
@@ -100,9 +99,7 @@ class Range:
 
     async def _thaw(self, seat: Seat, pid: int) -> None:
         await asyncio.sleep(1.3 * LEASE_SECONDS)
-        for stopped in (pid, *seat.children()):
-            with suppress(ProcessLookupError):
-                os.kill(stopped, signal.SIGCONT)
+        send_all([pid, *seat.children()], signal.SIGCONT)
 
     async def recovered(self) -> str:
         """Wait until all that was handed in before has ended; returns `sound`, or what is left."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,7 @@ import nats
 from nats.aio.client import Client
 
 from tests.chaos import strangers
-from tests.chaos.stage import LEASE_SECONDS, Seat, Stage
+from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 
 Heal = Callable[[], Awaitable[None]]
 EVERYBODY = "everybody"
@@ -68,10 +67,10 @@ def _freeze(*roles: str, leases: float) -> Inject:
         stopped = seat.process
         children = seat.children() if chance.random() < 0.7 else []
         seat.send(signal.SIGSTOP)
-        _send_all(children, signal.SIGSTOP)
+        send_all(children, signal.SIGSTOP)
 
         async def thaw() -> None:
-            _send_all(children, signal.SIGCONT)
+            send_all(children, signal.SIGCONT)
             if stopped is not None and stopped.poll() is None:
                 stopped.send_signal(signal.SIGCONT)
 
@@ -82,14 +81,8 @@ def _freeze(*roles: str, leases: float) -> Inject:
 
 async def _kill_keeper(stage: Stage, chance: random.Random) -> Hit:
     seat = _some(stage, chance, *_WORKERS)
-    _send_all(seat.children(), signal.SIGKILL)
+    send_all(seat.children(), signal.SIGKILL)
     return Hit(seat.name)
-
-
-def _send_all(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 _FAILPOINTS = {

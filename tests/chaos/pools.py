@@ -56,6 +56,18 @@ def thread(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
     return {"number": payload["number"], "attempt": task.attempt}
 
 
+@pool.task("hold", max_attempts=8)
+async def hold(task: grns.Context, payload: dict[str, float]) -> None:
+    """Hold on for exactly so long, the first time; whoever has to do it again is done at once."""
+    _note("begin", task)
+    try:
+        await asyncio.sleep(payload["seconds"] if task.attempt == 1 else 0)
+    except asyncio.CancelledError:
+        _note("cancelled", task)
+        raise
+    _note("end", task)
+
+
 @pool.task("ledger", max_attempts=8)
 async def ledger(task: grns.Context, payload: dict[str, Any]) -> None:
     """Book something in the transaction that ends the task: exactly once, whatever happens."""

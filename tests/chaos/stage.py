@@ -76,13 +76,20 @@ class Seat:
 class Stage:
     """Servers and seats. Whatever ends is started again, as an init system would."""
 
-    def __init__(self, directory: Path, *, brokers: int = 1, rate: float = 100.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        rate: float = 100.0,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self.directory = directory
         self.journal = Journal(directory / "stage.jsonl")
         self.postgres = LocalPostgres(directory / "postgres")
         self.brokers = _brokers(directory, brokers)
         self.seats = [Seat(name, command, environment) for name, command, environment in _cast(rate)]
-        self.is_settling = False
+        self._settings = {"GRNS_LEASE_SECONDS": str(lease_seconds), **_SETTINGS}
         self._keeping: asyncio.Task[None] | None = None
         self._observer: subprocess.Popen[bytes] | None = None
 
@@ -117,7 +124,7 @@ class Stage:
             ),
             "GRNS_NATS_URL": ",".join(f"nats://{HOST}:{network.port}" for network in seat.brokers),
             "GRNS_NATS_REPLICAS": str(len(self.brokers)),
-            **_SETTINGS,
+            **self._settings,
             **seat.environment,
             **seat.extra,
         }
@@ -152,9 +159,7 @@ class Stage:
         for seat in self.seats:
             for network in seat.networks:
                 network.heal()
-            for pid in seat.children():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+            send_all(seat.children(), signal.SIGCONT)
             seat.send(signal.SIGCONT)
             if seat.extra:
                 seat.extra = {}
@@ -163,9 +168,7 @@ class Stage:
     def freeze_postgres(self, number: signal.Signals = signal.SIGSTOP) -> None:
         """Suspend Postgres with all its backends, or (SIGCONT) let them go on."""
         if self.postgres.running:
-            for pid in family(self.postgres.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            send_all(sorted(family(self.postgres.pid)), number)
 
     def _heal_servers(self) -> None:
         self.freeze_postgres(signal.SIGCONT)
@@ -233,6 +236,13 @@ def _is_ours(variable: str) -> bool:
     return not variable.startswith("GRNS_") or variable.startswith("GRNS_CHAOS_")
 
 
+def send_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to processes, as far as they are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_END_SECONDS)
@@ -242,7 +252,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 _SETTINGS = {
-    "GRNS_LEASE_SECONDS": str(LEASE_SECONDS),
     "GRNS_SHUTDOWN_GRACE_SECONDS": "2",
     "GRNS_FLOOR_BUSY_AGE_SECONDS": "10",
     "GRNS_JANITOR_SECONDS": "2",
@@ -262,7 +271,7 @@ def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
     for role in ("relay", "reaper", "retry-scheduler"):
         cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
     cast.append(("janitor-1", ["grns", "janitor"], {}))
-    for number, way in ((1, "client"), (2, "sql")):
+    for number, way in ((1, "client"), (2, "sql")) if rate else ():
         command = ["tests.chaos.submitter", way, str(rate * (0.8 if way == "client" else 0.2))]
         cast.append((f"submitter-{number}", command, {}))
     return cast

@@ -180,6 +180,7 @@ HARMS: dict[str, Callable[[LocalNats], Awaitable[Any]]] = {
     "durable deleted": lambda broker: manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{LANE}"),
     "commands' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_CMD"),
     "events' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_EVT"),
+    "letters' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_DLQ"),
     "everything wiped": lambda broker: asyncio.to_thread(broker.wipe),
 }
 
@@ -193,14 +194,17 @@ async def test_harmed_under_load(
     await ready(database, worker)
     await is_consuming(fleet, database, worker)
     load = Load(database, least=100, part=10, task_type="effect", payload={"seconds": 0.05})
+    dying: list[str] = []
     for harm in HARMS.values():
+        dying += await submit_many(database, 3, task_type="fail_once", max_attempts=1)
         await load.reaches(len(load.ids) + 50)
         await harm(broker)
     await load.reaches(len(load.ids) + 50)
     ids = await load.end()
     rows = await all_in(database, ids, within_seconds=20)
+    await all_in(database, dying, "dead", within_seconds=20)
     assert {row["attempt"] for row in rows.values()} == {1}
-    assert len(journal()) == 2 * len(ids)
+    assert len(journal()) == 2 * len(ids) + len(dying)
     await is_consuming(fleet, database, worker)
     await check_everything(database, broker.url, has_lost=True)
 

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from grns.transport.jetstream.reader import Handler, ReadingClient
+from grns.transport.jetstream.wire import encode
 
 _CLOSE_SECONDS = 2.0
 _PONG_SECONDS = 86_400
@@ -22,7 +23,7 @@ class Line:
 
     def __init__(self, options: dict[str, Any], callbacks: Callable[[Line], dict[str, Any]]) -> None:
         """`callbacks` makes this line's own: nats-py does not say which client it calls back for."""
-        self.client = ReadingClient()
+        self.client = ReadingClient(self._give_back)
         self._options = options | callbacks(self)
         self.is_dialled = False  # stays true when it is lost again: nats-py then repeats what it listens to
         self._pings: set[asyncio.Task[None]] = set()
@@ -83,6 +84,10 @@ class Line:
             asyncio.get_running_loop().call_soon(self._hand_on)
         self._unsent.append(command)
         self._unsent_bytes += len(command)
+
+    def _give_back(self, reply: str) -> None:
+        """Return a delivery that nobody listens for any more, for somebody else."""
+        self.write(encode(reply, b"-NAK"))
 
     def _hand_on(self) -> None:
         """Give what was written to nats-py's flusher, in one piece: it is slow with many."""

@@ -16,6 +16,7 @@ OnMessage = Callable[[Msg], None]
 OnPlain = Callable[[str, bytes], None]
 
 _PLAIN_LINE = re.compile(rb"MSG ([^\s]+) (\d{1,9}) (\d{1,9})\r\n")  # one that wants no reply
+_ACK = b"$JS.ACK."
 _LINE_END = 2
 _LARGE = 64 * 1024
 
@@ -80,15 +81,23 @@ class _Parser(Parser):
 
 
 class ReadingClient(Client):
-    """Messages go to their handler as they are read, not through a queue to a task that calls it."""
+    """Messages go to their handler as they are read, not through a queue to a task that calls it.
 
-    def __init__(self) -> None:
+    Deliveries for a subscription that has ended go to `on_stray`, by their reply subject: the server
+    sends some even after it has confirmed the end, and counts them as delivered.
+    """
+
+    def __init__(self, on_stray: Callable[[str], None]) -> None:
         super().__init__()
         self._ps = _Parser(self)
+        self._on_stray = on_stray
         self.handlers: dict[int, Handler] = {}
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         handler = self.handlers.get(sid)
+        if sid not in self._subs and reply.startswith(_ACK):
+            self._on_stray(reply.decode())
+            return
         if handler is None or sid not in self._subs:
             await super()._process_msg(sid, subject, reply, data, headers)
             return

@@ -169,8 +169,10 @@ create table grns.relay_cursor (
     lease_until   timestamptz not null default '-infinity',
     low           bigint not null default 0,       -- all numbers up to here are done with
     published     int8multirange not null default '{}',  -- what is done with beyond
-    broker_epoch  text,                            -- of GRNS_EVT, as this log was last sent to
+    evt_epoch     text,                            -- of GRNS_EVT, as this log was last sent to
     evt_last_seq  bigint not null default 0,       -- highest place in GRNS_EVT that was acknowledged
+    dlq_epoch     text,                            -- the same of GRNS_DLQ
+    dlq_last_seq  bigint not null default 0,
     updated_at    timestamptz not null default now()
 ) with (fillfactor = 10);
 insert into grns.relay_cursor default values;
