@@ -9,7 +9,7 @@ lower = $(shell echo $(1) | tr A-Z a-z)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-oldest model chaos failpoints recovery bench check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-oldest model chaos failpoints mutants recovery bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS
 
 failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY RESULT,$(call given,$(option)))
+
+mutants: $(STAMP) ## sow bugs into a copy: the checks must find each (COUNT= SEED= ONLY=)
+	$(BIN)/python -m tests.chaos.mutants $(foreach option,COUNT SEED ONLY,$(call given,$(option)))
 
 recovery: $(STAMP) ## measure how long each fault is felt (SAMPLES=30 ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos.recovery $(foreach option,SAMPLES ONLY RESULT,$(call given,$(option)))

@@ -46,8 +46,11 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
         drained = await _drain(stage, console)
         report = await Checker(directory).check(stage.postgres.url)
         inspection = await _inspect(stage.postgres.url)
-        _show(console, nemesis.counts, report, inspection)
-        if not report.is_clean:
+        if options.brief:
+            _say(console, report, inspection)
+        else:
+            _show(console, nemesis.counts, report, inspection)
+        if not report.is_clean and not options.brief:
             await _show_histories(console, stage.postgres.url, report)
         _write(options, nemesis.counts, report, inspection)
         return report.is_clean and not inspection.counts and drained
@@ -139,6 +142,12 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: In
     console.print(table)
 
 
+def _say(console: Console, report: Report, inspection: Inspection) -> None:
+    found = {name: len(details) for name, details in report.violations.items() if details}
+    if found or inspection.counts:
+        console.print(f"violated: {found} {dict(inspection.counts)}", markup=False)
+
+
 async def _show_histories(console: Console, url: str, report: Report) -> None:
     for name, details in report.violations.items():
         for detail in details[:_SHOWN]:
@@ -178,6 +187,7 @@ def main() -> int:
     parser.add_argument("--faults", type=float, default=1.5, help="faults a second")
     parser.add_argument("--result", help="a file to write the result to")
     parser.add_argument("--keep", action="store_true", help="keep journals and logs")
+    parser.add_argument("--brief", action="store_true", help="only say what is violated, and keep nothing")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(f"SEED={options.seed} SECONDS={options.seconds:g} CLUSTER={options.cluster}")
@@ -187,7 +197,7 @@ def main() -> int:
     try:
         is_clean = asyncio.run(storm(options, console, directory))
     finally:
-        if is_clean and not options.keep:
+        if (is_clean and not options.keep) or options.brief:
             shutil.rmtree(directory, ignore_errors=True)
         else:
             console.print(f"journals and logs: {directory}")

@@ -1,0 +1,117 @@
+"""The tools of the storm, in the small: what they name is there, and the checker sees what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from grns.store import statement
+from tests.chaos.failpoints import CASES
+from tests.chaos.moments import MOMENTS
+from tests.chaos.mutants import MUTANTS, Mutant
+from tests.chaos.proxy import HOST, Proxy
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_fits_the_code_as_it_is(mutant: Mutant) -> None:
+    assert mutant.right in (_ROOT / mutant.place).read_text()
+    assert mutant.wrong != mutant.right
+
+
+def test_there_are_enough_mutants_and_moments() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 20
+    assert len({moment.name for moment in MOMENTS}) == len(MOMENTS) >= 40
+    assert len(CASES) > 5 * len(MOMENTS)
+
+
+def test_each_moment_is_in_the_code() -> None:
+    reached = {
+        name
+        for path in (_ROOT / "grns").rglob("*.py")
+        for name in re.findall(r'failpoint\.reach\("([a-z_.]+)"', path.read_text())
+    }
+    named = {moment.name for moment in MOMENTS}
+    statements = {name for name in named if name.endswith((".asked", ".answered"))}
+    assert named - statements == reached, "those of the code, and no others"
+    for name in statements:
+        assert statement.statement(name.rpartition(".")[0])
+
+
+# ---------------------------------------------------------------- the network
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[Proxy]:
+    """A network to a server that says everything back."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1000):
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(echo, HOST, 0)
+    proxy = Proxy(server.sockets[0].getsockname()[1])
+    await proxy.start()
+    yield proxy
+    await proxy.stop()
+    server.close()
+
+
+async def _answer(reader: asyncio.StreamReader, seconds: float = 5.0) -> bytes:
+    async with asyncio.timeout(seconds):
+        return await reader.read(1000)
+
+
+async def test_a_good_network_forwards_all_and_ends_in_order(network: Proxy) -> None:
+    reader, writer = await asyncio.open_connection(HOST, network.port)
+    writer.write(b"hello")
+    assert await _answer(reader) == b"hello"
+    writer.write_eof()
+    assert await _answer(reader) == b""
+    writer.close()
+
+
+async def test_a_slow_network_is_slow_in_both_directions(network: Proxy) -> None:
+    network.latency_seconds = 0.1
+    reader, writer = await asyncio.open_connection(HOST, network.port)
+    began = asyncio.get_running_loop().time()
+    writer.write(b"hello")
+    assert await _answer(reader) == b"hello"
+    assert asyncio.get_running_loop().time() - began >= 0.2
+    writer.close()
+
+
+@pytest.mark.parametrize(("to_server", "to_client"), [(True, True), (True, False), (False, True)])
+async def test_a_silent_network_keeps_what_was_sent(network: Proxy, to_server: bool, to_client: bool) -> None:
+    reader, writer = await asyncio.open_connection(HOST, network.port)
+    network.silence(to_server=to_server, to_client=to_client)
+    writer.write(b"hello")
+    with pytest.raises(TimeoutError):
+        await _answer(reader, 0.2)
+    network.heal()
+    assert await _answer(reader) == b"hello"
+    writer.close()
+
+
+async def test_a_cut_network_resets_and_a_refusing_one_takes_nobody(network: Proxy) -> None:
+    reader, writer = await asyncio.open_connection(HOST, network.port)
+    writer.write(b"hello")
+    assert await _answer(reader) == b"hello"
+    assert network.cut() == 1
+    with pytest.raises(ConnectionResetError):
+        await _answer(reader)
+    network.is_refusing = True
+    reader, writer = await asyncio.open_connection(HOST, network.port)
+    with pytest.raises(ConnectionResetError):
+        await _answer(reader)
+    network.heal()
+    reader, writer = await asyncio.open_connection(HOST, network.port)
+    writer.write(b"hello")
+    assert await _answer(reader) == b"hello"
+    writer.close()
