@@ -43,6 +43,13 @@ class Fault:
     inject: Inject
     weight: int = 2
 
+    @property
+    def server(self) -> str | None:
+        """The server whose process it hits: of these, one at a time, or it could not be started again."""
+        words = ("restarted", "away", "frozen", "killed", "wiped")
+        where, _, what = self.name.partition(": ")
+        return where if where in ("Postgres", "NATS") and what.startswith(words) else None
+
 
 def _some(stage: Stage, chance: random.Random, *roles: str) -> Seat:
     return chance.choice(stage.of(*roles))

@@ -22,6 +22,7 @@ class Nemesis:
         self._chance = random.Random(seed)
         self._per_second = per_second
         self._healing: set[asyncio.Task[None]] = set()
+        self._servers: set[str] = set()
         self.counts: Counter[str] = Counter()
 
     async def run(self, until: float) -> None:
@@ -36,6 +37,10 @@ class Nemesis:
         await asyncio.gather(*self._healing)
 
     async def _do(self, fault: Fault) -> None:
+        if fault.server is not None:
+            if fault.server in self._servers:
+                return
+            self._servers.add(fault.server)
         began = time.time()
         hit = await fault.inject(self._stage, self._chance)
         self.counts[fault.name] += 1
@@ -49,4 +54,5 @@ class Nemesis:
             if hit.heal is not None:
                 await hit.heal()
         finally:
+            self._servers.discard(fault.server or "")
             self._stage.note_hit(fault.name, hit.whom, began)

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,15 @@ class Submitter:
 
 async def by_client(per_second: float) -> None:
     """Submit with the client of grns."""
-    client = await _patiently(lambda: grns.connect().__aenter__())
+    async with AsyncExitStack() as resources:
+        client = await _patiently(lambda: resources.enter_async_context(grns.connect()))
 
-    async def submit(wanted: dict[str, Any]) -> str:
-        return (await client.submit(**wanted)).id
+        async def submit(wanted: dict[str, Any]) -> str:
+            return (await client.submit(**wanted)).id
 
-    submitter = Submitter(per_second, submit)
-    submitter.cancel = client.cancel
-    await submitter.run()
+        submitter = Submitter(per_second, submit)
+        submitter.cancel = client.cancel
+        await submitter.run()
 
 
 _SUBMIT = """
