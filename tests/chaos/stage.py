@@ -89,6 +89,7 @@ class Stage:
         self.postgres = LocalPostgres(directory / "postgres")
         self.brokers = _brokers(directory, brokers)
         self.seats = [Seat(name, command, environment) for name, command, environment in _cast(rate)]
+        self._backends: set[int] = set()
         self._settings = {"GRNS_LEASE_SECONDS": str(lease_seconds), **_SETTINGS}
         self._keeping: asyncio.Task[None] | None = None
         self._observer: subprocess.Popen[bytes] | None = None
@@ -166,9 +167,12 @@ class Stage:
                 seat.send(signal.SIGKILL)
 
     def freeze_postgres(self, number: signal.Signals = signal.SIGSTOP) -> None:
-        """Suspend Postgres with all its backends, or (SIGCONT) let them go on."""
+        """Suspend Postgres with its backends, or (SIGCONT) let them go on, also where it has died since."""
         if self.postgres.running:
-            send_all(sorted(family(self.postgres.pid)), number)
+            self._backends |= family(self.postgres.pid)
+        send_all(sorted(self._backends), number)
+        if number == signal.SIGCONT:
+            self._backends.clear()
 
     def _heal_servers(self) -> None:
         self.freeze_postgres(signal.SIGCONT)
