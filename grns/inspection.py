@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from grns.store.audit import INVARIANTS, OF_NOW, Finding, audit_log, audit_now, audit_tasks
 from grns.store.database import Database
@@ -32,6 +32,14 @@ class Inspection:
         self.log_rows = 0
         self.counts: Counter[str] = Counter()
         self.findings: list[Finding] = []
+
+    async def look_at_all(self, tell: Callable[[], None] | None = None) -> None:
+        """Look at everything there is; `tell` is called after each page."""
+        await self.look_at_now()
+        for look in (self.look_at_tasks, self.look_at_log):
+            while await look():
+                if tell is not None:
+                    tell()
 
     async def look_at_tasks(self) -> bool:
         """Look at one page of tasks; True where there are more."""

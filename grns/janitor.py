@@ -17,6 +17,7 @@ from grns.transport.base import Transport
 
 _DAY_SECONDS = 86_400.0
 _PAGE = 1000
+_PAGE_PAUSE_SECONDS = 0.05
 _WALK_EVERY_SECONDS = 3600.0
 _UNSERVED_EVERY_SECONDS = 60.0
 
@@ -50,6 +51,7 @@ class Janitor:
         self._processed_seconds = processed_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
+        self._chores_at = 0.0
         self._walked_to: str | None = ""
         self._walk_at = 0.0
         self._unserved_at = 0.0
@@ -67,13 +69,18 @@ class Janitor:
         self._daemon.stop()
 
     async def _tick(self) -> float:
+        if time.monotonic() >= self._chores_at:
+            await self._do_chores()
+            self._chores_at = time.monotonic() + self._tick_seconds
+        is_walking = await self._delete_tasks()
+        is_inspecting = await self._inspector.step()
+        return _PAGE_PAUSE_SECONDS if is_walking or is_inspecting else self._tick_seconds
+
+    async def _do_chores(self) -> None:
         await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
         await self._tell_queue_ages()
-        is_walking = await self._delete_tasks()
         await self._forget()
         await self._bury_unserved()
-        is_inspecting = await self._inspector.step()
-        return 0.05 if is_walking or is_inspecting else self._tick_seconds
 
     async def _tell_queue_ages(self) -> None:
         for row in await upkeep.queue_ages(self._database):

@@ -217,7 +217,7 @@ class Settings(BaseSettings):
     processed_retention_days: Days = Field(8.0, description="how long handled message ids are remembered")
     log_partition_rows: int = Field(2_000_000, ge=1000, description="rows of one partition of the log")
     inspect_seconds: Seconds = Field(
-        3600.0, description="how often the janitor holds all tasks against the log"
+        86_400.0, description="how often the janitor holds all tasks against the log"
     )
     patience_seconds: Seconds = Field(
         300.0, description="how long what is due may wait before it counts as stuck"

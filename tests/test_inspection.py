@@ -37,11 +37,7 @@ pytest_plugins = ["tests.test_store_kit"]
 async def found(database: Database, patience_seconds: float = 300.0) -> Inspection:
     """Look at everything once."""
     inspection = Inspection(database, patience_seconds=patience_seconds)
-    await inspection.look_at_now()
-    while await inspection.look_at_tasks():
-        pass
-    while await inspection.look_at_log():
-        pass
+    await inspection.look_at_all()
     return inspection
 
 

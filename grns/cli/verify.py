@@ -58,14 +58,11 @@ async def _inspect(patience_seconds: float | None) -> Inspection:
     async with reading() as session:
         patience = patience_seconds or session.app.settings.patience_seconds
         inspection = Inspection(session.database, patience_seconds=patience)
-        await inspection.look_at_now()
         with _progress() as progress:
-            bar = progress.add_task("tasks", total=None)
-            while await inspection.look_at_tasks():
-                progress.update(bar, completed=inspection.tasks)
-            bar = progress.add_task("rows of the log", total=None)
-            while await inspection.look_at_log():
-                progress.update(bar, completed=inspection.log_rows)
+            bar = progress.add_task("", total=None, rows=0)
+            await inspection.look_at_all(
+                lambda: progress.update(bar, completed=inspection.tasks, rows=inspection.log_rows)
+            )
     return inspection
 
 
@@ -75,7 +72,7 @@ def _progress() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    counted = TextColumn("{task.completed:,} {task.description}")
+    counted = TextColumn("{task.completed:,} tasks, {task.fields[rows]:,} rows of the log")
     console = Console(stderr=True)
     with Progress(
         SpinnerColumn(), counted, TimeElapsedColumn(), console=console, transient=True,

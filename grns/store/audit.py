@@ -22,7 +22,7 @@ INVARIANTS = {
     "attempts": "attempts are counted, and bounded",
     "owner": "who claimed a task runs it",
     "lost_task": "no task goes before it has ended",
-    "message_id": "no two messages have one id",
+    "message_id": "no two messages that stand near each other have one id",
     "undelivered": "what is queued is taken by workers that have room",
     "unreaped": "what has lost its worker is taken back",
     "unpromoted": "what is due is queued",

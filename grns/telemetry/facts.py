@@ -358,7 +358,6 @@ class InvariantViolated(Fact):
 
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "invariant_violated"
-    repeats: ClassVar[bool] = True
     invariant: str
     task_id: str | None
     detail: str

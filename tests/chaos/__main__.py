@@ -16,13 +16,14 @@ from pathlib import Path
 
 import asyncpg
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn
 from rich.table import Table
 
 from grns.inspection import Inspection
 from grns.store.database import Database
-from tests.chaos.checker import VIOLATIONS, Checker, Report, history
+from tests.chaos.checker import Checker, Report, history
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.show import progress_on, violations
 from tests.chaos.stage import Stage
 from tests.harness import eventually
 
@@ -72,10 +73,7 @@ async def _ready(stage: Stage) -> None:
 
 async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, console: Console) -> None:
     began = time.monotonic()
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True,
-        disable=not console.is_terminal,
-    ) as progress:  # fmt: skip
+    with progress_on(console, BarColumn()) as progress:
         bar = progress.add_task("calm", total=options.seconds)
         await asyncio.sleep(_CALM_SECONDS)
         storming = asyncio.create_task(nemesis.run(began + options.seconds))
@@ -103,7 +101,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
         left = tuple(await connection.fetchrow(_OPEN) or ())
         connection.terminate()
         if max(left) <= 0:
-            await asyncio.sleep(3.0)  # for the observer to read to the end
+            await stage.hear_out()
             return True
         await asyncio.sleep(0.5)
     console.print(f"not drained: tasks and rows of the log that are left: {left}")
@@ -114,11 +112,7 @@ async def _inspect(url: str) -> Inspection:
     database = Database(url, name="inspection", size=2)
     await database.connect()
     inspection = Inspection(database, patience_seconds=60.0)
-    await inspection.look_at_now()
-    while await inspection.look_at_tasks():
-        pass
-    while await inspection.look_at_log():
-        pass
+    await inspection.look_at_all()
     await database.close()
     return inspection
 
@@ -133,9 +127,7 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: In
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
     repeated = ", ".join(f"{count:,} {why}" for why, count in report.repeated.items()) or "none"
     console.print(f"attempts that were taken away, all explained but those below: {repeated}")
-    table = Table("violation", "count", "meaning")
-    for name, meaning in VIOLATIONS.items():
-        table.add_row(name, str(len(report.violations[name])), meaning)
+    table = violations(report)
     table.add_row(
         "grns verify", str(sum(inspection.counts.values())), str(dict(inspection.counts) or "sound")
     )

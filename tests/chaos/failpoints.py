@@ -21,11 +21,11 @@ from pathlib import Path
 
 import asyncpg
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.chaos.checker import VIOLATIONS, Checker, Report
+from tests.chaos.checker import Checker, Report
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
+from tests.chaos.show import progress_on, violations
 from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 from tests.chaos.traffic import Traffic
 from tests.harness import eventually
@@ -128,10 +128,7 @@ async def campaign(cases: list[Case], chance: random.Random, directory: Path, co
     try:
         await stage.start()
         tried = Range(stage, chance)
-        with Progress(
-            TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=console, transient=True, disable=not console.is_terminal,
-        ) as progress:  # fmt: skip
+        with progress_on(console) as progress:
             bar = progress.add_task("", total=len(cases))
             for case in cases:
                 progress.update(bar, description=str(case))
@@ -142,7 +139,7 @@ async def campaign(cases: list[Case], chance: random.Random, directory: Path, co
                 progress.advance(bar)
         await stage.dismiss("submitter")
         await tried.recovered()
-        await asyncio.sleep(3.0)  # for the observer to read to the end
+        await stage.hear_out()
         report = await Checker(directory).check(stage.postgres.url)
     finally:
         await stage.end()
@@ -160,10 +157,7 @@ def _show(console: Console, cases: list[Case], wrong: dict[Case, str], report: R
         table.add_row(moment.name, *cells)
     console.print(table)
     console.print(f"{len(cases)} cases, {report.tasks:,} tasks, {report.executions:,} executions")
-    table = Table("violation", "count", "meaning")
-    for name, meaning in VIOLATIONS.items():
-        table.add_row(name, str(len(report.violations[name])), meaning)
-    console.print(table)
+    console.print(violations(report))
     for name, details in report.violations.items():
         for detail in details[:5]:
             console.print(f"{name}: {detail}", markup=False)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from tests.chaos.show import progress_on
 
 _ROOT = Path(__file__).parent.parent.parent
 _TREES = ("grns", "tests", "workers", "schemas", "pyproject.toml", "README.md")
@@ -128,10 +129,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
     table = Table("bug", "check", "what it found")
     survivors = 0
-    with Progress(
-        TextColumn("{task.description:<50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console, transient=True, disable=not console.is_terminal,
-    ) as progress:  # fmt: skip
+    with progress_on(console) as progress:
         bar = progress.add_task("", total=len(chosen))
         for mutant in sorted(chosen, key=MUTANTS.index):
             progress.update(bar, description=mutant.name)

@@ -1,7 +1,8 @@
 """Somebody who follows `evt.>` and `dlq.>` with a plain client, and writes down all that the broker tells.
 
-`python -m tests.chaos.observer NATS_URL`, until SIGTERM. A stream that is made again begins anew; where
-the broker is away, the observer goes on behind the last message that it has seen.
+`python -m tests.chaos.observer NATS_URL`; after SIGTERM it reads to the end, and ends. A stream that is
+made again begins anew; where the broker is away, the observer goes on behind the last message that it has
+seen.
 """
 
 from __future__ import annotations
@@ -33,13 +34,18 @@ class Follower:
         self._journal = journal
         self._life = ""
         self._next_seq = 1
+        self.is_leaving = False
+        self.has_left = False
 
     async def follow(self, client: Client) -> None:
-        """Read until something goes wrong."""
+        """Read until something goes wrong, or to the end where that is asked for."""
         stream = client.jetstream(timeout=3)
         while True:
             info = await stream.stream_info(self._stream)
             life = str(info.created)
+            if self.is_leaving and life == self._life and info.state.last_seq < self._next_seq:
+                self.has_left = True
+                return
             if life != self._life or info.state.last_seq < self._next_seq - 1:
                 # Made again, or its end is gone: what is told now begins anew.
                 self._life, self._next_seq = life, 1
@@ -76,7 +82,7 @@ class Follower:
 
 async def follow_for_ever(follower: Follower, url: str) -> None:
     """Follow one stream, whatever becomes of the broker."""
-    while True:
+    while not follower.has_left:
         with suppress(Error, OSError, asyncio.TimeoutError):
             client = await connect(url)
             try:
@@ -88,18 +94,16 @@ async def follow_for_ever(follower: Follower, url: str) -> None:
 
 
 async def main(url: str) -> None:
-    """Follow both streams until SIGTERM."""
+    """Follow both streams, and to their ends after SIGTERM."""
     journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"seen-{os.getpid()}.jsonl")
     followers = [Follower(stream, journal) for stream in ("GRNS_EVT", "GRNS_DLQ")]
-    following = [asyncio.create_task(follow_for_ever(follower, url)) for follower in followers]
-    stopping = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    waiting = asyncio.create_task(stopping.wait())
-    done, _ = await asyncio.wait([waiting, *following], return_when=asyncio.FIRST_COMPLETED)
-    for task in done - {waiting}:
-        task.result()
-    for task in following:
-        task.cancel()
+
+    def leave() -> None:
+        for follower in followers:
+            follower.is_leaving = True
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
+    await asyncio.gather(*(follow_for_ever(follower, url) for follower in followers))
 
 
 if __name__ == "__main__":

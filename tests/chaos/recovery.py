@@ -20,10 +20,10 @@ from typing import Any
 
 import asyncpg
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tests.chaos import journal
+from tests.chaos.show import progress_on
 from tests.chaos.stage import Seat, Stage, send_all
 from tests.harness import eventually
 
@@ -279,10 +279,7 @@ async def measure(samples: int, only: str, directory: Path, console: Console) ->
     try:
         await stage.start()
         field = Field(stage)
-        with Progress(
-            TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=console, transient=True, disable=not console.is_terminal,
-        ) as progress:  # fmt: skip
+        with progress_on(console) as progress:
             for trial in TRIALS:
                 if only not in trial.name:
                     continue

@@ -28,6 +28,7 @@ LEASE_SECONDS = 4.0
 _ROOT = Path(__file__).parent.parent.parent
 _RESTART_SECONDS = 0.3
 _END_SECONDS = 20.0
+_HEAR_SECONDS = 120.0
 _LEDGER = (
     "create table chaos_ledger (task_id text, attempt integer, number bigint, at timestamptz default now())"
 )
@@ -194,14 +195,20 @@ class Stage:
             for network in seat.networks:
                 await network.stop()
 
+    async def hear_out(self) -> None:
+        """Let the observer read to the end of what the broker has, and end."""
+        if self._observer is not None:
+            self._observer.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(self._observer.wait, _HEAR_SECONDS)
+
     async def end(self) -> None:
         """End everything that was started."""
         if self._keeping is not None:
             self._keeping.cancel()
         await self.dismiss()
-        if self._observer is not None:
-            self._observer.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(_end, self._observer)
+        if self._observer is not None and self._observer.poll() is None:
+            self._observer.kill()
+            self._observer.wait()
         await asyncio.to_thread(self._heal_servers)
         for server in (self.postgres, *self.brokers):
             await asyncio.to_thread(server.stop)
