@@ -62,7 +62,7 @@ class App:
         settings = self.settings
         return Database(
             settings.require_database_url(),
-            name=name,
+            name=f"{name} {os.getpid()}",  # pg_stat_activity knows no process id of ours
             size=size or settings.database_pool_size,
             is_tuned=settings.database_tuned,
             answer_seconds=max(2.0, settings.lease_seconds / 3),

@@ -24,7 +24,8 @@ class Accident:
 async def strike(stage: Stage, truth: Truth) -> Accident | None:
     """Kill the worker that holds most; None where it does not hold enough right now.
 
-    It is stopped first, so that what it holds cannot change between the look and the kill.
+    It is stopped first, so that it asks for nothing between the look and the kill. What it had asked for
+    before is still done: what it held in the end is known once Postgres has ended its connections.
     """
     held = await truth.held()
     agent_id = max(held, key=lambda name: len(held[name]), default=None)
@@ -34,11 +35,11 @@ async def strike(stage: Stage, truth: Truth) -> Accident | None:
     worker = stage.workers[pid]
     worker.freeze()
     try:
-        tasks = await _settled(truth, agent_id)
-        if len(tasks) < LEAST_HELD:
+        if len(await _settled(truth, agent_id)) < LEAST_HELD:
             return None
         stage.kill(pid)
-        return Accident(pid, tasks)
+        await _disconnected(truth, pid)
+        return Accident(pid, (await truth.held()).get(agent_id, frozenset()))
     finally:
         worker.thaw()
 
@@ -53,3 +54,11 @@ async def _settled(truth: Truth, agent_id: str) -> frozenset[str]:
         before = now
         await asyncio.sleep(_SETTLE_SECONDS)
     return frozenset()
+
+
+async def _disconnected(truth: Truth, pid: int) -> None:
+    """Return once Postgres serves nothing any more that a killed worker had asked for."""
+    while True:
+        if not await truth.connections(pid):
+            return
+        await asyncio.sleep(_SETTLE_SECONDS)

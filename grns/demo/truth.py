@@ -18,6 +18,7 @@ _AGENTS = "select agent_id, pid from grns.agents where stopped_at is null"
 _HELD = (
     "select owner_agent_id, array_agg(id) from grns.tasks where status = 'running' group by owner_agent_id"
 )
+_CONNECTIONS = "select count(*) from pg_stat_activity where application_name = $1"
 _ROWS = (
     "select id, task_type, status, attempt, version, payload ->> 'path' as path, result::text as result"
     " from grns.tasks order by id"
@@ -77,6 +78,10 @@ class Truth:
     async def held(self) -> dict[str, frozenset[str]]:
         """Return the running tasks, by agent id."""
         return {agent_id: frozenset(ids) for agent_id, ids in await self._connection.fetch(_HELD)}
+
+    async def connections(self, pid: int) -> int:
+        """Return how many connections Postgres still serves for a worker, dead or alive."""
+        return int(await self._connection.fetchval(_CONNECTIONS, f"grns worker {pid}"))
 
     async def rows(self) -> list[Row]:
         """Return all tasks."""
