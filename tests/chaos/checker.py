@@ -82,6 +82,16 @@ class Report:
         """Note one violation."""
         self.violations[what].append(detail)
 
+    def add(self, other: Report) -> None:
+        """Add what was found elsewhere."""
+        self.tasks += other.tasks
+        self.executions += other.executions
+        self.events += other.events
+        self.repeated += other.repeated
+        self.states += other.states
+        for name, details in other.violations.items():
+            self.violations[name] += details
+
     @property
     def is_clean(self) -> bool:
         """Say whether nothing was violated."""

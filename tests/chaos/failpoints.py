@@ -16,7 +16,9 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncpg
@@ -74,10 +76,6 @@ class Range:
         log = self._stage.directory / f"{seat.name}.log"
         offset, began = log.stat().st_size, time.time()
         process = await self._stage.again(seat, str(case))
-        if seat.role == "relay":  # its rival hands the lead over
-            for other in self._stage.of("relay"):
-                if other is not seat:
-                    other.send(signal.SIGTERM)
 
         async def has_struck() -> bool:
             with log.open() as lines:
@@ -121,33 +119,64 @@ class Range:
         return "sound"
 
 
-async def campaign(cases: list[Case], chance: random.Random, directory: Path, console: Console) -> bool:
-    """Try all cases, and check everything; True where all is sound."""
+@dataclass
+class Outcome:
+    """What came of all cases, on all stages."""
+
+    wrong: dict[Case, str] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
+
+    @property
+    def is_sound(self) -> bool:
+        """Say whether each case was reached and recovered from, and nothing was violated."""
+        return self.report.is_clean and not self.wrong
+
+
+async def campaign(
+    cases: list[Case], chance: random.Random, directories: list[Path], console: Console
+) -> Outcome:
+    """Try all cases, on as many stages side by side as there are directories, and check everything."""
+    left, outcome = deque(cases), Outcome()
+    with progress_on(console) as progress:
+        bar = progress.add_task("", total=len(cases))
+
+        def tell(case: Case, verdict: str) -> None:
+            progress.update(bar, description=str(case), advance=1)
+            if verdict != "sound":
+                outcome.wrong[case] = verdict
+                console.print(f"{case}: {verdict}")
+
+        async with asyncio.TaskGroup() as stages:
+            for directory in directories:
+                stages.create_task(_on_stage(directory, left, chance, tell, outcome.report))
+    return outcome
+
+
+async def _on_stage(
+    directory: Path,
+    left: deque[Case],
+    chance: random.Random,
+    tell: Callable[[Case, str], None],
+    report: Report,
+) -> None:
+    """Try on one stage what is left, until nothing is; adds to the report what its checker says."""
     stage = Stage(directory, rate=_RATE)
-    wrong: dict[Case, str] = {}
     try:
         await stage.start()
         tried = Range(stage, chance)
-        with progress_on(console) as progress:
-            bar = progress.add_task("", total=len(cases))
-            for case in cases:
-                progress.update(bar, description=str(case))
-                verdict = await tried.try_out(case)
-                if verdict != "sound":
-                    wrong[case] = verdict
-                    console.print(f"{case}: {verdict}")
-                progress.advance(bar)
+        while left:
+            case = left.popleft()
+            tell(case, await tried.try_out(case))
         await stage.dismiss("submitter")
         await tried.recovered()
         await stage.hear_out()
-        report = await Checker(directory).check(stage.postgres.url)
+        report.add(await Checker(directory).check(stage.postgres.url))
     finally:
         await stage.end()
-    _show(console, cases, wrong, report)
-    return report.is_clean and not wrong
 
 
-def _show(console: Console, cases: list[Case], wrong: dict[Case, str], report: Report) -> None:
+def _show(console: Console, cases: list[Case], outcome: Outcome) -> None:
+    wrong, report = outcome.wrong, outcome.report
     table = Table("moment", *ACTIONS)
     for moment in dict.fromkeys(case.moment for case in cases):
         cells = []
@@ -170,6 +199,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--only", default="", help="those whose names have this in them")
     parser.add_argument("--result", type=Path, help="a file to write the result to")
+    parser.add_argument("--stages", type=int, default=1, help="so many side by side")
     parser.add_argument("--keep", action="store_true", help="keep journals and logs")
     options = parser.parse_args()
     chance = random.Random(options.seed)
@@ -181,18 +211,35 @@ def main() -> int:
     os.environ["GRNS_CHAOS_CANCELLED"] = "0.2"
     directory = Path(tempfile.mkdtemp(prefix="grns-failpoints-"))
     directory.chmod(0o755)
-    is_sound = False
+    places = [directory / str(number) for number in range(options.stages)]
+    for place in places:
+        place.mkdir()
+    outcome = None
     try:
-        is_sound = asyncio.run(campaign(cases, chance, directory, console))
-        if options.result is not None:
-            result = {"seed": options.seed, "cases": [str(case) for case in cases], "is_sound": is_sound}
-            options.result.write_text(json.dumps(result, indent=2) + "\n")
+        outcome = asyncio.run(campaign(cases, chance, places, console))
     finally:
-        if is_sound and not options.keep:
+        if outcome is not None and outcome.is_sound and not options.keep:
             shutil.rmtree(directory, ignore_errors=True)
         else:
             console.print(f"journals and logs: {directory}")
-    return 0 if is_sound else 1
+    _show(console, cases, outcome)
+    if options.result is not None:
+        options.result.write_text(json.dumps(_result(options.seed, cases, outcome), indent=1) + "\n")
+    return 0 if outcome.is_sound else 1
+
+
+def _result(seed: int, cases: list[Case], outcome: Outcome) -> dict[str, object]:
+    report = outcome.report
+    return {
+        "seed": seed,
+        "cases_in_all": len(cases),
+        "tasks": report.tasks,
+        "executions": report.executions,
+        "events": report.events,
+        "taken_away_and_explained": dict(report.repeated),
+        "violations": {name: len(details) for name, details in report.violations.items()},
+        "cases": {str(case): outcome.wrong.get(case, "sound") for case in cases},
+    }
 
 
 if __name__ == "__main__":

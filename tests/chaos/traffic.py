@@ -17,10 +17,18 @@ import nats
 from tests.chaos import strangers
 from tests.chaos.journal import Journal
 from tests.chaos.stage import Seat, Stage
+from tests.harness import eventually
 
 _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
 _KINDS = ("steady", "steady", "ledger", "doomed", "thread")
+_MANY = 4
+_ENOUGH_SECONDS = 25.0
+_HELD = """
+    select count(*) from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id
+    where a.pid = $1 and t.status = 'running'
+"""
+_LEADER = "select owner from grns.relay_cursor"
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
 
 
@@ -40,6 +48,7 @@ class Traffic:
             "shutdown": self._shut_down,
             "long tasks": self._nothing,
             "dead workers": self._kill_workers,
+            "the lead": self._hand_over,
         }
 
     @asynccontextmanager
@@ -47,7 +56,7 @@ class Traffic:
         """Let it flow; what was held up for the moment's sake goes on afterwards."""
         is_long = needs in ("long tasks", "shutdown", "dead workers")
         running = [
-            asyncio.create_task(self._submit(2.0 if is_long else 0.05)),
+            asyncio.create_task(self._submit(2.5 if is_long else 0.05)),
             asyncio.create_task(self._needs[needs](seat)),
         ]
         try:
@@ -105,8 +114,30 @@ class Traffic:
             await asyncio.sleep(0.5)
 
     async def _shut_down(self, seat: Seat) -> None:
-        await asyncio.sleep(4.0)
+        """End it once it has enough at work that not all of that can end in time."""
+
+        async def has_enough() -> bool:
+            held = await self._ask(_HELD, seat.process.pid if seat.process else 0)
+            return bool(held >= _MANY)
+
+        await eventually(has_enough, within_seconds=_ENOUGH_SECONDS, every=0.2)
         seat.send(signal.SIGTERM)
+
+    async def _hand_over(self, seat: Seat) -> None:
+        """Let any other relay that leads hand the lead over."""
+        while True:
+            await asyncio.sleep(2.0)
+            owner = await self._ask(_LEADER) or ""
+            for other in self._stage.of("relay"):
+                if other is not seat and other.process and f"-{other.process.pid}-" in owner:
+                    other.send(signal.SIGTERM)
+
+    async def _ask(self, question: str, *arguments: object) -> Any:
+        connection = await asyncpg.connect(self._stage.postgres.url)
+        try:
+            return await connection.fetchval(question, *arguments)
+        finally:
+            connection.terminate()
 
     async def _kill_workers(self, _seat: Seat) -> None:
         while True:
