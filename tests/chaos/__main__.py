@@ -25,7 +25,6 @@ from tests.chaos.checker import Checker, Report, history
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.show import progress_on, violations
 from tests.chaos.stage import Stage
-from tests.harness import eventually
 
 _CALM_SECONDS = 3.0
 _DRAIN_SECONDS = 180.0
@@ -39,10 +38,10 @@ _OPEN = """
 async def storm(options: argparse.Namespace, console: Console, directory: Path) -> bool:
     """Run everything once; True where nothing was violated."""
     stage = Stage(directory, brokers=options.cluster, rate=options.rate)
-    nemesis = Nemesis(stage, options.seed, per_second=options.faults)
+    nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
     try:
         await stage.start()
-        await _ready(stage)
+        await stage.ready()
         await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
         report = await Checker(directory).check(stage.postgres.url)
@@ -57,18 +56,6 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
         return report.is_clean and not inspection.counts and drained
     finally:
         await stage.end()
-
-
-async def _ready(stage: Stage) -> None:
-    """Wait until all workers are known."""
-    connection = await asyncpg.connect(stage.postgres.url)
-    wanted = len(stage.of("worker", "scout"))
-
-    async def are_known() -> bool:
-        return bool(await connection.fetchval("select count(*) from grns.agents") >= wanted)
-
-    await eventually(are_known, within_seconds=60.0)
-    await connection.close()
 
 
 async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, console: Console) -> None:
@@ -177,6 +164,7 @@ def main() -> int:
     parser.add_argument("--cluster", type=int, choices=(1, 3), default=1)
     parser.add_argument("--rate", type=float, default=100.0, help="tasks a second")
     parser.add_argument("--faults", type=float, default=1.5, help="faults a second")
+    parser.add_argument("--only", default="", help="faults whose names have one of these in them (a,b)")
     parser.add_argument("--result", help="a file to write the result to")
     parser.add_argument("--keep", action="store_true", help="keep journals and logs")
     parser.add_argument("--brief", action="store_true", help="only say what is violated, and keep nothing")

@@ -28,6 +28,8 @@ VIOLATIONS = {
     "order": "a task's first copies out of their order",
     "unexplained duplicate": "run again though nobody who ran it was hit",
 }
+# Faults that may take away first copies that nobody has seen yet.
+_LOSSY = ("NATS: killed", "NATS: wiped", "NATS: stream", "NATS: tail")
 _ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
 _BOUND = {"doomed": 2}
 _USUAL_BOUND = 8
@@ -157,7 +159,7 @@ class Checker:
             elif note["what"] == "hit":
                 until = note["until"] + _SLACK_SECONDS
                 self._hits[note["whom"]].append((note["from"], until))
-                if note["fault"].startswith("NATS:"):
+                if note["fault"].startswith(_LOSSY):
                     self._losses.append((note["from"], until))
 
     def _read_runs(self) -> None:

@@ -163,6 +163,7 @@ async def _on_stage(
     stage = Stage(directory, rate=_RATE)
     try:
         await stage.start()
+        await stage.ready()
         tried = Range(stage, chance)
         while left:
             case = left.popleft()

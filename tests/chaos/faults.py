@@ -42,6 +42,7 @@ class Fault:
     name: str
     inject: Inject
     weight: int = 2
+    least_brokers: int = 1
 
     @property
     def server(self) -> str | None:
@@ -93,20 +94,34 @@ async def _kill_keeper(stage: Stage, chance: random.Random) -> Hit:
 
 
 _FAILPOINTS = {
-    _WORKERS: ("worker.before_claim", "worker.after_claim", "worker.handler_ended", "worker.finished"),
+    _WORKERS: (
+        "worker.before_claim",
+        "worker.after_claim",
+        "worker.handler_ended",
+        "worker.finished",
+        "claim.answered",
+        "finish.asked",
+        "finish.answered",
+    ),
     ("relay",): ("relay.read", "relay.published", "relay.acknowledged", "relay.not_persisted"),
+    ("reaper",): ("reap.asked", "reap.answered"),
+    ("retry-scheduler",): ("promote.answered",),
+    ("submitter",): ("submit_tasks.answered", "submit_tasks.asked"),
 }
 
 
 async def _arm(stage: Stage, chance: random.Random) -> Hit:
-    """Start somebody again with a failpoint that kills it now and then, for a while."""
+    """Start somebody again with a failpoint that strikes now and then, for a while."""
     roles = chance.choice(list(_FAILPOINTS))
     seat = _some(stage, chance, *roles)
-    action = chance.choice(("kill", "raise", "stop", "sleep(0.3)"))
     point = chance.choice(_FAILPOINTS[roles])
-    if action == "raise" and point != "worker.before_claim":
-        action = "kill"
-    seat.extra = {"GRNS_FAILPOINTS": f"{point}={action}@0.02"}
+    actions = ["kill", "stop", "sleep(0.3)"]
+    if point.endswith((".asked", ".answered")):
+        actions += ["drop", "drop"]
+    elif point == "worker.before_claim":
+        actions.append("raise")
+    action = chance.choice(actions)
+    seat.extra = {"GRNS_FAILPOINTS": f"{point}={action}@0.03"}
     seat.send(signal.SIGKILL)
 
     async def disarm() -> None:
@@ -236,7 +251,7 @@ def _at_broker(work: Callable[[Client, random.Random], Awaitable[None]]) -> Inje
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
         with suppress(OSError, TimeoutError, nats.errors.Error, asyncio.TimeoutError):
-            client = await strangers.connect(stage.brokers[0].url)
+            client = await strangers.connect(stage.broker_urls)
             try:
                 async with asyncio.timeout(3):
                     await work(client, chance)
@@ -251,7 +266,7 @@ async def _duplicate(stage: Stage, chance: random.Random) -> Hit:
     """Publish commands once more, for tasks in whatever state, as a liar or a slow network would."""
     with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error):
         ids = await strangers.some_tasks(stage.postgres.url, 20)
-        await strangers.publish_commands(stage.brokers[0].url, ids, chance)
+        await strangers.publish_commands(stage.broker_urls, ids, chance)
     return Hit("nobody")
 
 
@@ -281,6 +296,7 @@ FAULTS = (
     Fault("NATS: killed or stopped", _broker(_kill_broker, 4.0), 3),
     Fault("NATS: frozen", _broker(_freeze_broker, 6.0), 2),
     Fault("NATS: wiped", _broker(_wipe_broker, 0.0), 1),
+    Fault("NATS: another leader", _at_broker(strangers.step_down), 6, least_brokers=3),
     Fault("NATS: stream purged", _at_broker(strangers.purge), 3),
     Fault("NATS: stream deleted", _at_broker(strangers.delete_stream), 1),
     Fault("NATS: tail of a stream cut off", _at_broker(strangers.cut_tail), 2),

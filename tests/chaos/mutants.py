@@ -36,10 +36,11 @@ class Mutant:
     place: str
     right: str
     wrong: str
+    faults: str = ""  # which of them a storm consists of; all, where nothing is said
 
 
-def _sql(name: str, statement: str, right: str, wrong: str, check: str = "walks") -> Mutant:
-    return Mutant(name, check, f"grns/store/sql/{statement}.sql", right, wrong)
+def _sql(name: str, statement: str, right: str, wrong: str, check: str = "walks", faults: str = "") -> Mutant:
+    return Mutant(name, check, f"grns/store/sql/{statement}.sql", right, wrong, faults)
 
 
 MUTANTS = (
@@ -65,15 +66,17 @@ MUTANTS = (
     _sql("redrive without a fresh budget", "redrive", "forgiven = t.attempt", "forgiven = t.forgiven"),
     _sql("a command with the id of its event", "reap", "select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute'",
          "select r.version, r.event_id, r.workspace, r.id, 'cmd.task.execute'", check="storm"),
-    _sql("a cursor by plain sequence", "read_log", "where e.seq >= m.lower_seq and e.seq < m.upper_seq", "where false", check="storm"),
-    _sql("leases by a clock that is wrong", "claim", "lease_until = now() +", "lease_until = now() + interval '1 hour' +", check="storm"),
+    _sql("a cursor by plain sequence", "read_log", "where e.seq >= m.lower_seq and e.seq < m.upper_seq", "where false", check="storm",
+         faults="stranger,network to Postgres"),
+    _sql("leases by a clock that is wrong", "claim", "lease_until = now() +", "lease_until = now() + interval '1 hour' +", check="storm",
+         faults="worker: SIGKILL,worker: frozen"),
     Mutant("published before the broker has it", "storm", "grns/outbound.py", "            self._postpone(parcel, _RETRY_SECONDS)\n\n    def _refused",
-           "            self._end(parcel)\n\n    def _refused"),
-    Mutant("nothing is replayed", "storm", "grns/broker_watch.py", "        if reason is not None:", "        if reason is None:"),
+           "            self._end(parcel)\n\n    def _refused", "NATS"),
+    Mutant("nothing is replayed", "storm", "grns/broker_watch.py", "        if reason is not None:", "        if reason is None:", "NATS: "),
     Mutant("an unknown outcome told as nothing done", "storm", "grns/store/fault.py", "raise OutcomeUnknown(f\"no answer",
-           "raise Unavailable(f\"no answer"),
+           "raise Unavailable(f\"no answer", "failpoint armed,network to Postgres: silent"),
     Mutant("answers of a batch that slip by one", "storm", "grns/store/finish.py",
-           "[finish.outcome.result for finish in finishes],", "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],"),
+           "[finish.outcome.result for finish in finishes],", "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],", "worker"),
     Mutant("own writes committed without the finish", "storm", "grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
            "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),
 )  # fmt: skip
@@ -99,7 +102,7 @@ def check(mutant: Mutant, directory: Path) -> str:
     commands = {
         "walks": [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider",
                   "tests/model/test_model_walks.py"],
-        "storm": [sys.executable, "-m", "tests.chaos", "--seconds", "40", "--rate", "40", "--faults", "2", "--brief"],
+        "storm": [sys.executable, "-m", "tests.chaos", "--seconds", "40", "--rate", "40", "--faults", "2", "--brief", "--only", mutant.faults],
     }  # fmt: skip
     done = subprocess.run(
         commands[mutant.check],

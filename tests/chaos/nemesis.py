@@ -17,21 +17,22 @@ _MOST_AT_ONCE = 4
 class Nemesis:
     """Draws faults from a seed. The same seed draws the same faults; what they meet differs."""
 
-    def __init__(self, stage: Stage, seed: int, *, per_second: float) -> None:
+    def __init__(self, stage: Stage, seed: int, *, per_second: float, only: str = "") -> None:
         self._stage = stage
         self._chance = random.Random(seed)
         self._per_second = per_second
+        self._kinds = [fault for fault in FAULTS if _is_meant(fault, only, len(stage.brokers))]
         self._healing: set[asyncio.Task[None]] = set()
         self._servers: set[str] = set()
         self.counts: Counter[str] = Counter()
 
     async def run(self, until: float) -> None:
         """Do faults until a time of the monotonic clock, and heal them all."""
-        kinds, weights = FAULTS, [fault.weight for fault in FAULTS]
+        weights = [fault.weight for fault in self._kinds]
         while time.monotonic() < until:
             pause = self._chance.expovariate(self._per_second) if self._per_second else 1.0
             await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
-            fault = self._chance.choices(kinds, weights)[0]
+            fault = self._chance.choices(self._kinds, weights)[0]
             if self._per_second and len(self._healing) < _MOST_AT_ONCE and time.monotonic() < until:
                 await self._do(fault)
         await asyncio.gather(*self._healing)
@@ -56,3 +57,8 @@ class Nemesis:
         finally:
             self._servers.discard(fault.server or "")
             self._stage.note_hit(fault.name, hit.whom, began)
+
+
+def _is_meant(fault: Fault, only: str, brokers: int) -> bool:
+    """Say whether a fault can be done with so many brokers, and is one of those that are wanted."""
+    return fault.least_brokers <= brokers and any(part in fault.name for part in only.split(","))

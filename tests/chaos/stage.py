@@ -22,12 +22,14 @@ from grns.local.port import free_port
 from grns.store import migrate
 from tests.chaos.journal import Journal
 from tests.chaos.proxy import HOST, Proxy
+from tests.harness import eventually
 from tests.test_local import family
 
 LEASE_SECONDS = 4.0
 _ROOT = Path(__file__).parent.parent.parent
 _RESTART_SECONDS = 0.3
 _END_SECONDS = 20.0
+_READY_SECONDS = 60.0
 _HEAR_SECONDS = 120.0
 _LEDGER = (
     "create table chaos_ledger (task_id text, attempt integer, number bigint, at timestamptz default now())"
@@ -104,7 +106,7 @@ class Stage:
         await connection.execute(_LEDGER)
         await connection.close()
         self._observer = self._spawn(
-            [sys.executable, "-m", "tests.chaos.observer", ",".join(b.url for b in self.brokers)],
+            [sys.executable, "-m", "tests.chaos.observer", self.broker_urls],
             {},
             "observer",
         )
@@ -115,6 +117,22 @@ class Stage:
                 await network.start()
             self.begin(seat)
         self._keeping = asyncio.create_task(self._keep())
+
+    @property
+    def broker_urls(self) -> str:
+        """The URLs of the brokers themselves, past all proxies, with commas between."""
+        return ",".join(broker.url for broker in self.brokers)
+
+    async def ready(self) -> None:
+        """Wait until all workers are known."""
+        connection = await asyncpg.connect(self.postgres.url)
+        wanted = len(self.of("worker", "scout"))
+
+        async def are_known() -> bool:
+            return bool(await connection.fetchval("select count(*) from grns.agents") >= wanted)
+
+        await eventually(are_known, within_seconds=_READY_SECONDS)
+        await connection.close()
 
     def begin(self, seat: Seat) -> subprocess.Popen[bytes]:
         """Start a seat's process."""

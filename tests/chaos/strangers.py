@@ -28,11 +28,11 @@ _RUBBISH = (
 
 
 async def connect(url: str) -> Client:
-    """Connect, or raise; without a word, and without trying again."""
+    """Connect to one of the brokers (their URLs, with commas between), or raise; without trying again."""
 
     async def say_nothing(_error: Exception) -> None: ...
 
-    return await nats.connect(url, allow_reconnect=False, connect_timeout=1, error_cb=say_nothing)
+    return await nats.connect(url.split(","), allow_reconnect=False, connect_timeout=1, error_cb=say_nothing)
 
 
 async def open_transaction(url: str) -> Callable[[], Awaitable[None]]:
@@ -110,6 +110,11 @@ async def cut_tail(client: Client, chance: random.Random) -> None:
     for seq in range(max(1, last - 20), last + 1):
         with suppress(nats.js.errors.APIError):
             await stream.delete_msg(name, seq)
+
+
+async def step_down(client: Client, chance: random.Random) -> None:
+    """Let another server lead a stream."""
+    await client.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{chance.choice(_STREAMS)}", b"", timeout=2)
 
 
 async def delete_durable(client: Client, chance: random.Random) -> None:

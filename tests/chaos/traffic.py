@@ -95,13 +95,13 @@ class Traffic:
         while True:
             with suppress(*_PASSING):
                 ids = await strangers.some_tasks(self._stage.postgres.url, 5)
-                await strangers.publish_commands(self._stage.brokers[0].url, ids, self._chance)
+                await strangers.publish_commands(self._stage.broker_urls, ids, self._chance)
             await asyncio.sleep(0.3)
 
     async def _malform(self, _seat: Seat) -> None:
         while True:
             with suppress(*_PASSING):
-                client = await strangers.connect(self._stage.brokers[0].url)
+                client = await strangers.connect(self._stage.broker_urls)
                 await strangers.publish_rubbish(client, self._chance)
                 await client.close()
             await asyncio.sleep(0.5)
