@@ -18,10 +18,10 @@ import asyncpg
 from grns.local import LocalNats, LocalPostgres
 from grns.local.identity import current
 from grns.local.orphan import entry
-from grns.local.port import free_port
 from grns.store import migrate
 from tests.chaos.journal import Journal
 from tests.chaos.proxy import HOST, Proxy
+from tests.cluster import cluster
 from tests.harness import eventually
 from tests.test_local import family
 
@@ -90,7 +90,7 @@ class Stage:
         self.directory = directory
         self.journal = Journal(directory / "stage.jsonl")
         self.postgres = LocalPostgres(directory / "postgres")
-        self.brokers = _brokers(directory, brokers)
+        self.brokers = cluster(directory, brokers) if brokers > 1 else [LocalNats(directory / "nats-1")]
         self.seats = [Seat(name, command, environment) for name, command, environment in _cast(rate)]
         self._backends: set[int] = set()
         self._settings = {"GRNS_LEASE_SECONDS": str(lease_seconds), **_SETTINGS}
@@ -304,19 +304,3 @@ def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
         command = ["tests.chaos.submitter", way, str(rate * (0.8 if way == "client" else 0.2))]
         cast.append((f"submitter-{number}", command, {}))
     return cast
-
-
-def _brokers(directory: Path, count: int) -> list[LocalNats]:
-    if count == 1:
-        return [LocalNats(directory / "nats-1")]
-    ports = [free_port() for _ in range(count)]
-    routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
-    return [
-        LocalNats(
-            directory / f"nats-{number}",
-            extra_config=f"""
-                cluster {{ name: chaos, listen: {HOST}:{port}, routes: [{routes}], no_advertise: true }}
-            """,
-        )
-        for number, port in enumerate(ports, start=1)
-    ]
