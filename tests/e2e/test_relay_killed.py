@@ -6,19 +6,38 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 
+import nats
 import pytest
+from nats.aio.msg import Msg
 
 from grns.local import LocalNats
 from grns.store.database import Database
-from tests.harness import START_SECONDS, Fleet, Load, all_in, check_everything, eventually, ready, submit
+from tests.harness import (
+    START_SECONDS,
+    Fleet,
+    Load,
+    all_in,
+    check_everything,
+    committed,
+    eventually,
+    is_stopped,
+    read_stream,
+    ready,
+    submit,
+    submit_many,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
 TAKE_OVER_SECONDS = 3.0
 SLACK = 2.0
+# Between two turns of the answers, so that something is written and not yet on the wire.
+SENT = 400
 
 Journal = Callable[[], list[str]]
 Relay = subprocess.Popen[bytes]
@@ -65,6 +84,32 @@ async def killed(relay: Relay) -> float:
     return time.time()
 
 
+@dataclass(frozen=True)
+class Copy:
+    """One copy of a message, as it was sent; `sender` is where its sender awaits the answers."""
+
+    message_id: str
+    sender: str
+
+
+@asynccontextmanager
+async def overhearing(url: str) -> AsyncIterator[list[Copy]]:
+    """Hear every copy of a message that anybody sends, whether a stream takes it or not."""
+    heard: list[Copy] = []
+
+    async def note(message: Msg) -> None:
+        heard.append(Copy((message.headers or {})["Nats-Msg-Id"], message.reply.rpartition(".")[0]))
+
+    client = await nats.connect(url)
+    try:
+        for subject in ("evt.>", "cmd.>", "dlq.>"):
+            await client.subscribe(subject, cb=note)
+        await client.flush()
+        yield heard
+    finally:
+        await client.close()
+
+
 async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: LocalNats) -> None:
     """A standby takes over each time, sends again what was not persisted, and leaves nothing out."""
     moments = (
@@ -92,6 +137,57 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
     ids = await load.end()
     await all_in(database, ids, within_seconds=20)
     await check_everything(database, broker.url)
+
+
+async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+    """Its standby takes over; when it wakes, it sends nothing more than it had written already."""
+    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
+    async with database.connection() as connection:
+        await connection.execute(
+            "update grns.relay_cursor set owner = 'nobody', lease_until = now() + interval '1 h'"
+        )
+    second = fleet.start("relay")
+    await asyncio.gather(ready(database, worker), stands_by(fleet, second))
+    second.send_signal(signal.SIGSTOP)
+    # Each task has a chain of events in the log, and together they are more than fits into a window.
+    await all_in(database, await submit_many(database, 600), within_seconds=30)
+    async with database.connection() as connection:
+        await connection.execute("update grns.relay_cursor set lease_until = now()")
+    async with overhearing(broker.url) as heard:
+        first = fleet.start("relay", GRNS_FAILPOINTS=f"relay.published=stop#{SENT}")
+
+        async def is_frozen() -> bool:
+            return is_stopped(first.pid)
+
+        await eventually(is_frozen, within_seconds=START_SECONDS)
+        second.send_signal(signal.SIGCONT)
+        frozen_at = time.time()
+        by_first = heard[0].sender
+        assert await leads(fleet, second) - frozen_at < TAKE_OVER_SECONDS + SLACK
+        load = Load(database, least=100, part=10)
+        await load.reaches(50)
+
+        async def are_all_sent() -> bool:
+            return await committed(database, "evt.") <= {copy.message_id for copy in heard}
+
+        await eventually(are_all_sent)
+        before_it_woke = len(heard)
+        first.send_signal(signal.SIGCONT)
+
+        async def follows() -> bool:
+            return bool(fleet.facts_of(first, "relay_follows"))
+
+        await eventually(follows)
+        ids = await load.end()
+        await all_in(database, ids, within_seconds=20)
+        await check_everything(database, broker.url)
+    assert [copy.sender for copy in heard].count(by_first) == SENT
+    # What it had written when it froze came when others had long sent it: the stream took no second copy.
+    late = {copy.message_id for copy in heard[before_it_woke:] if copy.sender == by_first}
+    assert late
+    assert late <= {copy.message_id for copy in heard[:before_it_woke]}
+    taken = [one.headers["Nats-Msg-Id"] for one in await read_stream(broker.url, "GRNS_EVT")]
+    assert len(taken) == len(set(taken))
 
 
 async def test_two_of_each_daemon(
