@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from grns.envelope import decode, traceparent
 from grns.local import LocalNats
-from grns.outbound import Outbound, Parcel
+from grns.outbound import _REFUSED_RETRY_SECONDS, Outbound, Parcel, _message
 from grns.store.log import Entry
 from grns.telemetry import facts
 from grns.transport.jetstream import JetStream
-from tests.harness import eventually, settings_for
+from tests.harness import eventually, manage, read_stream, settings_for
 
 _numbers = itertools.count(1)
 
 
-def row(task_id: str | None) -> Entry:
+def row(task_id: str | None, payload: str = "{}") -> Entry:
     """Return a row of the log."""
     return Entry(
-        next(_numbers), 1, str(uuid4()), "default", task_id, "evt.task.completed", None, "t", None, "{}",
+        next(_numbers), 1, str(uuid4()), "default", task_id, "evt.task.completed", None, "t", None, payload,
         datetime.now(UTC),
     )  # fmt: skip
+
+
+@asynccontextmanager
+async def connected(broker: LocalNats, **settings: int) -> AsyncIterator[JetStream]:
+    """Connect a transport, and have its streams made."""
+    transport = JetStream(settings_for("postgresql://nowhere/x", broker.url, **settings), name="test")
+    await transport.connect()
+    await transport.provision()
+    yield transport
+    await transport.close()
 
 
 @pytest.fixture
 async def transport(broker: LocalNats) -> AsyncIterator[JetStream]:
     """A transport with its streams made."""
-    transport = JetStream(settings_for("postgresql://nowhere/x", broker.url), name="test")
-    await transport.connect()
-    await transport.provision()
-    yield transport
-    await transport.close()
+    async with connected(broker) as transport:
+        yield transport
 
 
 async def is_empty(outbound: Outbound) -> None:
@@ -65,10 +75,14 @@ async def sending(outbound: Outbound) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def outbound(transport: JetStream, done: list[int]) -> AsyncIterator[Outbound]:
-    """Parcels on their way to a broker."""
-    told: list[facts.Fact] = []
-    outbound = Outbound(
+def told() -> list[facts.Fact]:
+    """What it has told."""
+    return []
+
+
+def make(transport: JetStream, done: list[int], told: list[facts.Fact]) -> Outbound:
+    """Return what sends through a transport."""
+    return Outbound(
         transport=transport,
         on_done=done.append,
         on_receipt=lambda _receipt: None,
@@ -77,6 +91,12 @@ async def outbound(transport: JetStream, done: list[int]) -> AsyncIterator[Outbo
         max_bytes=100_000,
         emit=told.append,
     )
+
+
+@pytest.fixture
+async def outbound(transport: JetStream, done: list[int], told: list[facts.Fact]) -> AsyncIterator[Outbound]:
+    """Parcels on their way to a broker."""
+    outbound = make(transport, done, told)
     async with sending(outbound):
         yield outbound
 
@@ -162,3 +182,110 @@ async def test_replays_alone_are_sent_too(outbound: Outbound, done: list[int]) -
     await is_empty(outbound)
     assert outbound.replays == 0
     assert done == []
+
+
+# ---------------------------------------------------------------- too large
+
+
+LARGE = json.dumps({"filling": "x" * 20_000})
+
+
+@pytest.fixture
+def narrow(directory: Path) -> Iterator[LocalNats]:
+    """A broker that takes small messages only."""
+    with LocalNats(directory / f"nats-{uuid4().hex}", extra_config="max_payload: 16KB") as server:
+        yield server
+
+
+async def limit_stream(url: str, most_bytes: int) -> None:
+    """Have the stream refuse larger messages, as its administrator may."""
+    config = (await manage(url, "STREAM.INFO.GRNS_EVT"))["config"]
+    await manage(url, "STREAM.UPDATE.GRNS_EVT", {**config, "max_msg_size": most_bytes})
+
+
+def mixed_rows() -> list[Entry]:
+    """Return rows of a few tasks, with some large ones between small ones of the same task."""
+    return [row(f"gr-{task}", LARGE if turn in (1, 3) else "{}") for turn in range(5) for task in range(4)]
+
+
+async def check_mixed(url: str, rows: Sequence[Entry]) -> None:
+    """Check that each row is there once, the large ones as references, and each task's in their order."""
+    heard = await read_stream(url, "GRNS_EVT")
+    assert {one.headers["Nats-Msg-Id"] for one in heard} == {entry.message_id for entry in rows}
+    assert len(heard) == len(rows)
+    for task_id in {entry.task_id for entry in rows}:
+        expected = [
+            _reference(entry) if entry.payload == LARGE else {} for entry in rows if entry.task_id == task_id
+        ]
+        told = [one for one in heard if one.headers["Grns-Task"] == task_id]
+        assert [one.body["payload"] for one in told] == expected
+        assert [int(one.headers["Grns-Seq"]) for one in told] == sorted(
+            entry.seq for entry in rows if entry.task_id == task_id
+        )
+
+
+def _reference(entry: Entry) -> dict[str, object]:
+    return {
+        "truncated": True,
+        "ref": f"db://events/{entry.seq}",
+        "task_id": entry.task_id,
+        "message_id": entry.message_id,
+    }
+
+
+async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
+    narrow: LocalNats, done: list[int], told: list[facts.Fact]
+) -> None:
+    async with connected(narrow) as transport, sending(made := make(transport, done, told)):
+        for entry in (rows := mixed_rows()):
+            made.add(Parcel(entry))
+        await is_empty(made)
+    assert sorted(done) == [entry.seq for entry in rows]
+    assert told == [], "it was not even tried"
+    await check_mixed(narrow.url, rows)
+
+
+async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
+    outbound: Outbound, broker: LocalNats, done: list[int], told: list[facts.Fact]
+) -> None:
+    await limit_stream(broker.url, 8 * 1024)
+    began_at = time.monotonic()
+    for entry in (rows := mixed_rows()):
+        outbound.add(Parcel(entry))
+    await is_empty(outbound)
+    assert time.monotonic() - began_at < _REFUSED_RETRY_SECONDS / 2
+    assert sorted(done) == [entry.seq for entry in rows]
+    large = [entry.seq for entry in rows if entry.payload == LARGE]
+    refused = [fact for fact in told if isinstance(fact, facts.MessageRefused)]
+    assert sorted((fact.seq, fact.code) for fact in refused) == [(seq, "too_large") for seq in large]
+    await check_mixed(broker.url, rows)
+
+
+async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
+    broker: LocalNats, done: list[int], told: list[facts.Fact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grns.outbound._REFUSED_RETRY_SECONDS", 0.5)
+    async with connected(broker, relay_window=1) as transport, sending(made := make(transport, done, told)):
+        small, large = row("gr-small"), row("gr-large", LARGE)
+        # Not even a reference fits, only an empty row does.
+        await limit_stream(broker.url, size_of(small) + 20)
+        behind = row("gr-large")
+        others = [row(f"gr-{number}") for number in range(200)]
+        for entry in (large, behind, *others):
+            made.add(Parcel(entry))
+
+        async def are_done() -> bool:
+            return len(done) == len(others)
+
+        await eventually(are_done)
+        assert sorted(done) == [entry.seq for entry in others]
+        assert made.pending == 2
+        await limit_stream(broker.url, 8 * 1024)
+        await is_empty(made)
+    assert done[-2:] == [large.seq, behind.seq]
+
+
+def size_of(entry: Entry) -> int:
+    """Return how large a row is on the wire."""
+    message = _message(Parcel(entry), 100_000)
+    return len(message.body) + len(str(message.headers)) + len(entry.message_id) + 64
