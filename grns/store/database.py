@@ -160,11 +160,11 @@ async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Ro
         failpoint.reach(f"{name}.asked", connection.terminate)
     with translated():
         rows: Sequence[Row] = await connection.fetch(statement(name), *arguments)
-    if failpoint.ARMED:  # it has committed, and we are not to know
-        failpoint.reach(f"{name}.answered", partial(_lose, connection))
+        if failpoint.ARMED:  # it has committed, and we are not to know
+            failpoint.reach(f"{name}.answered", partial(_lose, connection))
     return rows
 
 
 def _lose(connection: Connection) -> None:
     connection.terminate()
-    raise OutcomeUnknown("failpoint: the connection broke before the answer")
+    raise ConnectionResetError("failpoint: the connection broke before the answer")

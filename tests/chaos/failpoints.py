@@ -32,8 +32,8 @@ from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 from tests.chaos.traffic import Traffic
 from tests.harness import eventually
 
-_STRIKE_SECONDS = 30.0
-_RECOVER_SECONDS = 60.0
+_STRIKE_SECONDS = 60.0
+_RECOVER_SECONDS = 90.0
 _RATE = 3.0
 _KEEPERS = ("renew.", "touch_agent.")
 _LEFT = """

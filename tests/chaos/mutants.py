@@ -1,7 +1,8 @@
 """`make mutants [COUNT=…]`: bugs sown into a copy of grns, each of which the checks must find.
 
 A check that finds nothing is worth what it finds where there is something. `walks` are those of the model
-on Postgres, `storm` is a short `make chaos`; a mutant that survives its check is a hole in it.
+on Postgres, `storm` is a short `make chaos`, `points` are of `make failpoints`; a mutant that survives its
+check is a hole in it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tests.chaos.checker import VIOLATIONS
 from tests.chaos.show import progress_on
 
 _ROOT = Path(__file__).parent.parent.parent
@@ -36,7 +38,7 @@ class Mutant:
     place: str
     right: str
     wrong: str
-    faults: str = ""  # which of them a storm consists of; all, where nothing is said
+    faults: str = ""  # of which a storm consists, or the points to strike at; all, where nothing is said
 
 
 def _sql(name: str, statement: str, right: str, wrong: str, check: str = "walks", faults: str = "") -> Mutant:
@@ -71,10 +73,10 @@ MUTANTS = (
     _sql("leases by a clock that is wrong", "claim", "lease_until = now() +", "lease_until = now() + interval '1 hour' +", check="storm",
          faults="worker: SIGKILL,worker: frozen"),
     Mutant("published before the broker has it", "storm", "grns/outbound.py", "            self._postpone(parcel, _RETRY_SECONDS)\n\n    def _refused",
-           "            self._end(parcel)\n\n    def _refused", "NATS"),
+           "            self._end(parcel)\n\n    def _refused", "network to NATS,NATS: killed,NATS: frozen"),
     Mutant("nothing is replayed", "storm", "grns/broker_watch.py", "        if reason is not None:", "        if reason is None:", "NATS: "),
-    Mutant("an unknown outcome told as nothing done", "storm", "grns/store/fault.py", "raise OutcomeUnknown(f\"no answer",
-           "raise Unavailable(f\"no answer", "failpoint armed,network to Postgres: silent"),
+    Mutant("an unknown outcome told as nothing done", "points", "grns/store/fault.py", "raise OutcomeUnknown(f\"no answer",
+           "raise Unavailable(f\"no answer", "submit_tasks.answered=drop"),
     Mutant("answers of a batch that slip by one", "storm", "grns/store/finish.py",
            "[finish.outcome.result for finish in finishes],", "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],", "worker"),
     Mutant("own writes committed without the finish", "storm", "grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
@@ -103,11 +105,12 @@ def check(mutant: Mutant, directory: Path) -> str:
         "walks": [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider",
                   "tests/model/test_model_walks.py"],
         "storm": [sys.executable, "-m", "tests.chaos", "--seconds", "40", "--rate", "40", "--faults", "2", "--brief", "--only", mutant.faults],
+        "points": [sys.executable, "-m", "tests.chaos.failpoints", "--only", mutant.faults],
     }  # fmt: skip
     done = subprocess.run(
         commands[mutant.check],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(directory)},
+        env={**os.environ, "PYTHONPATH": str(directory), "TMPDIR": str(directory)},
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -115,7 +118,7 @@ def check(mutant: Mutant, directory: Path) -> str:
     )
     if done.returncode == 0:
         return ""
-    words = ("E   ", "violated", "not drained")
+    words = ("E   ", "violated", "not drained", *(f"{name}: " for name in VIOLATIONS))
     said = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith(words)]
     return said[0][:100] if said else f"it ended with {done.returncode}"
 
@@ -137,6 +140,7 @@ def main() -> int:
         for mutant in sorted(chosen, key=MUTANTS.index):
             progress.update(bar, description=mutant.name)
             with tempfile.TemporaryDirectory(prefix="grns-mutant-") as directory:
+                Path(directory).chmod(0o755)  # Postgres is not run as root
                 sow(mutant, Path(directory))
                 found = check(mutant, Path(directory))
             survivors += not found
