@@ -141,7 +141,12 @@ def first_problem(error: ValidationError) -> str:
     """Return the first thing that is wrong, as `field: what is wrong`, without echoing values."""
     detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "document"
-    return f"{ascii(field)[1:-1][:100]}: {detail['msg'][:200]}"
+    return f"{ascii(field)[1:-1][:100]}: {_printable(detail['msg'])[:200]}"
+
+
+def _printable(text: str) -> str:
+    # pydantic names the one character that does not fit, whatever it is
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _check_subject(envelope: Envelope, subject: str) -> None:

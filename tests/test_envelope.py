@@ -208,6 +208,15 @@ def test_free_kinds_have_models() -> None:
     assert reason_of(encoded(envelope(kind="cmd.agent.instance.x", payload={})), None) == "bad_payload"
 
 
+@pytest.mark.parametrize("letter", ["\x1b", "\x85", "\u202e", "\n"], ids=ascii)
+def test_a_refusal_can_be_shown_anywhere(letter: str) -> None:
+    """Also where the model's own words name the character that is wrong."""
+    for changed in ({"message_id": f"{letter}7dc6e5af"}, {"causation_id": letter}, {letter: 1, "kind": ""}):
+        with pytest.raises(Rejected) as raised:
+            decode(encoded(envelope(**changed)))
+        assert str(raised.value).isprintable(), changed
+
+
 # ---------------------------------------------------------------- what grns sends
 
 hostile_traces = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=128)
