@@ -16,7 +16,7 @@ from grns.store import log
 from grns.store.database import Session
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import BrokerLost, EventsReplayed, TickFailed
-from grns.transport.base import Receipt, StreamState, Transport
+from grns.transport.base import Receipt, StreamState, Transport, whole_number
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
@@ -163,8 +163,8 @@ class BrokerWatch:
         """Return the number of the log from which on messages may be lost."""
         since = max(0, await log.first_younger_than(self._session, self._replay_seconds, high) - 1)
         last = await self._transport.last_message(stream) if is_cut else None
-        said = last.headers.get("Grns-Seq", "") if last is not None else ""
-        return max(since, int(said) - _MARGIN_ROWS) if said.isdigit() else since
+        said = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
+        return since if said is None else max(since, min(said, high) - _MARGIN_ROWS)
 
     def _begin_replay(self, since: int, high: int, kind: str) -> None:
         """Replay one kind, together with what is being replayed already."""

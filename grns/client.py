@@ -25,7 +25,7 @@ from grns.submission import Submission, submission
 from grns.task import TERMINAL, Status, Task
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import WalkBroke
-from grns.transport.base import Consumer, Delivery, Transport
+from grns.transport.base import Consumer, Delivery, Transport, whole_number
 
 _STATEMENT_TASKS = 500
 _STATEMENTS_AT_ONCE = 2
@@ -340,12 +340,11 @@ class Subscription:
 def read_event(delivery: Delivery, limits: Limits) -> Event:
     """Return a delivery as an event; `Rejected` where it is none."""
     said = envelope.decode(delivery.body, subject=delivery.subject, limits=limits)
-    version = delivery.headers.get("Grns-Version", "")
     return Event(
         said,
         delivery.subject,
         delivery.headers.get("Grns-Task"),
-        int(version) if version.isdigit() else None,
+        whole_number(delivery.headers.get("Grns-Version", "")),
         said.payload if said.payload.get("truncated") is True else payloads.read(said),
     )
 

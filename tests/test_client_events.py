@@ -199,6 +199,26 @@ async def test_what_is_no_event_is_buried_and_delays_nobody(
     ]  # fmt: skip
 
 
+async def test_a_version_that_is_no_number_delays_nobody(
+    client: Client, database: Database, broker: LocalNats
+) -> None:
+    """Headers are anybody's words: the event is good, and would come again for ever."""
+    me = Subscriber()
+    subscription = await client.subscribe("me", me.handle)
+    payload = {"task_id": "gr-0", "task_type": "a", "agent_type": "worker", "priority": 2}
+    versions = ["²", "٣", "9" * 5000, "9" * 19, "-1", "0x1", "", "7"]
+    foreign = await nats.connect(broker.url)
+    try:
+        for version in versions:
+            body = encoded(envelope(kind="evt.task.queued", payload=payload | {"reason": "new_task"}))
+            await foreign.jetstream().publish("evt.task.queued.v1", body, headers={"Grns-Version": version})
+    finally:
+        await foreign.close()
+    await me.has(len(versions))
+    await subscription.stop()
+    assert [event.version for event in me.given] == [*[None] * 7, 7]
+
+
 async def test_what_was_not_handled_is_given_back_at_the_end(client: Client, database: Database) -> None:
     began, blocked = asyncio.Event(), Subscriber()
 

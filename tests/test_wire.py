@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.errors import BrokerRefused
+from grns.transport.base import whole_number
 from grns.transport.jetstream.wire import SUBJECT_LENGTH, encode, lines, size
 
 
@@ -57,3 +58,13 @@ def test_a_header_stays_one_line(value: str) -> None:
     assert command.count(b"\r\n") == encode("a", b"body", headers=lines({"X": "a"})).count(b"\r\n")
     assert b"\n" not in command.replace(b"\r\n", b"")
     assert size(command) + len(command.split(b"\r\n", 1)[0]) + 4 == len(command)
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [("0", 0), ("007", 7), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("9" * 5000, None), ("²", None),
+     ("٣", None), ("-1", None), ("1.0", None), (" 1", None), ("", None)],
+    ids=lambda value: ascii(value)[:20],
+)  # fmt: skip
+def test_a_number_in_a_header_is_ours_or_none(said: str, number: int | None) -> None:
+    assert whole_number(said) == number

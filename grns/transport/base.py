@@ -18,12 +18,18 @@ HeaderLines: TypeAlias = str
 Whoever writes them out puts each value that comes from elsewhere through `one_line`.
 """
 
+_MOST_DIGITS = 18  # more may not fit into 64 bits
 _NO_BREAKS = str.maketrans("\r\n", "  ")
 
 
 def one_line(value: str) -> str:
     """Return a header's value as one that cannot end its line."""
     return value.translate(_NO_BREAKS) if "\n" in value or "\r" in value else value
+
+
+def whole_number(value: str) -> int | None:
+    """Return what a header counts; None where it is no number of ours: anybody may have written it."""
+    return int(value) if value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS else None
 
 
 @dataclass(slots=True)  # made for each message: frozen ones take five times as long to make
