@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import groupby
@@ -21,13 +22,25 @@ from grns import subjects
 from grns.local import LocalNats
 from grns.payloads import MessageRejected
 from grns.store.database import Database
-from tests.bad_input import NUMBERS_AS_TIME, RESERVED_TYPE, Case, command, encoded, envelope, messages
+from tests.bad_input import (
+    ACCEPTED,
+    NUMBERS_AS_TIME,
+    RESERVED_TYPE,
+    Case,
+    command,
+    encoded,
+    envelope,
+    messages,
+)
+from tests.fuzz import BUNCH, Sample, bunch, judge
 from tests.harness import Fleet, all_in, eventually, manage, ready, submit
 
 FRONT_DOOR = subjects.front_door()
 LANE = subjects.lane("default", "worker", 2)
 HEAD_BYTES = 256 * 1024
 PROMPT_SECONDS = 5.0
+FLOOD = 3000
+AT_ONCE = 100
 
 # What has the form of an envelope, and does not belong on the subject of a command that runs a task.
 STRAYS = [
@@ -149,6 +162,63 @@ def _check_told(body: dict[str, Any], case: Case) -> None:
     assert (said.reason, said.body_size) == (case.code, len(case.value))
     assert base64.b64decode(said.body_base64) == case.value[:HEAD_BYTES]
     assert said.body_sha256 == hashlib.sha256(case.value).hexdigest()
+
+
+async def flood(foreign: Nats, samples: list[Sample]) -> dict[int, Sample]:
+    """Publish all of them; returns them by their places in the stream."""
+    places: dict[int, Sample] = {}
+    for start in range(0, len(samples), AT_ONCE):
+        part = samples[start : start + AT_ONCE]
+        found = await asyncio.gather(*(publish(foreign, sample.subject, sample.body) for sample in part))
+        places |= dict(zip(found, part, strict=True))
+    return places
+
+
+@pytest.mark.timeout(180)
+async def test_a_flood_of_fuzzed_messages_is_answered_and_hangs_nobody(
+    fleet: Fleet, database: Database, broker: LocalNats, foreign: Nats
+) -> None:
+    """Each gets its dead letter: what is no command at once, and one of a task that is not there later."""
+    fleet.start("server")
+    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "4")
+    await ready(database, worker)
+    await eventually(lambda: is_open(foreign))
+    first = random.randrange(2**32)
+    bodies = [sample.body for number in range(FLOOD // BUNCH) for sample in bunch(first + number)]
+    doors = (FRONT_DOOR, LANE)
+    places = await flood(foreign, [Sample("flood", doors[n % 2], body) for n, body in enumerate(bodies)])
+    expected = {seq: judge(sample) for seq, sample in places.items()}
+    rejected = {seq for seq, code in expected.items() if code != ACCEPTED}
+    assert len(rejected) < len(expected), "some of them are commands"
+
+    async def are_buried() -> bool:
+        return rejected <= set(await letters(database))
+
+    await eventually(are_buried, within_seconds=60.0)
+    good = [(await submit(database, priority=priority)).id for priority in (0, 2, 3)]
+    await publish(foreign, FRONT_DOOR, encoded(command(task_id=good[0])))
+    rows = await all_in(database, good, within_seconds=PROMPT_SECONDS)
+    assert {row["attempt"] for row in rows.values()} == {1}
+
+    async def are_all_answered() -> bool:
+        return len(await letters(database)) >= len(expected)
+
+    await eventually(are_all_answered, within_seconds=60.0)
+    answers = {seq: row["reason"] for seq, row in (await letters(database)).items()}
+    unlike = {
+        seq: (answers.get(seq), code)
+        for seq, code in expected.items()
+        if answers.get(seq) != (code if code != ACCEPTED else "unknown_task")
+    }
+    assert not unlike, f"of the bunches from {first} on"
+    assert set(answers) == set(expected)
+
+    async def is_drained() -> bool:
+        return not (await manage(broker.url, "STREAM.INFO.GRNS_CMD"))["state"]["messages"]
+
+    await eventually(is_drained)
+    assert worker.poll() is None
+    assert fleet.facts_of(worker, "walk_broke") == []
 
 
 async def test_hostile_headers_are_kept_as_text(fleet: Fleet, database: Database, foreign: Nats) -> None:

@@ -1,0 +1,31 @@
+"""A pool whose handlers do everything wrong that the corpus of bad input knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grns
+from tests.bad_input import ERRORS, RESULTS
+
+pool = grns.Pool("hostile")
+CASES = {case.name: case for case in RESULTS + ERRORS}
+
+
+@pool.task("coroutine")
+async def coroutine(task: grns.Context, payload: dict[str, str]) -> Any:
+    """Return or raise what the payload names."""
+    return thread(task, payload)
+
+
+@pool.task("thread")
+def thread(task: grns.Context, payload: dict[str, str]) -> Any:
+    """Do it in a thread."""
+    value = CASES[payload["case"]].value
+    if isinstance(value, BaseException):
+        raise value
+    return value
+
+
+@pool.task("noop")
+async def noop(task: grns.Context) -> None:
+    """Do nothing wrong."""
