@@ -232,7 +232,8 @@ $$;
 -- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
 -- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
 -- `same` says whether that one is of the same types and payload. Arrays may be shorter than `ids`: what is missing
--- of workspaces, types and priorities is as their first, anything else null.
+-- of workspaces, types and priorities is as their first, anything else null. It checks nothing, the client has done
+-- so: others call grns.submit_task.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
@@ -313,33 +314,59 @@ begin
 end
 $$;
 
--- What a payload must keep to, as grns/strict_json.py checks it; here also integers beyond 64 bits
--- that were written as floats are refused: jsonb cannot tell them apart.
+-- How many bytes the text of a jsonb has that say nothing: Postgres writes a space behind each comma and colon.
+create function grns.count_spaces(value jsonb) returns bigint language sql immutable as $$
+    select coalesce(sum(case jsonb_typeof(v)
+        when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(v)) - 1, 0)
+        when 'array' then greatest(jsonb_array_length(v) - 1, 0)
+        else 0
+    end), 0)::bigint
+    from jsonb_path_query(value, 'strict $.**') as n (v)
+$$;
+
+-- Whether a number may be kept: an integer of 64 bits, or just what some float is written as.
+create function grns.is_keepable(number numeric) returns boolean language sql immutable as $$
+    select case
+        when number between -9223372036854775808 and 9223372036854775807 then true
+        when abs(number) > 1.7976931348623157e308 then false
+        else number::float8::text::numeric = number
+    end
+$$;
+
+-- What a payload must keep to, as grns/strict_json.py checks it. The detail of the error is the same word as there.
 create function grns.check_payload(payload jsonb) returns void language plpgsql immutable as $$
+declare
+    size constant integer := octet_length(payload::text);
 begin
     if payload is null or jsonb_typeof(payload) <> 'object' then
-        raise exception 'grns: the payload must be a JSON object' using errcode = 'invalid_parameter_value';
-    elsif octet_length(payload::text) > 262144 then
-        raise exception 'grns: the payload has % bytes, 262144 are allowed', octet_length(payload::text)
-            using errcode = 'invalid_parameter_value';
+        raise exception 'grns: the payload must be a JSON object'
+            using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    elsif size > 393216 or (size > 262144 and size - grns.count_spaces(payload) > 262144) then
+        raise exception 'grns: the payload has % bytes, 262144 are allowed', size
+            using errcode = 'invalid_parameter_value', detail = 'too_large';
     elsif jsonb_path_exists(payload, 'strict $.**{64 to last} ? (@.type() == "object" || @.type() == "array")') then
-        raise exception 'grns: the payload is nested more than 64 levels deep' using errcode = 'invalid_parameter_value';
+        raise exception 'grns: the payload is nested more than 64 levels deep'
+            using errcode = 'invalid_parameter_value', detail = 'too_deep';
     elsif (select count(*) from jsonb_path_query(payload, 'strict $.**')) > 10000 then
-        raise exception 'grns: the payload has more than 10000 values' using errcode = 'invalid_parameter_value';
-    elsif jsonb_path_exists(payload, 'strict $.** ? (@.type() == "number"
-            && (@ > 9223372036854775807 || @ < -9223372036854775808))') then
-        raise exception 'grns: a number in the payload does not fit in 64 bits' using errcode = 'invalid_parameter_value';
+        raise exception 'grns: the payload has more than 10000 values'
+            using errcode = 'invalid_parameter_value', detail = 'too_many_nodes';
+    elsif exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "number"
+            && (@ > 9223372036854775807 || @ < -9223372036854775808))') as n (number)
+                  where not grns.is_keepable(n.number::numeric)) then
+        raise exception 'grns: a number in the payload fits neither in 64 bits nor in a float'
+            using errcode = 'invalid_parameter_value', detail = 'bad_number';
     elsif exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "string")') as s (text)
                   where octet_length(s.text #>> '{}') > 65536)
         or exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "object").keyvalue().key') as k (text)
                    where octet_length(k.text #>> '{}') > 65536) then
         raise exception 'grns: a string in the payload has more than 65536 bytes'
-            using errcode = 'invalid_parameter_value';
+            using errcode = 'invalid_parameter_value', detail = 'too_large';
     end if;
 end
 $$;
 
--- Creates one task and returns its id: for any language, inside the caller's own transaction.
+-- Creates one task and returns its id: for any language, inside the caller's own transaction. What is refused
+-- has the SQLSTATE 22023, and as its detail the word that the client raises too (`bad_submission`, `too_deep`, …).
 create function grns.submit_task(
     task_type text, payload jsonb default '{}', agent_type text default 'worker', priority integer default 2,
     delay_seconds double precision default 0, max_attempts integer default null,
@@ -349,25 +376,22 @@ create function grns.submit_task(
 #variable_conflict use_variable
 declare
     answer record;
+    wrong text;
     new_id constant text := grns.new_task_id();
     token constant text := '^[A-Za-z0-9_-]{1,64}$';
 begin
-    if (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true then
-        raise exception 'grns: task_type, agent_type and workspace are 1 to 64 of A-Z a-z 0-9 _ - (and agent_type '
-            'is not instance)' using errcode = 'invalid_parameter_value';
-    elsif (priority between 0 and 3) is not true then
-        raise exception 'grns: priority is 0 (critical) to 3 (background)' using errcode = 'invalid_parameter_value';
-    elsif (delay_seconds between 0 and 31622400) is not true then
-        raise exception 'grns: delay_seconds is 0 to 366 days' using errcode = 'invalid_parameter_value';
-    elsif max_attempts not between 1 and 1000 then
-        raise exception 'grns: max_attempts is 1 to 1000' using errcode = 'invalid_parameter_value';
-    elsif idempotency_key !~ '^[ -~]{1,255}$' then
-        raise exception 'grns: idempotency_key is 1 to 255 printable ASCII characters'
-            using errcode = 'invalid_parameter_value';
-    elsif trace_id !~ '^[!-~]{1,128}$' then
-        raise exception 'grns: trace_id is 1 to 128 printable ASCII characters' using errcode = 'invalid_parameter_value';
-    elsif causation_id = '00000000-0000-0000-0000-000000000000' then
-        raise exception 'grns: the nil UUID names no message' using errcode = 'invalid_parameter_value';
+    wrong := case
+        when (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true
+            then 'task_type, agent_type and workspace are 1 to 64 of A-Z a-z 0-9 _ - (and agent_type is not instance)'
+        when (priority between 0 and 3) is not true then 'priority is 0 (critical) to 3 (background)'
+        when (delay_seconds between 0 and 31622400) is not true then 'delay_seconds is 0 to 366 days'
+        when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
+        when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
+        when trace_id !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
+        when causation_id = '00000000-0000-0000-0000-000000000000' then 'causation_id: the nil UUID names no message'
+    end;
+    if wrong is not null then
+        raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_submission';
     end if;
     perform grns.check_payload(payload);
     select * into answer from grns.submit_tasks(
