@@ -33,7 +33,7 @@ def dlq() -> None:
 @dlq.command("list")
 @_WHAT
 @_TYPE
-@option.page_options
+@option.page_options(option.Cursor())
 @output_option
 def list_dead(out: Output, limit: int, after: str | None, what: str | None, task_type: str | None) -> None:
     """List dead and failed tasks, and rejected messages, the latest first."""

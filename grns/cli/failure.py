@@ -11,10 +11,11 @@ from collections.abc import Callable
 import click
 
 from grns.cli.group import State
-from grns.cli.text import safe
+from grns.cli.text import bounded, safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
+_LONGEST = 500
 
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
     (NotFound, "grns task list"),
@@ -56,7 +57,7 @@ def say(sentence: str, hint: str | None = None) -> None:
     """Write one sentence, and the command to try next, to stderr."""
     click.echo(click.style("grns: ", fg="red", bold=True) + safe(sentence), err=True, color=_color())
     if hint:
-        click.echo(f"  try: {safe(hint)}", err=True)
+        click.echo(f"  try: {bounded(safe(hint), _LONGEST // 2)}", err=True)
 
 
 def note(sentence: str) -> None:
@@ -66,19 +67,26 @@ def note(sentence: str) -> None:
 
 def _tell(error: Exception, state: State) -> int:
     if isinstance(error, click.ClickException):
-        say(error.format_message().replace("\n", " "), _help_of(error))
+        say(_coded(error, error.format_message().replace("\n", " ")), _help_of(error))
         return error.exit_code
     if isinstance(error, SettingsError) and (flag := _flag_in(str(error), state)):
         say(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")
         return error.exit_code
     if isinstance(error, GrnsError):
-        say(str(error), _hint(error))
+        say(_coded(error, str(error)), _hint(error))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         say(f"{error.filename}: {error.strerror}")
         return FAILED
     say(f"this is a bug in grns: {type(error).__name__}: {error}", "the same again with --debug")
     return FAILED
+
+
+def _coded(error: Exception, sentence: str) -> str:
+    """Return a sentence, no longer than somebody reads, with the error's word for scripts behind it."""
+    code: str | None = getattr(error, "code", None)
+    short = bounded(safe(sentence), _LONGEST)
+    return f"{short} ({code})" if code else short
 
 
 def _flag_in(sentence: str, state: State) -> str | None:

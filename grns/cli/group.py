@@ -51,7 +51,10 @@ def _note_flag(ctx: click.Context, param: click.Parameter, value: str | None) ->
         return
     ctx.ensure_object(State).flags[param.name] = value
     # As environment it also reaches the processes that a command starts, keepers and workers.
-    os.environ[f"GRNS_{param.name.upper()}"] = value
+    try:
+        os.environ[f"GRNS_{param.name.upper()}"] = value
+    except ValueError as error:
+        raise click.BadParameter(f"{ascii(value)[:100]}: {error}", ctx=ctx, param=param) from error
 
 
 def shared_options(*, hidden: bool = False) -> list[click.Parameter]:

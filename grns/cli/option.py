@@ -16,13 +16,24 @@ _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 
 
+class Refused(click.BadParameter):
+    """A value that cannot be accepted; `code` is the word that every other door answers it with."""
+
+    def __init__(
+        self, code: str, message: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> None:
+        super().__init__(message, ctx=ctx, param=param)
+        self.code = code
+
+
 class Token(click.ParamType[str]):
     """A name that may stand in a subject, as ids and types are."""
 
     name = "name"
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, code: str = "bad_name") -> None:
         self._what = what
+        self._code = code
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name."""
@@ -31,7 +42,40 @@ class Token(click.ParamType[str]):
         try:
             return subjects.token(value, name=self._what)
         except BadInput as error:
-            self.fail(str(error), param, ctx)
+            raise Refused(self._code, str(error), param, ctx) from error
+
+
+class Whole(click.IntRange):
+    """A whole number between two others."""
+
+    def __init__(self, least: int, most: int, *, code: str) -> None:
+        super().__init__(least, most)
+        self._code = code
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise Refused(self._code, error.message, param, ctx) from error
+        return number
+
+
+class Cursor(click.ParamType[str]):
+    """The place behind which a list of dead letters goes on."""
+
+    name = "cursor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the cursor."""
+        from grns.store.listing import place
+
+        try:
+            place(value)
+        except BadInput as error:
+            raise Refused(error.code, str(error), param, ctx) from error
+        cursor: str = value
+        return cursor
 
 
 class Duration(click.ParamType[float]):
@@ -39,13 +83,17 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
+    def __init__(self, *, code: str) -> None:
+        self._code = code
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
         if isinstance(value, (int, float)):
             return float(value)
         found = _DURATION.fullmatch(value)
         if found is None or found[2] not in _UNITS:
-            self.fail(f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d", param, ctx)
+            sentence = f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d"
+            raise Refused(self._code, sentence, param, ctx)
         return float(found[1]) * _UNITS[found[2]]
 
 
@@ -62,19 +110,24 @@ def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("task_id", metavar="ID", type=TASK_ID)(function)
 
 
-def page_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def page_options(cursor: click.ParamType[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add what says which part of a long list is wanted, passed on as `limit` and `after`."""
-    function = click.option("--after", metavar="CURSOR", help="Go on behind this place.")(function)
-    return click.option(
-        "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows at most."
-    )(function)
+    after = click.option("--after", metavar="CURSOR", type=cursor, help="Go on behind this place.")
+    limit = click.option(
+        "--limit",
+        type=Whole(1, 1000, code="bad_limit"),
+        default=50,
+        show_default=True,
+        help="Rows at most.",
+    )
+    return lambda function: limit(after(function))
 
 
 def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--timeout`, passed on in seconds; None waits for ever."""
-    return click.option("--timeout", type=Duration(), metavar="TIME", help="Give up after 30, 5m, 1h.")(
-        function
-    )
+    return click.option(
+        "--timeout", type=Duration(code="bad_timeout"), metavar="TIME", help="Give up after 30, 5m, 1h."
+    )(function)
 
 
 def sure_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,9 +147,10 @@ def read_document(said: str | None, limit: int) -> bytes:
         try:
             with Path(said[1:]).open("rb") as file:
                 return file.read(limit + 1)
-        except OSError as error:
-            raise BadInput("bad_file", f"cannot read {said[1:]}: {error.strerror}") from error
-    return said.encode("utf-8", "surrogateescape")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise BadInput("bad_file", f"cannot read {said[1:]}: {why}") from error
+    return said.encode("utf-8", "surrogatepass")  # what was no UTF-8 is none again, and the parser says so
 
 
 def confirm(sentence: str, *, is_sure: bool) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from grns.task import Task
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
+_BAD = "bad_submission"
 _STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
 
 
@@ -25,17 +26,23 @@ def task() -> None:
 
 
 @task.command()
-@click.argument("task_type", metavar="TYPE", type=option.Token("task_type"))
+@click.argument("task_type", metavar="TYPE", type=option.Token("task_type", code=_BAD))
 @click.option("--payload", metavar="JSON", help="A JSON object, @FILE, or - for standard input.")
 @click.option("--agent-type", metavar="NAME", default="worker", show_default=True, help="Who is to run it.")
 @click.option(
-    "--priority", type=click.IntRange(0, 3), default=2, show_default=True, help="0 critical … 3 background."
+    "--priority",
+    type=option.Whole(0, 3, code=_BAD),
+    default=2,
+    show_default=True,
+    help="0 critical … 3 background.",
 )
 @click.option(
-    "--delay", type=option.Duration(), metavar="TIME", default=0.0, help="Run it in 30, 5m, 2h, 1d."
+    "--delay", type=option.Duration(code=_BAD), metavar="TIME", default=0.0, help="Run it in 30, 5m, 2h, 1d."
 )
 @click.option(
-    "--max-attempts", type=click.IntRange(1, 1000), help="Attempts at most; unset: what the handler says."
+    "--max-attempts",
+    type=option.Whole(1, 1000, code=_BAD),
+    help="Attempts at most; unset: what the handler says.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="The same key returns the task that has it.")
 @click.option("--trace-id", metavar="ID", help="Trace that the task belongs to.")
@@ -55,7 +62,7 @@ def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | 
     except BadInput as error:
         raise failure.hinted(error, _EXAMPLE.format(task_type=fields["task_type"])) from error
     if not isinstance(content, dict):
-        other = BadInput("bad_payload", f"the payload is to be a JSON object, not {_kind_of(content)}")
+        other = BadInput(_BAD, f"the payload is to be a JSON object, not {_kind_of(content)}")
         raise failure.hinted(other, _EXAMPLE.format(task_type=fields["task_type"]))
     fields["delay_seconds"] = fields.pop("delay")
     # All that can be wrong with it is found before anything is connected to.
@@ -87,7 +94,7 @@ async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout
 @click.option("--status", type=click.Choice(_STATUSES), help="Only those that are there.")
 @click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only these.")
 @click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="Only its tasks.")
-@option.page_options
+@option.page_options(option.Token("cursor", code="bad_cursor"))
 @output_option
 def list_tasks(out: Output, limit: int, after: str | None, **wanted: str | None) -> None:
     """List tasks, the latest first."""

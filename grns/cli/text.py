@@ -27,6 +27,12 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def bounded(text: str, width: int) -> str:
+    """Return a text without its middle where it is too long: what is wrong is said at one of its ends."""
+    half = (width - 3) // 2
+    return text if len(text) <= width else f"{text[:half]} … {text[-half:]}"
+
+
 def ago(instant: datetime, now: datetime) -> str:
     """Return how long ago something was, or in how long it will be."""
     seconds = (now - instant).total_seconds()

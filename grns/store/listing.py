@@ -101,8 +101,8 @@ async def list_dead(
     dead = _dead(workspace, wanted)
     found = select(dead)
     if after is not None:
-        at, place = _place(after)
-        found = found.where(tuple_(dead.c.at, dead.c.id) < tuple_(literal(at, dead.c.at.type), place))
+        at, named = place(after)
+        found = found.where(tuple_(dead.c.at, dead.c.id) < tuple_(literal(at, dead.c.at.type), named))
     rows = await _run(database, found.order_by(dead.c.at.desc(), dead.c.id.desc()).limit(limit + 1))
     return _page(rows, limit, _cursor)
 
@@ -188,14 +188,21 @@ def _cursor(row: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
 
 
-def _place(cursor: str) -> tuple[datetime, str]:
+def place(cursor: str) -> tuple[datetime, str]:
+    """Return when and what a list of dead letters goes on behind; `BadInput` where nobody was given that."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        at, _, place = base64.urlsafe_b64decode(padded).decode().partition(" ")
+        at, _, named = base64.urlsafe_b64decode(padded).decode().partition(" ")
         instant = datetime.fromisoformat(at)
-        return instant, place
     except ValueError as error:
-        raise BadInput("bad_cursor", f"{ascii(cursor)[:100]} is no cursor of such a list") from error
+        raise _no_cursor(cursor) from error
+    if instant.tzinfo is None or not named.isprintable():
+        raise _no_cursor(cursor)
+    return instant, named
+
+
+def _no_cursor(cursor: str) -> BadInput:
+    return BadInput("bad_cursor", f"{ascii(cursor)[:100]} is no cursor of such a list")
 
 
 async def _run(database: Database, wanted: Select[Any]) -> Sequence[Row]:
