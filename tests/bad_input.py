@@ -214,6 +214,25 @@ BAD_NAMES = (
     Case("braces", "{0}", ""),
 )
 
+# Strange, and good everywhere: whatever names a task, a type or a workspace may be called so.
+GOOD_NAMES = tuple(
+    Case(name, name, ACCEPTED)
+    for name in (
+        "-rf",
+        "--help",
+        "-",
+        "_",
+        "0",
+        "__proto__",
+        "constructor",
+        "null",
+        "NaN",
+        "CON",
+        "x" * 64,
+        "execute",
+    )
+)
+
 # ---------------------------------------------------------------- envelopes
 
 
@@ -330,6 +349,17 @@ OPTIONS: tuple[Case, ...] = (
     *_options("agent_type", None, 5, [], "instance", *[case.value for case in BAD_NAMES]),
     *_options("task_type", None, 5, [], *[case.value for case in BAD_NAMES]),
 )  # fmt: skip
+
+GOOD_OPTIONS: tuple[Case, ...] = (
+    *_options("priority", 0, 1, 2, 3),
+    *_options("max_attempts", 1, 1000),
+    *_options("delay_seconds", 0, 0.001, 31_622_400),
+    *_options("idempotency_key", "x" * 255, " ", "~", "'; drop table tasks;--", '"\\', "-rf", "%s{0}"),
+    *_options("trace_id", "x" * 128, '"', "\\", "<script>", "-rf", "*.>"),
+    *_options("causation_id", uuid.UUID(int=1)),
+    *_options("agent_type", *[case.value for case in GOOD_NAMES]),
+    *_options("task_type", "instance", *[case.value for case in GOOD_NAMES]),
+)
 
 # A payload is a JSON object. What is in it is judged by `strict_json`.
 NO_PAYLOADS = tuple(_options("payload", [1], ["ab"], [("a", 1)], "text", b"bytes", 5, 1.5, {1}, True))
