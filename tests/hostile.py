@@ -26,6 +26,12 @@ def thread(task: grns.Context, payload: dict[str, str]) -> Any:
     return value
 
 
+@pool.task("echo")
+async def echo(task: grns.Context, payload: dict[str, Any]) -> Any:
+    """Return what came."""
+    return payload["said"]
+
+
 @pool.task("noop")
 async def noop(task: grns.Context) -> None:
     """Do nothing wrong."""

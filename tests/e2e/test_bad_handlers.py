@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from grns.store.database import Database
-from tests.bad_input import ERRORS, RESULTS
+from grns.strict_json import loads_stored
+from tests.bad_input import ERRORS, GOOD_DOCUMENTS, GOOD_NAMES, RESULTS
 from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit
 
 KINDS = ("coroutine", "thread")
@@ -52,3 +53,21 @@ async def test_what_handlers_do_wrong_ends_their_task_and_nothing_else(
     assert len(lines) > len(cases)
     assert max(len(line) for line in lines) < LONGEST_LINE
     assert all(line.isprintable() for line in lines)
+
+
+async def test_what_is_strange_and_good_comes_back_exactly(fleet: Fleet, database: Database) -> None:
+    """Through jsonb into the handler, and as its result back again."""
+    fleet.start("server")
+    worker = fleet.start("worker", "tests.hostile:pool")
+    await ready(database, worker)
+    documents = {case.name: json.loads(case.value) for case in GOOD_DOCUMENTS}
+    # a payload is one level and one value itself, and so is its member
+    documents["depth_64"], documents["10000_nodes"] = documents["depth_64"][0], documents["10000_nodes"][1:]
+    documents |= {case.name: case.value for case in GOOD_NAMES}
+    ids = {
+        (await submit(database, "echo", agent_type="hostile", payload={"said": said})).id: said
+        for said in documents.values()
+    }
+    rows = await all_in(database, list(ids), within_seconds=40.0)
+    for task_id, said in ids.items():
+        assert loads_stored(rows[task_id]["result"]) == said
