@@ -135,6 +135,52 @@ async def test_what_is_of_another_type_is_refused_by_postgres(shared: Database, 
     await refused(shared, f"'noop', {arguments}")
 
 
+GOOD_ROW = {
+    "ids": "gr-0", "workspaces": "default", "task_types": "noop", "agent_types": "worker", "priorities": 2,
+    "payloads": "{}", "delays": 0.0, "attempts": 3, "keys": None, "traces": "tr-1", "causations": None,
+}  # fmt: skip
+TYPES = ("text", "text", "text", "text", "smallint", "jsonb", "float8", "integer", "text", "text", "uuid")
+
+
+async def submit_rows(database: Database, *rows: dict[str, Any]) -> list[Any]:
+    """Call the function that the client calls."""
+    arrays = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(TYPES, 1))
+    columns = [[row[name] for row in rows] for name in GOOD_ROW]
+    return await fetch(database, f"select * from grns.submit_tasks({arrays})", *columns)
+
+
+@pytest.mark.parametrize("name", ["ids", "workspaces", "task_types", "agent_types"])
+async def test_no_bad_name_comes_in_by_the_clients_function(shared: Database, name: str) -> None:
+    """Of one row among good ones: it would become part of a subject or of a message's text."""
+    wrong = [case.value for case in BAD_NAMES if "\x00" not in case.value]
+    for value in (*wrong, *(["instance"] if name == "agent_types" else [])):
+        with pytest.raises(asyncpg.InvalidParameterValueError) as raised:
+            await submit_rows(shared, GOOD_ROW, GOOD_ROW | {"ids": "gr-1"} | {name: value})
+        assert raised.value.detail == "bad_submission", value
+        assert len(str(raised.value)) < 300
+    assert not await fetch(shared, "select from grns.tasks union all select from grns.events")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("traces", ["", "x" * 129, "a b", "é", "a\r\nPUB evil", "a\n", "\u202e"]),
+        ("priorities", [-1, 4]),
+        ("attempts", [0, -1, 1001, 2**31 - 1]),
+        ("delays", [-1.0, 31622401.0, float("nan"), float("inf")]),
+    ],
+)
+async def test_nothing_else_comes_in_there(shared: Database, name: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(asyncpg.InvalidParameterValueError):
+            await submit_rows(shared, GOOD_ROW, GOOD_ROW | {"ids": "gr-1"} | {name: value})
+    assert not await fetch(shared, "select from grns.tasks union all select from grns.events")
+    assert not await submit_rows(
+        shared, GOOD_ROW, GOOD_ROW | {"ids": "-rf", "attempts": None, "delays": None}
+    )
+    assert len(await fetch(shared, "select from grns.tasks")) == 2
+
+
 DEEP = "(repeat('[', {0}) || repeat(']', {0}))::jsonb"
 STRINGS = "jsonb_build_object('a', (select jsonb_agg(repeat('x', 24)) from generate_series(1, {0})))"
 BAD_PAYLOADS = {

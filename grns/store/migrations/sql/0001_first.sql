@@ -232,8 +232,8 @@ $$;
 -- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
 -- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
 -- `same` says whether that one is of the same types and payload. Arrays may be shorter than `ids`: what is missing
--- of workspaces, types and priorities is as their first, anything else null. It checks nothing, the client has done
--- so: others call grns.submit_task.
+-- of workspaces, types and priorities is as their first, anything else null. What would become part of a subject or
+-- of a message is checked here too, all rows at once: a regular expression for each row costs more than all the rest.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
@@ -242,9 +242,20 @@ create function grns.submit_tasks(
 #variable_conflict use_column
 declare
     made text[];
+    names constant text[] := ids || workspaces || task_types || agent_types;
     events constant text := left(gen_random_uuid()::text, 28);
     commands constant text := left(gen_random_uuid()::text, 28);
 begin
+    if array_to_string(names, '') !~ '^[A-Za-z0-9_-]*$' or array_to_string(traces, '') !~ '^[!-~]*$'
+        or (select bool_or(length(n.name) not between 1 and 64) from unnest(names) as n (name))
+        or (select bool_or(length(t.trace) not between 1 and 128) from unnest(traces) as t (trace))
+        or 'instance' = any(agent_types)
+        or not (0 <= all(priorities) and 3 >= all(priorities)) or not (1 <= all(attempts) and 1000 >= all(attempts))
+        or not (0 <= all(delays) and 31622400 >= all(delays))
+    then
+        raise exception 'grns: a submission has a bad name, trace, priority, delay or number of attempts'
+            using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
     with wanted as (
         select w.id, coalesce(w.workspace, workspaces[1]) as workspace,
             coalesce(w.task_type, task_types[1]) as task_type, coalesce(w.agent_type, agent_types[1]) as agent_type,
