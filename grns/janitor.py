@@ -1,4 +1,4 @@
-"""The janitor: partitions, retention, commands that nobody serves, and whether all is as it should be."""
+"""The janitor: partitions, retention, what nobody serves, failovers, and whether all is as it should be."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import time
 
 from grns import subjects
 from grns.daemon import Daemon
+from grns.envelope import rfc3339
 from grns.errors import GrnsError
 from grns.inspection import Inspector
 from grns.store import upkeep
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
+from grns.store.failover import note_server
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import MessageRejected, QueueAge, RowsDeleted, TickFailed
+from grns.telemetry.facts import MessageRejected, PostgresFailedOver, QueueAge, RowsDeleted, TickFailed
 from grns.transport.base import Transport
 
 _DAY_SECONDS = 86_400.0
@@ -77,10 +79,26 @@ class Janitor:
         return _PAGE_PAUSE_SECONDS if is_walking or is_inspecting else self._tick_seconds
 
     async def _do_chores(self) -> None:
+        await self._notice_failover()
         await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
         await self._tell_queue_ages()
         await self._forget()
         await self._bury_unserved()
+
+    async def _notice_failover(self) -> None:
+        try:
+            failover = await note_server(self._database)
+        except GrnsError as error:
+            # Something like Postgres may not know its timeline; the house is kept all the same.
+            self._emit(TickFailed("janitor_failover", str(error)))
+            return
+        if failover is not None:
+            self._emit(
+                PostgresFailedOver(
+                    failover.id, failover.old_timeline, failover.new_timeline, failover.is_same_cluster,
+                    rfc3339(failover.last_seen_at), "`grns verify` lists what may have been lost",
+                )
+            )  # fmt: skip
 
     async def _tell_queue_ages(self) -> None:
         for row in await upkeep.queue_ages(self._database):

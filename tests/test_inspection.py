@@ -9,15 +9,20 @@ from typing import Any
 
 import pytest
 
+from grns.app import App
 from grns.cli import run
 from grns.inspection import Inspection, Inspector
+from grns.local import LocalNats
 from grns.outcome import Verb
+from grns.settings import load
 from grns.store import agent
 from grns.store.audit import INVARIANTS
 from grns.store.database import Database
+from grns.store.failover import note_server
 from grns.telemetry.facts import Fact, InvariantViolated
 from grns.telemetry.metrics import MetricsLeaf
-from tests.harness import submit
+from grns.transport.base import Message
+from tests.harness import eventually, is_relayed, submit
 from tests.test_store_kit import (
     OTHER_WORKER,
     ROADS,
@@ -253,6 +258,49 @@ def test_the_command_says_what_it_found(
 
     assert run(["verify", "--patience", "7200", "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["is_sound"] is True
+
+
+def test_a_failover_is_shown_with_what_it_lost(
+    shared_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRNS_DATABASE_URL", shared_url)
+    monkeypatch.setenv("GRNS_NATS_URL", broker.url)
+
+    async def fail_over() -> str:
+        database = Database(shared_url, name="test", size=2)
+        await database.connect()
+        await empty(database)
+        await note_server(database)
+        await fetch(database, "update grns.server set timeline = timeline + 1")
+        task_id = await lived(database)
+        app = App(load())
+        transport = app.transport("test")
+        await transport.connect()
+        relay = app.relay(database, transport)
+        running = asyncio.create_task(relay.run())
+        await eventually(lambda: is_relayed(database))
+        await fetch(database, "delete from grns.events where task_id = $1 and version > 8", task_id)
+        await transport.publish(Message("evt.task.dead.v1", b"{", "forged", {"Grns-Seq": "9" * 30}))
+        await transport.publish(Message("evt.task.dead.v1", b"{", "nobody", {}))
+        await note_server(database)
+        relay.stop()
+        await running
+        await transport.close()
+        await database.close()
+        return task_id
+
+    task_id = asyncio.run(fail_over())
+    assert run(["verify"]) == 1
+    out, err = capfd.readouterr()
+    lines = [line.split() for line in out.splitlines() if task_id in line and "evt." in line]
+    assert [line[3:] for line in lines] == [
+        ["9", "evt.task.claimed", "succeeded"],
+        ["10", "evt.task.completed", "succeeded"],
+    ]
+    assert "timeline 2 of" in out
+    assert "a failover of Postgres lost 2 messages" in err
+    assert "never published" in err
+    assert "GRNS_EVT reaches back to" in err
 
 
 # ---------------------------------------------------------------- the janitor's rounds

@@ -76,7 +76,8 @@ _EMPTY = """
     select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid();
     delete from grns.tasks; delete from grns.events; delete from grns.dead_letters;
-    delete from grns.processed_messages; delete from grns.agents;
+    delete from grns.processed_messages; delete from grns.agents; delete from grns.failovers;
+    update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state set last_tick_at = null, server_started_at = null, hold_until = null;
     update grns.relay_cursor set epoch = 0, owner = null, lease_until = '-infinity', low = 0, published = '{}';
 """  # noqa: E501

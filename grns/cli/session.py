@@ -39,8 +39,8 @@ class Session:
 
 @asynccontextmanager
 async def reading() -> AsyncIterator[Session]:
-    """Connect to Postgres alone: for looking, the broker is not needed."""
-    app = App(_settings())
+    """Connect to Postgres alone: for looking, the broker is seldom needed, and connected to then."""
+    app = _impatient()
     database, transport = app.database(_NAME, size=_CONNECTIONS), app.transport(_NAME)
     await database.connect()
     try:

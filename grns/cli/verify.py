@@ -1,4 +1,4 @@
-"""`grns verify`: whether what Postgres holds could have come about as it should."""
+"""`grns verify`: whether what Postgres holds could have come about as it should, and what it has lost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ import click
 from grns.cli import failure
 from grns.cli.group import Verb
 from grns.cli.output import Column, Output, output_option, table, text
+from grns.cli.text import counted
+from grns.errors import Unavailable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from grns.cli.loss import LossReport
     from grns.inspection import Inspection
 
 _SHOWN = 20
@@ -31,27 +34,56 @@ _SHOWN = 20
     metavar="SECONDS",
     help="How long something that is due may wait before it counts as stuck; else GRNS_PATIENCE_SECONDS.",
 )
+@click.option(
+    "--known-failovers",
+    "known_failovers",
+    type=click.IntRange(0, 2**62),
+    metavar="NUMBER",
+    default=0,
+    help="Leave out failovers up to this number: what they lost has been dealt with.",
+)
 @output_option
-def verify(patience_seconds: float | None, out: Output) -> None:
+def verify(patience_seconds: float | None, known_failovers: int, out: Output) -> None:
     """Hold all tasks against the log, and look for what is stuck. It only reads, beside everything else.
 
-    Exit code 1: an invariant is violated. Effects outside of Postgres cannot be seen from here.
+    Where Postgres was failed over, the broker is asked too: it still holds the events that were published
+    and whose commits are lost.
+
+    Exit code 1: an invariant is violated, or something is lost. 5: the broker cannot be asked what is lost.
+    Effects outside of Postgres cannot be seen from here.
     """
-    inspection = asyncio.run(_inspect(patience_seconds))
+    inspection, report = asyncio.run(_look(patience_seconds, known_failovers))
     record = {
         "is_sound": not inspection.counts,
         "tasks": inspection.tasks,
         "log_rows": inspection.log_rows,
         "violations": dict(inspection.counts),
         "findings": [asdict(finding) for finding in inspection.findings],
+        **report.record(),
     }
-    out.record(record, lambda: _show(inspection))
+    out.record(record, lambda: _show(inspection, report))
+    _conclude(inspection, report)
+
+
+def _conclude(inspection: Inspection, report: LossReport) -> None:
+    """Say what is wrong, and end with its exit code."""
     if inspection.counts:
         failure.say("invariants are violated", "grns task show ID  (the whole history of a task)")
+    if report.lost:
+        failure.say(
+            f"a failover of Postgres lost {counted(len(report.lost), 'message')} that had been published",
+            f"grns verify --known-failovers {report.failovers[-1].id}  (once they are dealt with)",
+        )
+    if report.trouble is not None:
+        failure.say(f"what a failover lost was not looked for: {report.trouble}", "grns broker info")
+    if inspection.counts or report.lost:
         raise click.exceptions.Exit(failure.FAILED)
+    if report.trouble is not None:
+        raise click.exceptions.Exit(Unavailable.exit_code)
 
 
-async def _inspect(patience_seconds: float | None) -> Inspection:
+async def _look(patience_seconds: float | None, known_failovers: int) -> tuple[Inspection, LossReport]:
+    from grns.cli.loss import look_for_losses
     from grns.cli.session import reading
     from grns.inspection import Inspection
 
@@ -63,7 +95,8 @@ async def _inspect(patience_seconds: float | None) -> Inspection:
             await inspection.look_at_all(
                 lambda: progress.update(bar, completed=inspection.tasks, rows=inspection.log_rows)
             )
-    return inspection
+            report = await look_for_losses(session, known_failovers)
+    return inspection, report
 
 
 @contextmanager
@@ -81,7 +114,7 @@ def _progress() -> Iterator[Progress]:
         yield progress
 
 
-def _show(inspection: Inspection) -> None:
+def _show(inspection: Inspection, report: LossReport) -> None:
     from grns.store.audit import INVARIANTS
 
     rows = [
@@ -99,4 +132,5 @@ def _show(inspection: Inspection) -> None:
     hidden = sum(inspection.counts.values()) - _SHOWN
     if hidden > 0:
         failure.note(f"and {hidden} more; -o json has up to a thousand")
+    report.show()
     failure.note(f"looked at {inspection.tasks:,} tasks and {inspection.log_rows:,} rows of the log")

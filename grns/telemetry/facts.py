@@ -326,6 +326,20 @@ class TickFailed(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class PostgresFailedOver(Fact):
+    """Another server than before: whatever it had not received of the last commits is lost."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "postgres_failed_over"
+    failover: int
+    old_timeline: int
+    new_timeline: int
+    is_same_cluster: bool
+    last_seen_at: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class RowsDeleted(Fact):
     event: ClassVar[str] = "rows_deleted"
     table: str

@@ -37,6 +37,7 @@ class MetricsLeaf:
             facts.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
             facts.RelayProgressed: self._progressed,
             facts.BrokerLost: lambda _: self._broker_losses.inc(),
+            facts.PostgresFailedOver: lambda _: self._failovers.inc(),
             facts.QueueAge: lambda fact: self._queue_age.labels(
                 fact.workspace, fact.agent_type, str(fact.priority)
             ).set(fact.oldest_seconds),
@@ -92,6 +93,9 @@ class MetricsLeaf:
         )
         self._broker_losses = Counter(
             "grns_broker_losses", "Times the broker lost messages", registry=registry
+        )
+        self._failovers = Counter(
+            "grns_postgres_failovers", "Failovers of Postgres that were noticed", registry=registry
         )
         self._queue_age = Gauge(
             "grns_queue_oldest_seconds",

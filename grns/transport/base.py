@@ -6,8 +6,9 @@ is the other half of this contract.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from grns.errors import GrnsError
@@ -118,22 +119,24 @@ class Consumer(Protocol):
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """What a stream says of itself. `epoch` is written when the stream is made: another one means that
-    everything the stream held is gone."""
+    everything the stream held is gone. `first_at` is when its oldest message was stored."""
 
     epoch: str
     last_seq: int
     messages: int
+    first_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as a stream holds it."""
+    """A message as a stream holds it; `stored_at` is by the broker's clock."""
 
     stream: str
     seq: int
     subject: str
     body: bytes
     headers: Mapping[str, str]
+    stored_at: datetime
 
 
 class Transport(Protocol):
@@ -218,6 +221,9 @@ class Transport(Protocol):
 
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message of the stream, None where it is empty."""
+
+    def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
+        """Read what the stream stored between two moments, by its own clock, oldest first."""
 
     async def unserved(self, stream: str, *, older_than_seconds: float) -> Sequence[StoredMessage]:
         """Return old messages (some, oldest first) of a work queue on subjects that no durable serves."""

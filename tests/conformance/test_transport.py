@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -825,6 +826,27 @@ async def test_the_last_message_is_the_newest_that_is_left(transport: Transport)
     assert (last.body, last.headers["X"]) == (b"\xff\x00", "é")
     with pytest.raises(NotFound):
         await transport.last_message("NOTHING")
+
+
+async def test_what_was_stored_between_two_moments_is_read_in_its_order(transport: Transport) -> None:
+    receipts = [
+        await transport.publish(message("evt.task.dead.v1", str(number).encode())) for number in range(250)
+    ]
+    await transport.discard(subjects.EVT_STREAM, receipts[120].seq)
+    ages = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+    whole = [one async for one in transport.stored(subjects.EVT_STREAM, since=ages[0], until=ages[1])]
+    assert [int(one.body) for one in whole] == [number for number in range(250) if number != 120]
+    assert [one.seq for one in whole] == [one.seq for one in receipts if one.seq != receipts[120].seq]
+    assert (await transport.state(subjects.EVT_STREAM)).first_at == whole[0].stored_at
+    for first, last in [(0, 0), (100, 220), (119, 121), (248, 248)]:
+        since, until = whole[first].stored_at, whole[last].stored_at
+        part = [one async for one in transport.stored(subjects.EVT_STREAM, since=since, until=until)]
+        assert part == [one for one in whole if since <= one.stored_at <= until]
+    assert [one async for one in transport.stored(subjects.EVT_STREAM, since=ages[1], until=ages[1])] == []
+    assert [one async for one in transport.stored(subjects.DLQ_STREAM, since=ages[0], until=ages[1])] == []
+    assert (await transport.state(subjects.DLQ_STREAM)).first_at is None
+    with pytest.raises(NotFound):
+        [one async for one in transport.stored("NOTHING", since=ages[0], until=ages[1])]
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 
 from nats.aio.msg import Msg
 
@@ -180,6 +181,10 @@ class JetStream:
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message of the stream, None where it is empty."""
         return await self._streams.last_message(stream)
+
+    def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
+        """Read what the stream stored between two moments, oldest first."""
+        return self._streams.stored(stream, since=since, until=until)
 
     async def unserved(self, stream: str, *, older_than_seconds: float) -> Sequence[StoredMessage]:
         """Return old messages of a work queue on subjects that no durable serves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
 from collections.abc import AsyncIterator, Mapping
@@ -17,6 +18,7 @@ from grns.transport.jetstream.config import EPOCH, filters
 # Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
 _LANES = subjects.front_door() + "."
 _SUBJECTS_PER_LOOK, _MESSAGES_PER_SUBJECT, _MESSAGES_PER_LOOK = 256, 10, 100
+_READ_AT_ONCE = 100
 _NOT_THERE = ("no message found", "stream store EOF")
 
 
@@ -32,11 +34,41 @@ class Streams:
         state = info["state"]
         # A stream of somebody else's making has no epoch; its date of birth serves as well.
         epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
-        return StreamState(epoch=epoch, last_seq=state["last_seq"], messages=state["messages"])
+        first_at = datetime.fromisoformat(state["first_ts"]) if state["messages"] else None
+        return StreamState(
+            epoch=epoch, last_seq=state["last_seq"], messages=state["messages"], first_at=first_at
+        )
 
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message that is still there."""
         return _stored(stream, await self._message(stream, {"last_by_subj": ">"}))
+
+    async def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
+        """Read what was stored between two moments: by its number each, many at a time."""
+        seq, last_seq = await self._first_since(stream, since)
+        while seq <= last_seq:
+            numbers = range(seq, min(seq + _READ_AT_ONCE, last_seq + 1))
+            for found in await asyncio.gather(*(self._message(stream, {"seq": n}) for n in numbers)):
+                message = _stored(stream, found)
+                if message is not None and message.stored_at > until:
+                    return
+                if message is not None:
+                    yield message
+            seq = numbers.stop
+
+    async def _first_since(self, stream: str, since: datetime) -> tuple[int, int]:
+        """Return the first number that was stored at that moment or later, and the last number."""
+        state = (await self._call(f"STREAM.INFO.{stream}"))["state"]
+        low, top = max(1, state["first_seq"]), state["last_seq"] + 1
+        while low < top:
+            middle = (low + top) // 2
+            found = await self._message(stream, {"next_by_subj": ">", "seq": middle})
+            message = _stored(stream, found)
+            if message is not None and message.stored_at < since:
+                low = message.seq + 1
+            else:
+                top = middle
+        return low, state["last_seq"]
 
     async def discard(self, stream: str, seq: int) -> None:
         """Remove one message; done where it is not there."""
@@ -68,9 +100,8 @@ class Streams:
     ) -> AsyncIterator[StoredMessage]:
         seq = 1
         for _ in range(_MESSAGES_PER_SUBJECT):
-            found = await self._message(stream, {"next_by_subj": subject, "seq": seq})
-            message = _stored(stream, found)
-            if found is None or message is None or datetime.fromisoformat(found["time"]) > before:
+            message = _stored(stream, await self._message(stream, {"next_by_subj": subject, "seq": seq}))
+            if message is None or message.stored_at > before:
                 return
             yield message
             seq = message.seq + 1
@@ -121,7 +152,8 @@ def _stored(stream: str, found: Mapping[str, Any] | None) -> StoredMessage | Non
         return None
     body = base64.b64decode(found.get("data", ""))
     headers = base64.b64decode(found.get("hdrs", "")).decode("utf-8", "replace")
-    return StoredMessage(stream, found["seq"], found["subject"], body, parse_headers(headers))
+    stored_at = datetime.fromisoformat(found["time"])
+    return StoredMessage(stream, found["seq"], found["subject"], body, parse_headers(headers), stored_at)
 
 
 def parse_headers(block: str) -> dict[str, str]:

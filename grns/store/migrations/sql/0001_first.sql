@@ -185,6 +185,25 @@ create table grns.reaper_state (
 ) with (fillfactor = 10);
 insert into grns.reaper_state default values;
 
+-- Which server this is: after a failover it is another one, or goes on under another timeline.
+create table grns.server (
+    id                integer primary key default 1 check (id = 1),
+    system_identifier text,
+    timeline          bigint,
+    seen_at           timestamptz                  -- goes back with the commits that a failover loses
+) with (fillfactor = 10);
+insert into grns.server default values;
+
+create table grns.failovers (
+    id                    bigint generated always as identity primary key,
+    noticed_at            timestamptz not null default now(),
+    last_seen_at          timestamptz not null,    -- of the server that was: all that was lost is younger
+    old_system_identifier text not null,
+    old_timeline          bigint not null,
+    new_system_identifier text not null,
+    new_timeline          bigint not null
+);
+
 -- ---------------------------------------------------------------- event handlers, agents
 create table grns.processed_messages (
     consumer     text not null,
