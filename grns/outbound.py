@@ -27,10 +27,13 @@ _REFUSED_RETRY_SECONDS = 5.0
 class Parcel:
     """One row of the log on its way. A replayed one is published again for those who lost it."""
 
-    __slots__ = ("entry", "followers", "is_replay", "is_stub", "is_waiting", "key")
+    __slots__ = ("entry", "followers", "is_replay", "is_stub", "is_waiting", "key", "on_receipt")
 
-    def __init__(self, entry: Entry, *, is_replay: bool = False) -> None:
+    def __init__(
+        self, entry: Entry, *, is_replay: bool = False, on_receipt: Callable[[Receipt], None] | None = None
+    ) -> None:
         self.entry = entry
+        self.on_receipt = on_receipt
         self.is_replay = is_replay
         self.is_stub = False
         # What has to stay in order: one task in one stream.
@@ -182,6 +185,8 @@ class Outbound:
             failpoint.reach("relay.acknowledged")
             self._published[parcel.entry.kind] += 1
             self._on_receipt(answer)
+            if parcel.on_receipt is not None:
+                parcel.on_receipt(answer)
             self._end(parcel)
         elif isinstance(answer, BrokerRefused):
             self._refused(parcel, answer)

@@ -21,6 +21,7 @@ from grns.daemon import Daemon
 from grns.errors import GrnsError, Unavailable
 from grns.outbound import Outbound, Parcel
 from grns.progress import Progress
+from grns.replay import Replays
 from grns.store import log
 from grns.store.database import Database, Session
 from grns.telemetry import failpoint
@@ -65,6 +66,7 @@ class Lead:
             replay_seconds=replay_seconds,
             emit=emit,
         )
+        self._replays = Replays(session, epoch=cursor.epoch, emit=emit)
         self._outbound = Outbound(
             transport=transport,
             on_done=self._progress.done.add,
@@ -151,6 +153,12 @@ class Lead:
             for entry in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
                 self._outbound.add(Parcel(entry, is_replay=True))
 
+    async def replay_on_request(self) -> None:
+        """Send again what somebody has asked for, beside the live rows; not while the broker has losses."""
+        replays = self._replays
+        for entry in await replays.next(self._progress.high, is_held=self._watch.is_replaying):
+            self._outbound.add(Parcel(entry, is_replay=True, on_receipt=replays.note))
+
     async def end(self) -> None:
         """Send nothing more."""
         self._outbound.close()
@@ -225,6 +233,7 @@ class Relay:
             return _FULL_PAUSE_SECONDS
         has_more = await lead.read()
         await lead.look_after_broker()
+        await lead.replay_on_request()
         if has_more:
             return 0.0
         return self._busy_seconds if lead.is_busy else self._idle_seconds

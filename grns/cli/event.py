@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 
 from grns.cli import failure, option
 from grns.cli.group import Noun
 from grns.cli.output import Output, output_option, text
+from grns.cli.replay import replay
 
-_PATTERN = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 # A kind has two to four tokens behind `evt`: together these are all there can be.
 _EVERYTHING = ("evt.*.*", "evt.*.*.*", "evt.*.*.*.*")
 
 Seen = tuple[str, bytes, Mapping[str, str]]
 
 
-class _Kind(click.ParamType[str]):
-    name = "kind"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the pattern."""
-        if not _PATTERN.fullmatch(value):
-            self.fail(
-                f"{ascii(value)[:100]} is no kind: write evt.task.dead, evt.task.* (one word for each *)"
-                " or dlq.task.*",
-                param,
-                ctx,
-            )
-        pattern: str = value
-        return pattern
-
-
 @click.group(cls=Noun)
 def events() -> None:
-    """Follow what happens."""
+    """Follow what happens, or have what happened published again."""
+
+
+events.add_command(replay)
 
 
 @events.command()
-@click.option("--kind", "kinds", metavar="PATTERN", multiple=True, type=_Kind(), help="Only evt.task.dead, …")
+@click.option(
+    "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.Kind(), help="Only evt.task.dead, …"
+)
 @click.option("--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only what concerns this task.")
 @output_option
 def tail(out: Output, kinds: Sequence[str], task_id: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from grns.errors import BadInput
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_LONGEST_AGO_SECONDS = 3660 * 86_400.0
+_KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 
 
 class Refused(click.BadParameter):
@@ -95,6 +98,55 @@ class Duration(click.ParamType[float]):
             sentence = f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d"
             raise Refused(self._code, sentence, param, ctx)
         return float(found[1]) * _UNITS[found[2]]
+
+
+class Moment(click.ParamType[float | datetime]):
+    """A duration, which is so long ago, or a time with its zone."""
+
+    name = "moment"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | datetime:
+        """Return the seconds ago, or the time."""
+        if isinstance(value, (float, datetime)):
+            return value
+        if (found := _DURATION.fullmatch(value)) and found[2] in _UNITS:
+            seconds = float(found[1]) * _UNITS[found[2]]
+            if seconds > _LONGEST_AGO_SECONDS:
+                self.fail(f"{ascii(value)[:100]} is more than ten years ago", param, ctx)
+            return seconds
+        try:
+            moment = datetime.fromisoformat(value)
+            moment = moment if moment.tzinfo is None else moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{ascii(value)[:100]} is neither a duration nor a time: write 90s, 5m, 2h, 1d"
+                " or 2026-01-31T12:00:00Z",
+                param,
+                ctx,
+            )
+        if moment.tzinfo is None:
+            self.fail(f"{ascii(value)[:100]} has no zone: write a Z behind it for UTC", param, ctx)
+        return moment
+
+
+class Kind(click.ParamType[str]):
+    """A kind of event or dead letter, with `*` for one word of it."""
+
+    name = "kind"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the pattern."""
+        if not _KIND.fullmatch(value):
+            self.fail(
+                f"{ascii(value)[:100]} is no kind: write evt.task.dead, evt.task.* (one word for each *)"
+                " or dlq.task.*",
+                param,
+                ctx,
+            )
+        pattern: str = value
+        return pattern
 
 
 TASK_ID = Token("task id")

@@ -291,6 +291,24 @@ class EventsReplayed(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayTaken(Fact):
+    """Somebody has asked for a stretch of the log to be published again, and this relay does it."""
+
+    event: ClassVar[str] = "replay_taken"
+    replay: int
+    after_seq: int
+    up_to_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDone(Fact):
+    event: ClassVar[str] = "replay_done"
+    replay: int
+    stored: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransportChanged(Fact):
     """Something that the transport met: a lost connection, a repair, a missing durable."""
 

@@ -185,6 +185,26 @@ create table grns.reaper_state (
 ) with (fillfactor = 10);
 insert into grns.reaper_state default values;
 
+-- What somebody has asked the relay to publish again: a stretch of the log.
+create table grns.replays (
+    id           bigint generated always as identity primary key,
+    workspace    text,                             -- null: of all
+    patterns     text[] not null,                  -- of kinds, as regular expressions
+    since        timestamptz not null,
+    until        timestamptz not null,
+    requested_at timestamptz not null default now(),
+    started_at   timestamptz,
+    first_seq    bigint,                           -- known once a relay has begun
+    after_seq    bigint,                           -- all up to here is acknowledged
+    up_to_seq    bigint,
+    stored       bigint not null default 0,
+    duplicates   bigint not null default 0,
+    ended_at     timestamptz,
+    outcome      text,
+    constraint replays_end check ((ended_at is null) = (outcome is null) and outcome in ('done', 'withdrawn'))
+) with (fillfactor = 50);
+create index replays_open on grns.replays (id) where ended_at is null;
+
 -- Which server this is: after a failover it is another one, or goes on under another timeline.
 create table grns.server (
     id                integer primary key default 1 check (id = 1),

@@ -1,0 +1,191 @@
+"""`grns events replay`: have a stretch of the log published again."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Protocol
+
+import click
+
+from grns.cli import failure, option
+from grns.cli.group import Verb
+from grns.cli.output import Output, output_option, text
+from grns.errors import BadInput, Conflict, WaitTimeout
+
+_LOOK_SECONDS = 0.25
+_PLAIN_EVERY_SECONDS = 5.0
+_LONG_SECONDS = 5.0
+_EVERYTHING = ("^(evt|dlq)[.]",)
+
+
+class _Show(Protocol):
+    def __call__(self, row: Any) -> None: ...
+
+
+@click.command(cls=Verb)
+@click.option(
+    "--since", metavar="TIME", type=option.Moment(), required=True, help="From 2h ago on, or from a time on."
+)
+@click.option(
+    "--until", metavar="TIME", type=option.Moment(), help="Up to 1h ago, or up to a time; else now."
+)
+@click.option(
+    "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.Kind(), help="Only evt.task.dead, …"
+)
+@click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Not only this workspace's.")
+@option.timeout_option
+@output_option
+def replay(
+    since: float | datetime,
+    until: float | datetime | None,
+    kinds: Sequence[str],
+    is_everywhere: bool,
+    timeout: float | None,
+    out: Output,
+) -> None:
+    """Have the events and dead letters of a stretch of time published again, for who has lost them.
+
+    The relay does it, beside what happens now and never in front of it; this command looks on, and Ctrl-C
+    withdraws what is not done yet. Messages keep their ids: what the broker stored within its duplicate
+    window (10 minutes, where grns made the stream) it drops, and subscribers see the rest once more.
+
+    Commands cannot be replayed: workers find their tasks in Postgres.
+    """
+    end = 0.0 if until is None else until
+    _check(since, end)
+    row = asyncio.run(_replay(since, end, kinds, is_everywhere, timeout))
+    record = {
+        "replay": row["id"],
+        "since": row["since"],
+        "until": row["until"],
+        "stored": row["stored"],
+        "duplicates": row["duplicates"],
+    }
+    out.record(record, lambda: _conclude(row))
+
+
+def _check(since: float | datetime, until: float | datetime) -> None:
+    """Refuse what is upside down, as far as that can be told without asking for the time."""
+    are_ago = isinstance(since, float) and isinstance(until, float) and since <= until
+    are_times = isinstance(since, datetime) and isinstance(until, datetime) and since >= until
+    if are_ago or are_times:
+        raise click.BadParameter("it has to be before --until", param_hint="--since")
+
+
+async def _replay(
+    since: float | datetime,
+    until: float | datetime,
+    kinds: Sequence[str],
+    is_everywhere: bool,
+    timeout: float | None,
+) -> Any:
+    from grns.cli.session import writing
+    from grns.store import replay as store
+    from grns.subjects import RELAY_NUDGE
+
+    async with writing() as session:
+        try:
+            number = await store.request(
+                session.database,
+                workspace=None if is_everywhere else session.workspace,
+                patterns=[_expression(kind) for kind in kinds] or _EVERYTHING,
+                since=since,
+                until=until,
+            )
+        except BadInput as error:
+            raise failure.hinted(error, "grns events replay --since 2h --until 1h") from error
+        await session.transport.nudge(RELAY_NUDGE)
+        try:
+            with _progress() as show:
+                async with asyncio.timeout(timeout):
+                    return await _watch(session.database, number, show)
+        except TimeoutError as error:
+            raise WaitTimeout(f"replay {number} was not done in time, and is withdrawn") from error
+        finally:
+            await store.withdraw(session.database, number)  # nothing to do where it is done
+
+
+def _expression(kind: str) -> str:
+    """Return a kind as a regular expression: a `*` stands for one word."""
+    return "^" + "[.]".join("[^.]+" if word == "*" else re.escape(word) for word in kind.split(".")) + "$"
+
+
+async def _watch(database: Any, number: int, show: _Show) -> Any:
+    """Look on until it has ended."""
+    from grns.store import replay as store
+
+    long_at: float | None = time.monotonic() + _LONG_SECONDS
+    while True:
+        row = await store.progress(database, number)
+        show(row)
+        if row["outcome"] == "done":
+            return row
+        if row["outcome"] is not None:
+            raise Conflict(f"replay {number} was withdrawn by somebody else")
+        if long_at is not None and row["started_at"] is None and time.monotonic() > long_at:
+            failure.note(
+                "no relay has begun with it: does one run (grns relay), or is another replay before?"
+            )
+            long_at = None
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def _progress() -> Iterator[_Show]:
+    """Show how far it is: a bar on a terminal, a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    counted = TextColumn("{task.fields[stored]:,} stored, {task.fields[duplicates]:,} known to the broker")
+    with Progress(
+        BarColumn(), counted, TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        bar = progress.add_task("", total=None, stored=0, duplicates=0)
+
+        def show(row: Any) -> None:
+            done, total = _done(row)
+            progress.update(
+                bar, completed=done, total=total, stored=row["stored"], duplicates=row["duplicates"]
+            )
+
+        yield show
+
+
+class _Lines:
+    """Writes a line when it has begun, and now and then."""
+
+    def __init__(self) -> None:
+        self._due_at = 0.0
+
+    def __call__(self, row: Any) -> None:
+        """Show how far it is, if it is time to."""
+        done, total = _done(row)
+        if total is None or time.monotonic() < self._due_at:
+            return
+        self._due_at = time.monotonic() + _PLAIN_EVERY_SECONDS
+        failure.note(
+            f"{100 * done // max(1, total)} % of the log's stretch: {row['stored']} stored anew,"
+            f" {row['duplicates']} known to the broker"
+        )
+
+
+def _done(row: Any) -> tuple[int, int | None]:
+    """Return how many rows of the log are behind it, and of how many: None while nobody knows."""
+    if row["up_to_seq"] is None:
+        return 0, None
+    return row["after_seq"] - row["first_seq"] + 1, max(0, row["up_to_seq"] - row["first_seq"] + 1)
+
+
+def _conclude(row: Any) -> None:
+    text(f"{row['stored']} stored anew, {row['duplicates']} dropped by the broker as duplicates")
+    if row["duplicates"]:
+        failure.note("the broker drops what it has stored within its duplicate window: later it takes them")

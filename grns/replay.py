@@ -1,0 +1,126 @@
+"""Replays by hand: the relay publishes again what somebody has asked for, a page at a time.
+
+How far it is stands in its row, so that the next leader goes on from there; what was under way
+is sent again then, and may count as duplicate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from grns.store import log, replay
+from grns.store.database import Session
+from grns.store.log import Entry
+from grns.store.replay import Replay
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import ReplayDone, ReplayTaken
+from grns.transport.base import Receipt
+
+_LOOK_SECONDS = 1.0
+_PAGE_ROWS = 500
+_PAGES_AT_ONCE = 20
+# Rows stand in the order of their numbers, not of their times: what lies near the bounds is looked at too.
+_MARGIN_ROWS = 20_000
+
+
+class Replays:
+    """Does what has been asked for: one replay at a time, and of it one page at a time."""
+
+    def __init__(self, session: Session, *, epoch: int, emit: Emit) -> None:
+        self._session = session
+        self._epoch = epoch
+        self._emit = emit
+        self._current: Replay | None = None
+        self._look_at = 0.0
+        self._is_disturbed = False
+        self._page_end: int | None = None
+        self._under_way = 0
+        self._stored = 0
+        self._duplicates = 0
+
+    def note(self, receipt: Receipt) -> None:
+        """Count what the broker has stored anew, and what it knew."""
+        self._under_way -= 1
+        self._stored += not receipt.duplicate
+        self._duplicates += receipt.duplicate
+
+    async def next(self, high: int, *, is_held: bool) -> Sequence[Entry]:
+        """Return what is to be sent next, nothing while something is under way.
+
+        `high` is the highest number whose row was seen: what lies beyond goes out by itself. While it is
+        held, the broker gets back what it has lost; what it got by hand before that may be lost, too.
+        """
+        if is_held:
+            self._is_disturbed = self._current is not None
+            return []
+        if self._under_way:
+            return []
+        current = await self._take(high) if self._current is None else self._settled(self._current)
+        if current is None:
+            return []
+        if not await self._note_progress(current):
+            return []
+        return await self._read(current, high)
+
+    async def _take(self, high: int) -> Replay | None:
+        """Take the oldest replay that has not ended, if it is time to look for one."""
+        if time.monotonic() < self._look_at:
+            return None
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        found = await replay.oldest(self._session)
+        if found is None:
+            return None
+        if found.up_to_seq is None:
+            found = await self._bounded(found, high)
+        self._is_disturbed = False
+        self._emit(ReplayTaken(found.id, found.after_seq or 0, found.up_to_seq or 0))
+        return found
+
+    async def _bounded(self, found: Replay, high: int) -> Replay:
+        """Return it with its stretch of the log; what is younger than `high` goes out by itself."""
+        first = await log.first_younger_than(self._session, found.since_seconds, high)
+        last = await log.first_younger_than(self._session, found.until_seconds, high)
+        first = max(1, first - _MARGIN_ROWS)
+        return replace(found, first_seq=first, after_seq=first - 1, up_to_seq=min(high, last + _MARGIN_ROWS))
+
+    def _settled(self, current: Replay) -> Replay:
+        """Return it with its latest page done; from its beginning, where the broker has lost something."""
+        page_end, self._page_end = self._page_end, None
+        if self._is_disturbed:
+            self._is_disturbed = False
+            return replace(current, after_seq=(current.first_seq or 1) - 1, stored=0, duplicates=0)
+        if page_end is None:
+            return current
+        return replace(
+            current,
+            after_seq=page_end,
+            stored=current.stored + self._stored,
+            duplicates=current.duplicates + self._duplicates,
+        )
+
+    async def _note_progress(self, current: Replay) -> bool:
+        """Write down how far it is; False where there is nothing more to do."""
+        self._stored = self._duplicates = 0
+        is_wanted = await replay.hold(self._session, self._epoch, current)
+        is_done = (current.after_seq or 0) >= (current.up_to_seq or 0)
+        self._current = current if is_wanted and not is_done else None
+        if self._current is None:
+            self._look_at = 0.0
+        if is_wanted and is_done:
+            self._emit(ReplayDone(current.id, current.stored, current.duplicates))
+        return self._current is not None
+
+    async def _read(self, current: Replay, high: int) -> Sequence[Entry]:
+        """Read on until there is something to send, or for long enough."""
+        after, bound = current.after_seq or 0, min(current.up_to_seq or 0, high)
+        for _ in range(_PAGES_AT_ONCE):
+            if after >= bound:
+                break
+            page = await replay.read(self._session, current, after, bound, _PAGE_ROWS)
+            after = self._page_end = page.last_seq or bound
+            if page.entries:
+                self._under_way = len(page.entries)
+                return page.entries
+        return []

@@ -1,0 +1,21 @@
+-- Reads one page of the log, and of it only what a replay is about; the page's last number comes with each row
+-- (one row with nulls where there is nothing of it). $1 after this number, $2 up to this number, $3 rows at most,
+-- $4 since, $5 until, $6 workspace, null for all, $7 patterns of kinds
+with page as (
+    select e.seq, e.version, e.message_id, e.workspace, e.task_id, e.kind, e.route, e.trace_id, e.causation_id,
+        e.payload, e.created_at
+    from grns.events e
+    where e.seq > $1 and e.seq <= $2
+    order by e.seq
+    limit $3
+)
+select (select max(p.seq) from page p) as last_seq,
+    w.seq, w.version, w.message_id::text as message_id, w.workspace, w.task_id, w.kind, w.route, w.trace_id,
+    w.causation_id::text as causation_id, w.payload::text as payload, w.created_at
+from (select) as once
+left join (
+    select p.* from page p
+    where p.created_at >= $4 and p.created_at < $5 and ($6::text is null or p.workspace = $6)
+        and p.kind ~ any($7::text[])
+) as w on true
+order by w.seq
