@@ -238,6 +238,19 @@ async def test_who_does_not_wait_any_longer_withdraws(
         assert (await replayed(capfd, "--since", "1h"))[1]["duplicates"] == 3
 
 
+async def test_ctrl_c_withdraws_what_is_not_done(fleet: Fleet, database: Database) -> None:
+    command = fleet.start("events", "replay", "--since", "1h")
+
+    async def is_asked_for() -> bool:
+        return bool(await fetch(database, "select from grns.replays"))
+
+    await eventually(is_asked_for, within_seconds=60)
+    command.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(command.wait, 20) == 130
+    (row,) = await fetch(database, "select * from grns.replays")
+    assert row["outcome"] == "withdrawn"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -16,7 +16,9 @@ from tests.harness import eventually
 _NOT_COPIED = ("postmaster.pid", "postmaster.opts", "postgresql.auto.conf")
 
 
-async def make_standby(primary: LocalPostgres, directory: Path) -> LocalPostgres:
+async def make_standby(
+    primary: LocalPostgres, directory: Path, *, bin_directory: Path | None = None
+) -> LocalPostgres:
     """Return a standby of a running server, started and fed by it."""
     cluster = directory / "cluster"
     connection = await asyncpg.connect(primary.admin_url)
@@ -32,7 +34,7 @@ async def make_standby(primary: LocalPostgres, directory: Path) -> LocalPostgres
     (cluster / "postgresql.auto.conf").write_text(
         f"primary_conninfo = 'host=127.0.0.1 port={primary.port} user=grns'\n"
     )
-    standby = LocalPostgres(directory)
+    standby = LocalPostgres(directory, bin_directory=bin_directory)
     await asyncio.to_thread(standby.start)
     return standby
 

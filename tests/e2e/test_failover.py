@@ -76,9 +76,11 @@ class Pair:
 async def pair(directory: Path) -> AsyncIterator[Pair]:
     """Two servers of the test's own."""
     place = directory / f"failover-{uuid.uuid4().hex}"
-    with LocalPostgres(place / "primary") as primary:
+    named = os.environ.get("GRNS_TEST_POSTGRES")
+    programs = Path(named) if named else None
+    with LocalPostgres(place / "primary", bin_directory=programs) as primary:
         await migrate.upgrade(primary.url)
-        standby = await make_standby(primary, place / "standby")
+        standby = await make_standby(primary, place / "standby", bin_directory=programs)
         proxy = Proxy(primary.port)
         await proxy.start()
         yield Pair(primary, standby, proxy)
