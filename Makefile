@@ -9,7 +9,7 @@ lower = $(shell echo $(1) | tr A-Z a-z)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-oldest model chaos failpoints mutants recovery bench check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-oldest model fuzz chaos failpoints mutants recovery bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we su
 
 model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
 	$(BIN)/python -m tests.model
+
+fuzz: $(STAMP) ## read fuzzed messages in every way (EXAMPLES=1000000 SECONDS= SEED= JOBS=)
+	$(BIN)/python -m tests.fuzz $(foreach option,EXAMPLES SECONDS SEED JOBS,$(call given,$(option)))
 
 chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= RESULT=)
 	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE RESULT,$(call given,$(option)))

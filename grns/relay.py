@@ -111,7 +111,7 @@ class Lead:
         if self._cursor != known:
             failpoint.reach("relay.not_persisted")
         if not await log.hold(self._session, self._cursor, self._lease_seconds):
-            raise Unavailable("another relay leads now")
+            raise Unavailable("another relay leads now, or Postgres was failed over")
         self._expires_at = sent_at + self._lease_seconds
         self._outbound.tell()
         self._emit(

@@ -224,6 +224,15 @@ async def test_one_relay_leads_until_its_lease_is_over(shared: Database) -> None
     assert await log.take(shared, "three", 60.0) is None, "nor can it give away what is not its own"
 
 
+async def test_a_cursor_is_not_persisted_on_another_timeline(shared: Database) -> None:
+    """A pooler may hand the connection on to a server that lacks what the cursor says is published."""
+    cursor = await log.take(shared, "one", 60.0)
+    assert cursor is not None
+    assert cursor.timeline >= 1
+    assert not await log.hold(shared, replace(cursor, timeline=cursor.timeline + 1, low=99), 60.0)
+    assert await log.hold(shared, cursor, 60.0)
+
+
 async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> None:
     cursor = await log.take(shared, "one", 60.0)
     assert cursor is not None

@@ -50,9 +50,10 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """How far the log has been published: everything up to `low`, and `published` beyond it;
-    and what the streams of events and dead letters had then."""
+    and what the streams of events and dead letters had then. It holds on one timeline of the server."""
 
     epoch: int
+    timeline: int
     low: int
     published: list[Span]
     places: dict[str, Place]
@@ -69,16 +70,16 @@ async def take(database: Database | Session, owner: str, lease_seconds: float) -
         subjects.EVT_STREAM: Place(row["evt_epoch"], row["evt_last_seq"]),
         subjects.DLQ_STREAM: Place(row["dlq_epoch"], row["dlq_last_seq"]),
     }
-    return Cursor(row["epoch"], row["low"], spans, places)
+    return Cursor(row["epoch"], row["timeline"], row["low"], spans, places)
 
 
 async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> bool:
-    """Persist the cursor and renew the lead; False where another relay has taken it."""
+    """Persist the cursor and renew the lead; False where another relay or another server has it now."""
     events, letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
     rows = await database.run(
         "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, letters.epoch,
-        letters.last_seq,
+        letters.last_seq, cursor.timeline,
     )  # fmt: skip
     return bool(rows)
 

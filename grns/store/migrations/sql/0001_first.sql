@@ -177,6 +177,15 @@ create table grns.relay_cursor (
 ) with (fillfactor = 10);
 insert into grns.relay_cursor default values;
 
+-- The timeline that this server writes: another one after a failover. 0 where something like Postgres has none.
+create function grns.timeline() returns bigint language plpgsql volatile as $$
+begin
+    return ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
+exception when others then
+    return 0;
+end
+$$;
+
 create table grns.reaper_state (
     id                integer primary key default 1 check (id = 1),
     last_tick_at      timestamptz,
