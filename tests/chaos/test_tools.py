@@ -43,6 +43,20 @@ def test_each_moment_is_in_the_code() -> None:
         assert statement.statement(name.rpartition(".")[0])
 
 
+def test_the_failure_contract_names_tests_that_are_there() -> None:
+    rows = [
+        line for line in (_ROOT / "docs" / "failures.md").read_text().splitlines() if line.startswith("| ")
+    ]
+    kinds = {"storm", "points", "recovery", "make mutants"}
+    shown = [row.rstrip(" |").rpartition("|")[2] for row in rows if "shown by" not in row]
+    assert len(shown) > 30
+    for cell in shown:
+        files = re.findall(r"[a-z0-9_/]+[.]py", cell)
+        assert files or any(kind in cell for kind in kinds), cell
+        for name in files:
+            assert (_ROOT / "tests" / name).is_file(), name
+
+
 # ---------------------------------------------------------------- the network
 
 
