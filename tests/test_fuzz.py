@@ -12,7 +12,9 @@ import pytest
 from grns import command, envelope
 from grns.errors import Rejected
 from tests.bad_input import ACCEPTED, RESERVED_TYPE, encoded, messages
-from tests.fuzz import FRONT_DOOR, GOOD, LANE, Sample, Tally, judge, large, run, undisturbed
+from tests.fuzz.inputs import FRONT_DOOR, GOOD, LANE, Sample, large
+from tests.fuzz.runs import Tally, run, undisturbed
+from tests.fuzz.verdict import judge
 
 EXAMPLES = int(os.environ.get("GRNS_FUZZ_EXAMPLES", "20000"))
 

@@ -32,7 +32,8 @@ from tests.bad_input import (
     envelope,
     messages,
 )
-from tests.fuzz import BUNCH, Sample, bunch, judge
+from tests.fuzz.inputs import BUNCH, Sample, bunch
+from tests.fuzz.verdict import judge
 from tests.harness import Fleet, all_in, eventually, manage, ready, submit
 
 FRONT_DOOR = subjects.front_door()

@@ -1,55 +1,21 @@
-"""`make fuzz EXAMPLES=1000000`: whatever anybody sends is an envelope, or is refused with a known word.
-
-Each input is read in every way in which grns reads messages; `judge` says what must hold.
-`tests/test_fuzz.py` does the same with fewer inputs.
-"""
+"""What is sent: good messages that were harmed, bad ones, and what is no message at all."""
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
-import os
 import re
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
-from uuid import UUID
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from grns import command, envelope, payloads, subjects
-from grns.errors import Rejected
-from grns.settings import load
+from grns import payloads, subjects
 from tests import bad_input
-from tests.bad_input import ACCEPTED, NIL
+from tests.bad_input import NIL
 
-LIMITS = load().envelope_limits
-# What one input may cost, its five readings together; the largest have half a megabyte.
-CPU_SECONDS = 1.0
-LONGEST_REFUSAL = 400
-CODES = {
-    "bad_encoding", "bad_envelope", "bad_json", "bad_number", "bad_payload", "bad_string", "bad_subject",
-    "duplicate_key", "kind_mismatch", "too_deep", "too_large", "too_many_nodes", "unexpected_kind",
-    "unknown_kind", "unknown_version",
-}  # fmt: skip
 BUNCH = 10
-_AT_ONCE = 1_000
-PART = 25_000
-# What is refused with these is an envelope all the same.
-_AN_ENVELOPE = {ACCEPTED, "bad_payload", "unknown_kind", "unexpected_kind", "kind_mismatch", "bad_subject"}
-
 FRONT_DOOR = subjects.front_door()
 LANE = subjects.lane("default", "worker", 2)
 SUBJECTS = (
@@ -67,8 +33,6 @@ class Sample:
     subject: str
     body: bytes
 
-
-# ---------------------------------------------------------------- what is sent
 
 GOOD = (
     b'{"schema_version":"v1","message_id":"7dc6e5af-0776-4f37-8f16-5767f5f9471f","trace_id":"tr-1",'
@@ -281,9 +245,6 @@ def anything(chance: Random) -> bytes:
     return "".join(map(chr, points)).encode("utf-8", "surrogatepass")
 
 
-# ---------------------------------------------------------------- the strategies
-
-
 FORMS: tuple[tuple[str, Callable[[Random], bytes]], ...] = (
     *[("edited", edited)] * 5, *[("rewritten", rewritten)] * 6, ("anything", anything),
 )  # fmt: skip
@@ -313,191 +274,3 @@ bunches = st.one_of(
     *[st.integers(0, 2**64 - 1).map(bunch) for _ in range(9)],
     st.binary(max_size=64).map(lambda body: (Sample("bytes", FRONT_DOOR, body),)),
 )
-
-
-# ---------------------------------------------------------------- what must hold
-
-
-def judge(sample: Sample) -> str:
-    """Read one input in every way; return the code of its refusal as a command, or `accepted`."""
-    answer = _command(sample)
-    quick = command.read_own(sample.body, subject=sample.subject, limits=LIMITS)
-    assert quick is None or quick == answer, "the fast reader agrees with the models"
-    _is_plain(answer)
-    code = answer.code if isinstance(answer, Rejected) else ACCEPTED
-    if code in _AN_ENVELOPE:
-        _judge_envelope(sample.body)
-    if not isinstance(answer, Rejected):
-        assert isinstance(answer.message_id, UUID)
-        assert subjects.token(answer.task_id, name="task id")
-        assert subjects.agent_type(answer.agent_type)
-    return code
-
-
-def _judge_envelope(body: bytes) -> None:
-    """Read what is an envelope, whatever it was refused for."""
-    said = envelope.decode(body, limits=LIMITS)
-    _is_plain(_payload(said))
-    encoded = envelope.encode(said)
-    again = envelope.decode(encoded, limits=LIMITS)
-    assert again == said, "what is accepted can be sent on"
-    assert envelope.encode(again) == encoded
-
-
-def _payload(said: envelope.Envelope) -> object:
-    try:
-        return payloads.read(said)
-    except Rejected as error:
-        return error.with_traceback(None)
-
-
-def _command(sample: Sample) -> command.Command | Rejected:
-    try:
-        return command.read_any(sample.body, subject=sample.subject, limits=LIMITS)
-    except Rejected as error:
-        return error.with_traceback(None)
-
-
-def _is_plain(answer: object) -> None:
-    """Check that a refusal has a known code and a text that can be shown anywhere."""
-    if isinstance(answer, Rejected):
-        assert answer.code in CODES, answer.code
-        assert 0 < len(str(answer)) <= LONGEST_REFUSAL, str(answer)
-        assert str(answer).isprintable(), ascii(str(answer))
-
-
-# ---------------------------------------------------------------- runs
-
-
-@dataclass
-class Tally:
-    """What became of all inputs of a run."""
-
-    codes: Counter[str] = field(default_factory=Counter)
-    forms: Counter[str] = field(default_factory=Counter)
-    slowest_seconds: float = 0.0
-    slowest_bytes: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        """Return both together."""
-        slowest = max(self, other, key=lambda tally: tally.slowest_seconds)
-        return Tally(
-            self.codes + other.codes,
-            self.forms + other.forms,
-            slowest.slowest_seconds,
-            slowest.slowest_bytes,
-        )
-
-    def add(self, sample: Sample) -> None:
-        """Judge one input, and how long that took."""
-        code, seconds = _timed(sample)
-        if seconds > CPU_SECONDS / 2:  # on a busy machine, that of others may be counted too
-            seconds = min(seconds, _timed(sample)[1])
-        self.codes[code] += 1
-        self.forms[sample.form] += 1
-        if seconds > self.slowest_seconds:
-            self.slowest_seconds, self.slowest_bytes = seconds, len(sample.body)
-        assert seconds < CPU_SECONDS, f"{seconds:.2f} s of CPU time for {len(sample.body)} bytes"
-
-
-def _timed(sample: Sample) -> tuple[str, float]:
-    began = time.thread_time()
-    try:
-        code = judge(sample)
-    except Exception as error:
-        error.add_note(f"{sample.form} on {sample.subject!r}: {sample.body[:2000]!r}")
-        raise
-    return code, time.thread_time() - began
-
-
-def run(tally: Tally, examples: int, first_seed: int) -> None:
-    """Judge inputs until there are so many; those of one seed are the same each time."""
-    while (left := examples - tally.codes.total()) > 0:
-        with undisturbed():
-            _probe(tally, min(-(-left // BUNCH), _AT_ONCE), first_seed)
-        first_seed += 1
-
-
-def _probe(tally: Tally, examples: int, number: int) -> None:
-    @seed(number)
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(bunches)
-    def probe(samples: tuple[Sample, ...]) -> None:
-        for sample in samples:
-            tally.add(sample)
-
-    probe()
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Keep the collector from walking through all that there is while something else is measured."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def show(console: Console, tally: Tally, seconds: float) -> None:
-    """Print what became of the inputs."""
-    table = Table("answer", "inputs", "share")
-    for code, count in tally.codes.most_common():
-        table.add_row(code, f"{count:,}", f"{count / tally.codes.total():.2%}")
-    console.print(table)
-    accepted, total = tally.codes[ACCEPTED], tally.codes.total()
-    forms = ", ".join(f"{form} {count:,}" for form, count in tally.forms.most_common())
-    console.print(f"{total:,} inputs ({forms}) in {seconds:.0f} s")
-    console.print(f"{accepted:,} accepted, {total - accepted:,} refused with {len(tally.codes) - 1} codes")
-    console.print(
-        f"slowest: {tally.slowest_seconds * 1000:.1f} ms of CPU time, {tally.slowest_bytes:,} bytes"
-    )
-
-
-def _part(number: int) -> Tally:
-    os.nice(10)  # the machine is also somebody else's
-    tally = Tally()
-    run(tally, PART, number)
-    return tally
-
-
-def main() -> int:
-    """Run from the command line: each part in a process of its own, for hypothesis keeps what it has seen."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same inputs")
-    parser.add_argument("--seconds", type=float, default=None, help="stop after so long all the same")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    options = parser.parse_args()
-    console, tally, began = Console(), Tally(), time.monotonic()
-    columns = (TextColumn("inputs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    numbers = [options.seed + 1000 * place for place in range(-(-options.examples // PART))]
-    with (
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        ProcessPoolExecutor(
-            options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1
-        ) as processes,
-    ):
-        work = progress.add_task("inputs", total=options.examples)
-        parts = [processes.submit(_part, number) for number in numbers]
-        try:
-            for part in as_completed(parts, timeout=options.seconds):
-                tally += part.result()
-                progress.update(work, completed=tally.codes.total())
-        except (TimeoutError, KeyboardInterrupt):
-            console.print("stopped before the end")
-        finally:
-            processes.shutdown(cancel_futures=True)
-    show(console, tally, time.monotonic() - began)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Fuzzing: whatever anybody sends is an envelope, or is refused with a known word."""
