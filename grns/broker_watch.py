@@ -161,7 +161,9 @@ class BrokerWatch:
 
     async def _lost_since(self, stream: str, high: int, *, is_cut: bool) -> int:
         """Return the number of the log from which on messages may be lost."""
-        since = max(0, await log.first_younger_than(self._session, self._replay_seconds, high) - 1)
+        # Rows stand in the order of their numbers, and only nearly in that of their times.
+        first = await log.first_younger_than(self._session, self._replay_seconds, high)
+        since = max(0, first - 1 - _MARGIN_ROWS)
         last = await self._transport.last_message(stream) if is_cut else None
         said = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
         return since if said is None else max(since, min(said, high) - _MARGIN_ROWS)

@@ -27,7 +27,7 @@ from tests.chaos.show import progress_on, violations
 from tests.chaos.stage import Stage
 
 _CALM_SECONDS = 3.0
-_DRAIN_SECONDS = 180.0
+_DRAIN_SECONDS = 300.0
 _SHOWN = 5
 _OPEN = """
     select (select count(*) from grns.tasks where finished_at is null) as tasks,
@@ -64,13 +64,14 @@ async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, con
         bar = progress.add_task("calm", total=options.seconds)
         await asyncio.sleep(_CALM_SECONDS)
         storming = asyncio.create_task(nemesis.run(began + options.seconds))
+        told = 0
         while not storming.done():
             await asyncio.sleep(0.5)
-            progress.update(
-                bar,
-                completed=time.monotonic() - began,
-                description=f"{sum(nemesis.counts.values())} faults",
-            )
+            seconds, faults = time.monotonic() - began, sum(nemesis.counts.values())
+            progress.update(bar, completed=seconds, description=f"{faults:,} faults")
+            if not console.is_terminal and seconds // 60 > told:
+                told = int(seconds // 60)
+                console.print(f"{told} min, {faults:,} faults")
         await storming
 
 

@@ -30,7 +30,7 @@ _ROOT = Path(__file__).parent.parent.parent
 _RESTART_SECONDS = 0.3
 _END_SECONDS = 20.0
 _READY_SECONDS = 60.0
-_HEAR_SECONDS = 120.0
+_HEAR_SECONDS = 300.0
 _LEDGER = (
     "create table chaos_ledger (task_id text, attempt integer, number bigint, at timestamptz default now())"
 )
@@ -284,6 +284,8 @@ _SETTINGS = {
     "GRNS_SHUTDOWN_GRACE_SECONDS": "2",
     "GRNS_FLOOR_BUSY_AGE_SECONDS": "10",
     "GRNS_JANITOR_SECONDS": "2",
+    # Streams are lost every minute here: more than what nobody has read yet need not come again each time.
+    "GRNS_RELAY_REPLAY_SECONDS": "120",
     "GRNS_LOG_FORMAT": "json",
     "GRNS_LOG_LEVEL": "info",
 }
