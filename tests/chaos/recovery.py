@@ -274,10 +274,11 @@ TRIALS = (
 
 async def measure(samples: int, only: str, directory: Path, console: Console) -> dict[str, list[float]]:
     """Try each fault until there are enough samples; returns the seconds by trial."""
-    stage = Stage(directory, rate=0.0, lease_seconds=LEASE_SECONDS)
+    stage = Stage(directory, rate=0.0, lease_seconds=LEASE_SECONDS, has_wrong_clocks=False)
     found: dict[str, list[float]] = {}
     try:
         await stage.start()
+        await stage.ready()
         field = Field(stage)
         with progress_on(console) as progress:
             for trial in TRIALS:

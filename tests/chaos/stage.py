@@ -19,6 +19,7 @@ from grns.local import LocalNats, LocalPostgres
 from grns.local.identity import current
 from grns.local.orphan import entry
 from grns.store import migrate
+from tests import clocks
 from tests.chaos.journal import Journal
 from tests.chaos.proxy import HOST, Proxy
 from tests.cluster import cluster
@@ -86,12 +87,16 @@ class Stage:
         brokers: int = 1,
         rate: float = 100.0,
         lease_seconds: float = LEASE_SECONDS,
+        has_wrong_clocks: bool = True,
     ) -> None:
         self.directory = directory
         self.journal = Journal(directory / "stage.jsonl")
         self.postgres = LocalPostgres(directory / "postgres")
         self.brokers = cluster(directory, brokers) if brokers > 1 else [LocalNats(directory / "nats-1")]
         self.seats = [Seat(name, command, environment) for name, command, environment in _cast(rate)]
+        for seat in self.seats:
+            if has_wrong_clocks and seat.name in _OFFSETS:
+                seat.environment = {**seat.environment, **clocks.wrong(_OFFSETS[seat.name])}
         self._backends: set[int] = set()
         self._settings = {"GRNS_LEASE_SECONDS": str(lease_seconds), **_SETTINGS}
         self._keeping: asyncio.Task[None] | None = None
@@ -289,6 +294,12 @@ _SETTINGS = {
     "GRNS_LOG_FORMAT": "json",
     "GRNS_LOG_LEVEL": "info",
 }
+
+
+# Whose clocks are how wrong, where some are.
+_OFFSETS = {
+    "worker-2": "+2h", "relay-2": "-1y", "reaper-2": "+1y", "retry-scheduler-2": "-2h", "janitor-1": "+1y",
+}  # fmt: skip
 
 
 def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
