@@ -6,6 +6,7 @@ from pathlib import Path
 
 import libfaketime
 
+_SHARED = Path("/dev/shm")
 _LIBRARY = Path(libfaketime.__file__).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
 
 
@@ -15,3 +16,11 @@ def wrong(offset: str) -> dict[str, str]:
     The clock that only goes forward is left alone, as it is where somebody sets the time.
     """
     return {"LD_PRELOAD": str(_LIBRARY), "FAKETIME": offset, "DONT_FAKE_MONOTONIC": "1"}
+
+
+def tidy() -> None:
+    """Remove what processes that were killed have left in shared memory."""
+    for name in ("faketime_shm_", "sem.faketime_sem_"):
+        for left in _SHARED.glob(f"{name}*"):
+            if not Path("/proc", left.name.removeprefix(name)).exists():
+                left.unlink(missing_ok=True)

@@ -12,7 +12,12 @@ from grns.local.process import Process
 from grns.local.server import Server
 from grns.local.template import DATABASE, USER, lay_down
 
-_SETTINGS = {"max_connections": "200", "timezone": "UTC", "log_timezone": "UTC"}
+_SETTINGS = {
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "dynamic_shared_memory_type": "mmap",  # a server that is killed leaves nothing outside its directory
+}
 
 
 class LocalPostgres(Server):

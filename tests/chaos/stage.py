@@ -235,6 +235,7 @@ class Stage:
         await asyncio.to_thread(self._heal_servers)
         for server in (self.postgres, *self.brokers):
             await asyncio.to_thread(server.stop)
+        clocks.tidy()
 
     async def _keep(self) -> None:
         """Start again what has ended."""

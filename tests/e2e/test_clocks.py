@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,6 +33,13 @@ DELAY = 3.0
 SLACK = 3.0
 ENVIRONMENT = {"GRNS_LEASE_SECONDS": str(LEASE), "GRNS_REAP_SECONDS": "0.5", "GRNS_JANITOR_SECONDS": "0.5"}
 DAEMONS = {"relay": "-1y", "reaper": "+1y", "retry-scheduler": "-2h", "janitor": "+1y"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Clean up after those that were killed."""
+    yield
+    clocks.tidy()
 
 
 def year_off(offset: str) -> int:
