@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -83,3 +85,13 @@ def test_a_delay_that_is_no_number_is_none() -> None:
     """Postgres refuses NaN as an interval: the task would fail instead of being tried again."""
     with pytest.raises(ValueError, match="NaN"):
         Backoff(function=lambda _: math.nan).delay_seconds(1, MIDDLE)
+
+
+def test_ten_thousand_that_fail_at_once_come_back_spread() -> None:
+    """No tenth of the time in which they come back sees more than twice its share of them."""
+    for attempts in (1, 4, 9):
+        delays = [Backoff().delay_seconds(attempts, random.random()) for _ in range(10_000)]
+        first, last = min(delays), max(delays)
+        tenths = Counter(min(9, int(10 * (delay - first) / (last - first))) for delay in delays)
+        assert last - first > 0.35 * first, "they come back within a moment of one another"
+        assert max(tenths.values()) <= 2 * len(delays) / 10, tenths
