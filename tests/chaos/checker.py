@@ -11,11 +11,12 @@ from typing import Any
 
 import asyncpg
 
+from grns.task import STATUS_AFTER
 from tests.chaos import journal
 
 VIOLATIONS = {
     "lost": "handed in, and not there",
-    "invented": "there, and handed in by nobody (or refused)",
+    "invented": "there, and handed in by nobody (or refused), or not as it was handed in",
     "stuck": "not ended after all was well again",
     "double terminal": "ended more than once",
     "wrong outcome": "ended as its handler cannot have ended it",
@@ -120,6 +121,21 @@ class Checker:
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
         await self._read_tables(url)
+        return self.judge()
+
+    def take(
+        self,
+        tasks: Mapping[str, Mapping[str, Any]],
+        log: Mapping[str, list[Event]],
+        messages: Mapping[str, tuple[str | None, int, str, float]],
+    ) -> None:
+        """Take tables as they are told, where there are none to be read."""
+        self._tasks.update(tasks)
+        self._log.update(log)
+        self._messages.update(messages)
+
+    def judge(self) -> Report:
+        """Hold the journals against the tables that have been read."""
         self._read_stage()
         self._read_runs()
         self._check_submits()
@@ -168,25 +184,30 @@ class Checker:
             run = self._runs.setdefault(key, Run(note["agent"], note["pid"]))
             run.leases.add(note["lease"])
             run.words.append(note["what"])
-        self.report.executions = len(self._runs)
+        self.report.executions = sum(run.words.count("begin") for run in self._runs.values())
 
     # ------------------------------------------------------------ checking
 
     def _check_submits(self) -> None:
         by_key = {row["idempotency_key"]: task_id for task_id, row in self._tasks.items()}
         tried: dict[str, str] = {}
+        wanted: dict[str, tuple[str, str]] = {}
         for note in journal.read(self._directory, "submits-*.jsonl"):
             what = note["what"]
             if what == "cancel":
                 self._cancels.add(note["task"])
             elif what in ("try", "ok", "refused", "unknown"):
                 tried[note["key"]] = what
+                if what == "try":
+                    wanted[note["key"]] = note["type"], str(note["number"])
                 if what == "ok" and by_key.get(note["key"]) != note["task"]:
                     self.report.found("lost", f"{note['task']} ({note['key']})")
         for key, task_id in by_key.items():
             # Who was killed after the try has not written down what became of it.
             if tried.get(key) not in ("try", "ok", "unknown"):
                 self.report.found("invented", f"{task_id} ({key}: {tried.get(key)})")
+            elif (said := (self._tasks[task_id]["task_type"], self._tasks[task_id]["number"])) != wanted[key]:
+                self.report.found("invented", f"{task_id} ({key}) is {said}, and was to be {wanted[key]}")
 
     def _check_task(self, task_id: str) -> None:
         row, events, found = self._tasks[task_id], self._log[task_id], self.report.found
@@ -196,9 +217,13 @@ class Checker:
             return
         if len(ends) > 1:
             found("double terminal", f"{task_id}: {[event.kind for event in ends]}")
-        if row["attempt"] - row["forgiven"] > _BOUND.get(row["task_type"], _USUAL_BOUND):
+        if row["attempt"] - row["forgiven"] > _bound(row):
             found("attempts", f"{task_id}: {row['attempt']} attempts, {row['forgiven']} forgiven")
+        last = events[-1]
+        if last is not ends[-1] or STATUS_AFTER[last.kind] != row["status"]:
+            found("wrong outcome", f"{task_id} is {row['status']}, and its last event is {last.kind}")
         self._check_outcome(task_id, row, ends[-1])
+        self._check_ended_runs(task_id, events)
         booked = self._ledger.get(task_id, [])
         wanted = [ends[-1].attempt] * (row["task_type"] == "ledger" and row["status"] == "succeeded")
         if booked != wanted:
@@ -211,6 +236,10 @@ class Checker:
             found("wrong outcome", f"{task_id} is cancelled, and nobody asked for it")
         if status == "failed" and row["task_type"] != "doomed":
             found("wrong outcome", f"{task_id} is failed, and is of type {row['task_type']}")
+        if status == "dead" and row["attempt"] - row["forgiven"] < _bound(row):
+            found(
+                "wrong outcome", f"{task_id} is dead at attempt {row['attempt']}, {row['forgiven']} forgiven"
+            )
         if status != "succeeded":
             return
         if row["task_type"] == "doomed":
@@ -222,6 +251,15 @@ class Checker:
             found("stale write", f"{task_id}: {end.agent} completed the attempt of {run.agent}")
         if (row["result_number"], row["result_attempt"]) != (row["number"], end.attempt):
             found("stale write", f"{task_id}: the result is another one's")
+
+    def _check_ended_runs(self, task_id: str, events: list[Event]) -> None:
+        """An attempt that came to its end well can be taken away, but has not failed."""
+        for event in events:
+            if event.kind in ("evt.task.retry_scheduled", "evt.task.failed"):
+                run = self._runs.get((task_id, event.attempt or 0))
+                if run is not None and "end" in run.words:
+                    detail = f"{task_id}: attempt {event.attempt} came to its end, and then {event.kind}"
+                    self.report.found("wrong outcome", detail)
 
     def _explain(self, task_id: str, events: list[Event]) -> None:
         """Each attempt that was taken away needs somebody who was hit between its claim and that."""
@@ -255,6 +293,9 @@ class Checker:
         for (task_id, attempt), run in self._runs.items():
             if claims.get((task_id, attempt)) != run.agent or len(run.leases) > 1:
                 self.report.found("unclaimed run", f"{task_id}: attempt {attempt} by {run.agent}")
+            if (times := run.words.count("begin")) > 1:
+                detail = f"{task_id}: attempt {attempt} was begun {times} times"
+                self.report.found("unexplained duplicate", detail)
 
     def _check_seen(self) -> None:
         missing = set(self._messages)
@@ -264,10 +305,15 @@ class Checker:
             if known is None:
                 self.report.found("phantom event", f"{note['kind']} of {note['task']}, {note['id']}")
                 continue
+            task_id, version, kind, at = known
+            if (note["task"], note["version"], note["kind"]) != (task_id, version, kind):
+                self.report.found(
+                    "phantom event", f"{note['kind']} of {note['task']} as {note['id']}: {known}"
+                )
+                continue
             if note["id"] not in missing:
                 continue
             missing.discard(note["id"])
-            task_id, version, kind, at = known
             if task_id is None:
                 continue
             key = task_id, note["stream"]
@@ -284,6 +330,10 @@ class Checker:
 
     def _seen(self) -> Iterator[dict[str, Any]]:
         return (note for note in journal.read(self._directory, "seen-*.jsonl") if note["what"] == "seen")
+
+
+def _bound(row: Mapping[str, Any]) -> int:
+    return _BOUND.get(row["task_type"], _USUAL_BOUND)
 
 
 async def history(url: str, task_id: str) -> str:

@@ -1,0 +1,126 @@
+"""The checker in the small: journals and tables of a few lines that tell of one bug each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.checker import Checker, Event, Report
+
+_AT = 1000.0
+_ROW = {
+    "id": "gr-1", "task_type": "steady", "status": "succeeded", "attempt": 1, "forgiven": 0,
+    "idempotency_key": "1-1", "number": "1", "result_number": "1", "result_attempt": 1,
+    "is_cancel_requested": False,
+}  # fmt: skip
+_TRIED = [
+    {"what": "try", "key": "1-1", "type": "steady", "number": 1},
+    {"what": "ok", "key": "1-1", "task": "gr-1"},
+]
+
+
+def _log(*kinds: str) -> list[Event]:
+    """Return a task's events, whose attempts are counted by their claims."""
+    attempt, events = 0, []
+    for version, kind in enumerate(kinds, 1):
+        attempt += kind == "claimed"
+        agent = "A" if kind in ("claimed", "completed") else None
+        events.append(Event(version, f"evt.task.{kind}", attempt or None, _AT + version, agent))
+    return events
+
+
+def _runs(*words: str) -> list[dict[str, Any]]:
+    """Return what handlers have written down: `begin 1` is the beginning of attempt 1."""
+    return [
+        {"what": what, "task": "gr-1", "attempt": int(attempt), "lease": attempt, "agent": "A", "pid": 1}
+        for what, attempt in (word.split() for word in words)
+    ]
+
+
+def _check(
+    directory: Path,
+    *kinds: str,
+    runs: Sequence[dict[str, Any]] = (),
+    seen: Sequence[dict[str, Any]] = (),
+    **row: Any,
+) -> Report:
+    """Check a task with these events, runs and differences from a row that is as it should be."""
+    journals = {"submits": _TRIED, "effects": runs, "seen": seen}
+    for name, notes in journals.items():
+        (directory / f"{name}-1.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    (directory / "stage.jsonl").write_text(json.dumps({"what": "start", "pid": 1, "seat": "worker-1"}) + "\n")
+    messages: dict[str, tuple[str | None, int, str, float]] = {}
+    if seen:
+        messages["m"] = ("gr-1", 3, "evt.task.completed", _AT)
+    checker = Checker(directory)
+    checker.take({"gr-1": {**_ROW, **row}}, {"gr-1": _log(*kinds)}, messages)
+    return checker.judge()
+
+
+def _found(report: Report) -> set[str]:
+    return {name for name, details in report.violations.items() if details}
+
+
+_ENDED = ("queued", "claimed", "completed")
+_TWICE = ("queued", "claimed", "retry_scheduled", "queued", "claimed")
+
+
+def test_what_is_sound_is_not_found(tmp_path: Path) -> None:
+    assert not _found(_check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1")))
+
+
+def test_a_retry_that_the_handler_asked_for_is_sound(tmp_path: Path) -> None:
+    runs = _runs("begin 1", "failed 1", "begin 2", "end 2")
+    assert not _found(_check(tmp_path, *_TWICE, "completed", runs=runs, attempt=2, result_attempt=2))
+
+
+def test_one_attempt_run_twice(tmp_path: Path) -> None:
+    runs = _runs("begin 1", "begin 1", "end 1", "end 1")
+    report = _check(tmp_path, *_ENDED, runs=runs)
+    assert _found(report) == {"unexplained duplicate"}
+    assert report.executions == 2
+
+
+def test_a_retry_after_a_good_end(tmp_path: Path) -> None:
+    runs = _runs("begin 1", "end 1", "begin 2", "end 2")
+    report = _check(tmp_path, *_TWICE, "completed", runs=runs, attempt=2, result_attempt=2)
+    assert _found(report) == {"wrong outcome"}
+
+
+def test_dead_with_attempts_left(tmp_path: Path) -> None:
+    runs = _runs("begin 1", "failed 1")
+    assert _found(_check(tmp_path, "queued", "claimed", "dead", runs=runs, status="dead")) == {
+        "wrong outcome"
+    }
+
+
+def test_dead_with_no_attempt_left(tmp_path: Path) -> None:
+    attempts = ("claimed", "retry_scheduled", "queued") * 7
+    assert not _found(_check(tmp_path, "queued", *attempts, "claimed", "dead", status="dead", attempt=8))
+
+
+@pytest.mark.parametrize("row", [{"number": "2", "result_number": "2"}, {"task_type": "thread"}])
+def test_not_what_was_handed_in(tmp_path: Path, row: dict[str, Any]) -> None:
+    report = _check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), **row)
+    assert _found(report) == {"invented"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [(_ENDED, "dead"), ((*_ENDED, "queued"), "succeeded"), ((*_ENDED, "claimed"), "running")],
+)
+def test_a_row_that_its_events_do_not_tell(tmp_path: Path, kinds: Sequence[str], status: str) -> None:
+    report = _check(tmp_path, *kinds, runs=_runs("begin 1", "end 1"), status=status, attempt=8)
+    assert "wrong outcome" in _found(report)
+
+
+@pytest.mark.parametrize("other", [{}, {"kind": "evt.task.dead"}, {"task": "gr-2"}, {"version": 4}])
+def test_another_message_under_a_known_id(tmp_path: Path, other: dict[str, Any]) -> None:
+    message = {"what": "seen", "stream": "GRNS_EVT", "id": "m", "at": _AT}
+    message |= {"kind": "evt.task.completed", "task": "gr-1", "version": 3, **other}
+    report = _check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), seen=[message])
+    assert _found(report) == ({"phantom event"} if other else set()) | ({"missing event"} if other else set())
