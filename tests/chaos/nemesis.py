@@ -33,17 +33,20 @@ class Nemesis:
             pause = self._chance.expovariate(self._per_second) if self._per_second else 1.0
             await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
             fault = self._chance.choices(self._kinds, weights)[0]
+            chance = random.Random(
+                self._chance.getrandbits(64)
+            )  # of its own: also one left out takes its turn
             if self._per_second and len(self._healing) < _MOST_AT_ONCE and time.monotonic() < until:
-                await self._do(fault)
+                await self._do(fault, chance)
         await asyncio.gather(*self._healing)
 
-    async def _do(self, fault: Fault) -> None:
+    async def _do(self, fault: Fault, chance: random.Random) -> None:
         if fault.server is not None:
             if fault.server in self._servers:
                 return
             self._servers.add(fault.server)
         began = time.time()
-        hit = await fault.inject(self._stage, self._chance)
+        hit = await fault.inject(self._stage, chance)
         self.counts[fault.name] += 1
         healing = asyncio.create_task(self._heal(fault, hit, began))
         self._healing.add(healing)
