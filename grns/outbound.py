@@ -82,6 +82,7 @@ class Outbound:
         self._work = asyncio.Event()
         self._replays = 0
         self._published: Counter[str] = Counter()
+        self._failure: Exception | None = None
         self.pending = 0
         self.pending_bytes = 0
 
@@ -120,8 +121,10 @@ class Outbound:
             self._make_ready(first)  # live rows wait for it now: it goes with them
 
     async def run(self) -> None:
-        """Send until closed, live rows before replayed ones."""
+        """Send until closed, live rows before replayed ones; raise what an answer ran into."""
         while not self._is_closed:
+            if self._failure is not None:
+                raise self._failure
             self._revive()
             if not self._ready and not self._ready_replays:
                 await self._idle()
@@ -181,6 +184,13 @@ class Outbound:
     def _settle(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
         if self._is_closed:
             return
+        try:
+            self._take_in(parcel, answer)
+        except Exception as error:  # else nobody would ever be done with it, and all of its task behind it
+            self._failure = error
+            self._work.set()
+
+    def _take_in(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
             self._published[parcel.entry.kind] += 1

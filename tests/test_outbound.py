@@ -289,3 +289,18 @@ def size_of(entry: Entry) -> int:
     """Return how large a row is on the wire."""
     message = _message(Parcel(entry), 100_000)
     return len(message.body) + len(str(message.headers)) + len(entry.message_id) + 64
+
+
+async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
+    transport: JetStream, done: list[int], told: list[facts.Fact]
+) -> None:
+    """Else its row would stay on its way for ever, and all of its task behind it."""
+    outbound = make(transport, done, told)
+    outbound._on_done = _fail
+    outbound.add(Parcel(row("gr-a")))
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(outbound.run(), 10.0)
+
+
+def _fail(_number: int) -> None:
+    raise ZeroDivisionError
