@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +15,8 @@ import asyncpg
 
 from grns.task import STATUS_AFTER
 from tests.chaos import journal
+from tests.chaos.handed_in import HandedIn, read_handed_in
+from tests.chaos.harm import Harm, harm_of
 
 VIOLATIONS = {
     "lost": "handed in, and not there",
@@ -28,19 +32,26 @@ VIOLATIONS = {
     "phantom event": "seen on the bus, and not in the log",
     "order": "a task's first copies out of their order",
     "unexplained duplicate": "run again though nobody who ran it was hit",
+    "answer": "a cancel that was told otherwise than it came",
+    "crash": "a process that ended as by a bug, or an error that is none of grns'",
 }
 # Faults that may take away first copies that nobody has seen yet.
-_LOSSY = ("NATS: killed", "NATS: wiped", "NATS: stream", "NATS: tail")
+_LOSSY = ("NATS: killed", "NATS: away", "NATS: wiped", "NATS: set back", "NATS: stream")
 _ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
+_FAILURES = {"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"}
 _BOUND = {"doomed": 2}
 _USUAL_BOUND = 8
-# How long a hit goes on to be felt, in seconds: reconnecting, starting again.
-_SLACK_SECONDS = 6.0
+# How long what was published last before a loss may be unseen.
+_UNSEEN_SECONDS = 6.0
+# Exit codes of processes that ended as they should: by themselves, without their servers, by a signal.
+_GOOD_ENDS = {0, 5, 130, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT}
 _EVENTS = """
     select seq, task_id, version, kind, attempt, message_id, extract(epoch from created_at)::float8 as at,
-        payload ->> 'agent_id' as agent
+        payload ->> 'agent_id' as agent, payload ->> 'error_class' as error_class,
+        extract(epoch from (payload ->> 'lease_until')::timestamptz)::float8 as lease_until
     from grns.events where kind like 'evt.%' or kind like 'dlq.%' order by seq
 """
+_OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until")
 _TASKS = """
     select id, task_type, status, attempt, forgiven, idempotency_key, payload ->> 'number' as number,
         result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
@@ -58,6 +69,14 @@ class Event:
     attempt: int | None
     at: float
     agent: str | None
+    error_class: str | None = None
+    lease_until: float | None = None
+
+    @property
+    def takes_away(self) -> bool:
+        """Say whether it tells of an attempt that somebody else ended."""
+        by_reaper = self.kind == "evt.task.dead" and self.error_class == "lease_expired"
+        return by_reaper or self.kind in ("evt.task.lease_expired", "evt.task.released")
 
 
 @dataclass(slots=True)
@@ -112,8 +131,8 @@ class Checker:
         self._messages: dict[str, tuple[str | None, int, str, float]] = {}
         self._ledger: dict[str, list[int]] = defaultdict(list)
         self._runs: dict[tuple[str, int], Run] = {}
-        self._cancels: set[str] = set()
-        self._hits: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._handed_in = HandedIn()
+        self._hits: dict[str, list[Harm]] = defaultdict(list)
         self._losses: list[tuple[float, float]] = []
         self._seats: dict[int, str] = {}
         self._agents: dict[str, int] = {}
@@ -138,6 +157,7 @@ class Checker:
         """Hold the journals against the tables that have been read."""
         self._read_stage()
         self._read_runs()
+        self._handed_in = read_handed_in(self._directory)
         self._check_submits()
         for task_id in self._tasks:
             self._check_task(task_id)
@@ -156,9 +176,7 @@ class Checker:
                 message_id, task_id = str(row["message_id"]), row["task_id"]
                 self._messages[message_id] = (task_id, row["version"], row["kind"], row["at"])
                 if task_id is not None and row["kind"].startswith("evt."):
-                    self._log[task_id].append(
-                        Event(row["version"], row["kind"], row["attempt"], row["at"], row["agent"])
-                    )
+                    self._log[task_id].append(Event(*(row[name] for name in _OF_EVENT)))
             async for row in connection.cursor("select task_id, attempt from chaos_ledger", prefetch=5000):
                 self._ledger[row["task_id"]].append(row["attempt"])
         agents = await connection.fetch("select agent_id, pid from grns.agents")
@@ -172,11 +190,13 @@ class Checker:
         for note in journal.read(self._directory, "stage.jsonl"):
             if note["what"] == "start":
                 self._seats[note["pid"]] = note["seat"]
+            elif note["what"] == "ended" and note["code"] not in _GOOD_ENDS:
+                self.report.found("crash", f"{note['seat']} ended with {note['code']}")
             elif note["what"] == "hit":
-                until = note["until"] + _SLACK_SECONDS
-                self._hits[note["whom"]].append((note["from"], until))
+                if (harm := harm_of(note["fault"], note["from"], note["until"])) is not None:
+                    self._hits[note["whom"]].append(harm)
                 if note["fault"].startswith(_LOSSY):
-                    self._losses.append((note["from"], until))
+                    self._losses.append((note["from"], note["until"] + _UNSEEN_SECONDS))
 
     def _read_runs(self) -> None:
         for note in journal.read(self._directory, "effects-*.jsonl"):
@@ -189,25 +209,19 @@ class Checker:
     # ------------------------------------------------------------ checking
 
     def _check_submits(self) -> None:
+        said, found = self._handed_in, self.report.found
         by_key = {row["idempotency_key"]: task_id for task_id, row in self._tasks.items()}
-        tried: dict[str, str] = {}
-        wanted: dict[str, tuple[str, str]] = {}
-        for note in journal.read(self._directory, "submits-*.jsonl"):
-            what = note["what"]
-            if what == "cancel":
-                self._cancels.add(note["task"])
-            elif what in ("try", "ok", "refused", "unknown"):
-                tried[note["key"]] = what
-                if what == "try":
-                    wanted[note["key"]] = note["type"], str(note["number"])
-                if what == "ok" and by_key.get(note["key"]) != note["task"]:
-                    self.report.found("lost", f"{note['task']} ({note['key']})")
+        for key, task_id in said.accepted:
+            if by_key.get(key) != task_id:
+                found("lost", f"{task_id} ({key})")
         for key, task_id in by_key.items():
-            # Who was killed after the try has not written down what became of it.
-            if tried.get(key) not in ("try", "ok", "unknown"):
-                self.report.found("invented", f"{task_id} ({key}: {tried.get(key)})")
-            elif (said := (self._tasks[task_id]["task_type"], self._tasks[task_id]["number"])) != wanted[key]:
-                self.report.found("invented", f"{task_id} ({key}) is {said}, and was to be {wanted[key]}")
+            row = self._tasks[task_id]
+            if not said.open_tries[key]:
+                found("invented", f"{task_id} ({key} was refused)")
+            elif (is_now := (row["task_type"], row["number"])) != said.wanted[key]:
+                found("invented", f"{task_id} ({key}) is {is_now}, and was to be {said.wanted[key]}")
+        for crash in said.crashes:
+            found("crash", f"a submitter, of {crash}")
 
     def _check_task(self, task_id: str) -> None:
         row, events, found = self._tasks[task_id], self._log[task_id], self.report.found
@@ -232,8 +246,11 @@ class Checker:
 
     def _check_outcome(self, task_id: str, row: Mapping[str, Any], end: Event) -> None:
         found, status = self.report.found, row["status"]
-        if status == "cancelled" and task_id not in self._cancels:
+        if status == "cancelled" and task_id not in self._handed_in.cancels:
             found("wrong outcome", f"{task_id} is cancelled, and nobody asked for it")
+        answer = self._handed_in.answers.get(task_id, "requested")
+        if answer not in ("requested", status):
+            found("answer", f"{task_id} is {status}, and a cancel was told {answer}")
         if status == "failed" and row["task_type"] != "doomed":
             found("wrong outcome", f"{task_id} is failed, and is of type {row['task_type']}")
         if status == "dead" and row["attempt"] - row["forgiven"] < _bound(row):
@@ -253,13 +270,16 @@ class Checker:
             found("stale write", f"{task_id}: the result is another one's")
 
     def _check_ended_runs(self, task_id: str, events: list[Event]) -> None:
-        """An attempt that came to its end well can be taken away, but has not failed."""
+        """What failed was begun by the one who says so, and did not come to its end well."""
         for event in events:
-            if event.kind in ("evt.task.retry_scheduled", "evt.task.failed"):
-                run = self._runs.get((task_id, event.attempt or 0))
-                if run is not None and "end" in run.words:
-                    detail = f"{task_id}: attempt {event.attempt} came to its end, and then {event.kind}"
-                    self.report.found("wrong outcome", detail)
+            if event.kind not in _FAILURES or event.takes_away:
+                continue
+            run = self._runs.get((task_id, event.attempt or 0))
+            told = f"{task_id}: {event.kind} of attempt {event.attempt}"
+            if run is None or run.agent != event.agent:
+                self.report.found("stale write", f"{told} by {event.agent}, which did not run it")
+            elif "end" in run.words:
+                self.report.found("wrong outcome", f"{told}, which had come to its end")
 
     def _explain(self, task_id: str, events: list[Event]) -> None:
         """Each attempt that was taken away needs somebody who was hit between its claim and that."""
@@ -267,9 +287,10 @@ class Checker:
         for event in events:
             if event.kind == "evt.task.claimed":
                 claimed = event
-            elif event.kind in ("evt.task.lease_expired", "evt.task.released") and claimed is not None:
+            elif event.takes_away and claimed is not None:
                 self.report.repeated[event.kind.rpartition(".")[2]] += 1
-                if not self._was_hit(task_id, claimed, event.at):
+                until = min(event.at, event.lease_until or event.at)
+                if not self._was_hit(task_id, claimed, until):
                     detail = f"{task_id}: attempt {claimed.attempt} of {claimed.agent}, {event.kind}"
                     self.report.found("unexplained duplicate", detail)
 
@@ -277,11 +298,8 @@ class Checker:
         run = self._runs.get((task_id, claimed.attempt or 0))
         pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
         seat = self._seats.get(pid, "?")
-        return any(
-            begin <= until + 1 and end >= claimed.at - 1
-            for whom in (seat, "everybody")
-            for begin, end in self._hits[whom]
-        )
+        hits = itertools.chain(self._hits[seat], self._hits["everybody"])
+        return any(harm.explains(claimed.at, until) for harm in hits)
 
     def _check_runs(self) -> None:
         claims = {

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import asyncpg
-import nats
 from nats.aio.client import Client
 
 from tests.chaos import strangers
 from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
+from tests.chaos.strangers import NothingDone
 
 Heal = Callable[[], Awaitable[None]]
 EVERYBODY = "everybody"
@@ -42,12 +42,12 @@ class Fault:
     name: str
     inject: Inject
     weight: int = 2
-    least_brokers: int = 1
+    brokers: tuple[int, ...] = (1, 3)
 
     @property
     def server(self) -> str | None:
         """The server whose process it hits: of these, one at a time, or it could not be started again."""
-        words = ("restarted", "away", "frozen", "killed", "wiped")
+        words = ("restarted", "away", "frozen", "killed", "wiped", "set back")
         where, _, what = self.name.partition(": ")
         return where if where in ("Postgres", "NATS") and what.startswith(words) else None
 
@@ -56,12 +56,22 @@ def _some(stage: Stage, chance: random.Random, *roles: str) -> Seat:
     return chance.choice(stage.of(*roles))
 
 
-def _signal(number: signal.Signals, *roles: str) -> Inject:
-    """Send a signal to somebody's process."""
+def _alive(stage: Stage, chance: random.Random, *roles: str) -> Seat:
+    seat = _some(stage, chance, *roles)
+    if not seat.is_alive:
+        raise NothingDone
+    return seat
+
+
+def _signal(number: signal.Signals, *roles: str, times: int = 1) -> Inject:
+    """Send a signal to somebody's process, perhaps again soon after."""
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
-        seat = _some(stage, chance, *roles)
+        seat = _alive(stage, chance, *roles)
         seat.send(number)
+        for _ in range(times - 1):
+            await asyncio.sleep(chance.uniform(0.0, 0.5))
+            seat.send(number)
         return Hit(seat.name)
 
     return inject
@@ -71,7 +81,7 @@ def _freeze(*roles: str, leases: float) -> Inject:
     """Stop a process, for up to so many leases; a worker with its keeper or without."""
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
-        seat = _some(stage, chance, *roles)
+        seat = _alive(stage, chance, *roles)
         stopped = seat.process
         children = seat.children() if chance.random() < 0.7 else []
         seat.send(signal.SIGSTOP)
@@ -88,8 +98,11 @@ def _freeze(*roles: str, leases: float) -> Inject:
 
 
 async def _kill_keeper(stage: Stage, chance: random.Random) -> Hit:
-    seat = _some(stage, chance, *_WORKERS)
-    send_all(seat.children(), signal.SIGKILL)
+    seat = _alive(stage, chance, *_WORKERS)
+    children = seat.children()
+    if not children:
+        raise NothingDone
+    send_all(children, signal.SIGKILL)
     return Hit(seat.name)
 
 
@@ -199,14 +212,15 @@ async def _freeze_postgres(stage: Stage, chance: random.Random) -> Hit:
 
 
 async def _terminate(stage: Stage, _chance: random.Random) -> Hit:
-    with suppress(OSError, asyncpg.PostgresError, TimeoutError):
-        connection = await asyncpg.connect(stage.postgres.url, timeout=2)
+    connection = await asyncpg.connect(stage.postgres.url, timeout=2)
+    try:
         await connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where pid <> pg_backend_pid() and backend_type = 'client backend'",
             timeout=2,
         )
-        await connection.close(timeout=2)
+    finally:
+        connection.terminate()
     return Hit(EVERYBODY)
 
 
@@ -246,33 +260,59 @@ async def _wipe_broker(stage: Stage, chance: random.Random) -> None:
     await asyncio.to_thread(chance.choice(stage.brokers).wipe)
 
 
-def _at_broker(work: Callable[[Client, random.Random], Awaitable[None]]) -> Inject:
+async def _set_broker_back(stage: Stage, chance: random.Random) -> None:
+    """Let the broker come back as it was a moment ago, as after a power cut: streams have lost their ends."""
+    (broker,) = stage.brokers
+    aside = stage.directory / "set-back"
+
+    def take_copy() -> None:
+        broker.stop()
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(broker.store, aside)
+        broker.start()
+
+    def put_back() -> None:
+        broker.kill()
+        shutil.rmtree(broker.store)
+        shutil.move(aside, broker.store)
+        broker.start()
+
+    await asyncio.to_thread(take_copy)
+    await asyncio.sleep(chance.uniform(0.2, 2.0))
+    await asyncio.to_thread(put_back)
+
+
+def _at_broker(work: Callable[[Client, Stage, random.Random], Awaitable[None]]) -> Inject:
     """Do something with a plain client, if the broker is there."""
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
-        with suppress(OSError, TimeoutError, nats.errors.Error, asyncio.TimeoutError):
-            client = await strangers.connect(stage.broker_urls)
-            try:
-                async with asyncio.timeout(3):
-                    await work(client, chance)
-            finally:
-                await client.close()
+        client = await strangers.connect(stage.broker_urls)
+        try:
+            async with asyncio.timeout(3):
+                await work(client, stage, chance)
+        finally:
+            await client.close()
         return Hit("nobody")
 
     return inject
 
 
+async def _publish_rubbish(client: Client, _stage: Stage, chance: random.Random) -> None:
+    await strangers.publish_rubbish(client, chance)
+
+
 async def _duplicate(stage: Stage, chance: random.Random) -> Hit:
     """Publish commands once more, for tasks in whatever state, as a liar or a slow network would."""
-    with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error):
-        ids = await strangers.some_tasks(stage.postgres.url, 20)
-        await strangers.publish_commands(stage.broker_urls, ids, chance)
+    ids = await strangers.some_tasks(stage.postgres.url, 20)
+    await strangers.publish_commands(stage.broker_urls, ids, chance)
     return Hit("nobody")
 
 
 FAULTS = (
     Fault("worker: SIGKILL", _signal(signal.SIGKILL, *_WORKERS), 3),
     Fault("worker: SIGTERM", _signal(signal.SIGTERM, *_WORKERS), 3),
+    Fault("worker: SIGTERM twice", _signal(signal.SIGTERM, *_WORKERS, times=2), 1),
+    Fault("worker: SIGINT", _signal(signal.SIGINT, *_WORKERS), 1),
     Fault("worker: frozen", _freeze(*_WORKERS, leases=2.0), 3),
     Fault("keeper: SIGKILL", _kill_keeper, 2),
     Fault("daemon: SIGKILL", _signal(signal.SIGKILL, *_DAEMONS), 3),
@@ -296,12 +336,14 @@ FAULTS = (
     Fault("NATS: killed or stopped", _broker(_kill_broker, 4.0), 3),
     Fault("NATS: frozen", _broker(_freeze_broker, 6.0), 2),
     Fault("NATS: wiped", _broker(_wipe_broker, 0.0), 1),
-    Fault("NATS: another leader", _at_broker(strangers.step_down), 6, least_brokers=3),
+    Fault("NATS: away for long", _broker(_kill_broker, 20.0), 1),
+    Fault("NATS: set back", _broker(_set_broker_back, 0.0), 1, brokers=(1,)),
+    Fault("NATS: another leader", _at_broker(strangers.step_down), 6, brokers=(3,)),
     Fault("NATS: stream purged", _at_broker(strangers.purge), 3),
     Fault("NATS: stream deleted", _at_broker(strangers.delete_stream), 1),
-    Fault("NATS: tail of a stream cut off", _at_broker(strangers.cut_tail), 2),
+    Fault("NATS: commands deleted", _at_broker(strangers.delete_commands), 2),
     Fault("NATS: durable deleted", _at_broker(strangers.delete_durable), 3),
     Fault("NATS: durable paused", _at_broker(strangers.pause_durable), 2),
     Fault("NATS: commands again", _duplicate, 6),
-    Fault("NATS: malformed messages", _at_broker(strangers.publish_rubbish), 4),
+    Fault("NATS: malformed messages", _at_broker(_publish_rubbish), 4),
 )

@@ -25,5 +25,6 @@ class Journal:
 def read(directory: Path, pattern: str) -> Iterator[dict[str, Any]]:
     """Return the notes of all journals that match, each journal in its order."""
     for path in sorted(directory.glob(pattern)):
-        for line in path.read_text().splitlines():
-            yield json.loads(line)
+        with path.open() as lines:
+            for line in lines:
+                yield json.loads(line)

@@ -9,6 +9,7 @@ from collections import Counter
 
 from tests.chaos.faults import FAULTS, Fault, Hit
 from tests.chaos.stage import Stage
+from tests.chaos.strangers import AWAY, NothingDone
 
 # So many may last at a time: with everything broken nothing is shown but that nothing works.
 _MOST_AT_ONCE = 4
@@ -33,9 +34,8 @@ class Nemesis:
             pause = self._chance.expovariate(self._per_second) if self._per_second else 1.0
             await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
             fault = self._chance.choices(self._kinds, weights)[0]
-            chance = random.Random(
-                self._chance.getrandbits(64)
-            )  # of its own: also one left out takes its turn
+            # Each has its own draws: one that is left out takes them with it.
+            chance = random.Random(self._chance.getrandbits(64))
             if self._per_second and len(self._healing) < _MOST_AT_ONCE and time.monotonic() < until:
                 await self._do(fault, chance)
         await asyncio.gather(*self._healing)
@@ -46,7 +46,11 @@ class Nemesis:
                 return
             self._servers.add(fault.server)
         began = time.time()
-        hit = await fault.inject(self._stage, chance)
+        try:
+            hit = await fault.inject(self._stage, chance)
+        except (NothingDone, *AWAY):
+            self._servers.discard(fault.server or "")
+            return
         self.counts[fault.name] += 1
         healing = asyncio.create_task(self._heal(fault, hit, began))
         self._healing.add(healing)
@@ -64,4 +68,4 @@ class Nemesis:
 
 def _is_meant(fault: Fault, only: str, brokers: int) -> bool:
     """Say whether a fault can be done with so many brokers, and is one of those that are wanted."""
-    return fault.least_brokers <= brokers and any(part in fault.name for part in only.split(","))
+    return brokers in fault.brokers and any(part in fault.name for part in only.split(","))

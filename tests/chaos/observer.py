@@ -1,8 +1,9 @@
 """Somebody who follows `evt.>` and `dlq.>` with a plain client, and writes down all that the broker tells.
 
 `python -m tests.chaos.observer NATS_URL`; after SIGTERM it reads to the end, and ends. A stream that is
-made again begins anew; where the broker is away, the observer goes on behind the last message that it has
-seen.
+made again begins anew; where the broker was away, the observer goes on some way before the last message
+that it has seen: its end may have been lost, and other messages have its numbers. How far it has heard
+stands in `heard-<stream>.json`: what it has not heard yet is not for others to remove.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from tests.chaos.strangers import connect
 
 _BATCH = 500
 _PAUSE_SECONDS = 0.2
+_STEP_BACK = 10_000
 
 
 class Follower:
     """Reads one stream to its end, and on."""
 
-    def __init__(self, stream: str, journal: Journal) -> None:
+    def __init__(self, stream: str, journal: Journal, directory: Path) -> None:
         self._stream = stream
         self._journal = journal
+        self._heard = directory / f"heard-{stream}.json"
         self._life = ""
         self._next_seq = 1
         self.is_leaving = False
@@ -40,6 +43,8 @@ class Follower:
     async def follow(self, client: Client) -> None:
         """Read until something goes wrong, or to the end where that is asked for."""
         stream = client.jetstream(timeout=3)
+        if not self.is_leaving:
+            self._next_seq = max(1, self._next_seq - _STEP_BACK)
         while True:
             info = await stream.stream_info(self._stream)
             life = str(info.created)
@@ -73,11 +78,18 @@ class Follower:
                             task=headers.get("Grns-Task"),
                             version=int(headers.get("Grns-Version", 0)),
                         )
+                    self._tell()
             except TimeoutError:
                 continue
             finally:
                 with suppress(Error):
                     await source.unsubscribe()
+
+    def _tell(self) -> None:
+        """Say how far it has heard."""
+        draft = self._heard.with_suffix(".draft")
+        draft.write_text(json.dumps({"life": self._life, "seq": self._next_seq - 1}))
+        draft.replace(self._heard)
 
 
 async def follow_for_ever(follower: Follower, url: str) -> None:
@@ -95,8 +107,9 @@ async def follow_for_ever(follower: Follower, url: str) -> None:
 
 async def main(url: str) -> None:
     """Follow both streams, and to their ends after SIGTERM."""
-    journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"seen-{os.getpid()}.jsonl")
-    followers = [Follower(stream, journal) for stream in ("GRNS_EVT", "GRNS_DLQ")]
+    directory = Path(os.environ["GRNS_CHAOS_DIRECTORY"])
+    journal = Journal(directory / f"seen-{os.getpid()}.jsonl")
+    followers = [Follower(stream, journal, directory) for stream in ("GRNS_EVT", "GRNS_DLQ")]
 
     def leave() -> None:
         for follower in followers:

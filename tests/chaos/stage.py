@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -127,6 +128,14 @@ class Stage:
     def broker_urls(self) -> str:
         """The URLs of the brokers themselves, past all proxies, with commas between."""
         return ",".join(broker.url for broker in self.brokers)
+
+    def heard(self, stream: str) -> tuple[str, int] | None:
+        """Return how far the observer has heard a stream: which one it is, and the number of a message."""
+        place = self.directory / f"heard-{stream}.json"
+        if not place.exists():
+            return None
+        said = json.loads(place.read_text())
+        return said["life"], said["seq"]
 
     async def ready(self) -> None:
         """Wait until all workers are known."""

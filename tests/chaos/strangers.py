@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import asyncpg
 import nats
 from nats.aio.client import Client
 
+if TYPE_CHECKING:
+    from tests.chaos.stage import Stage
+
+# What somebody meets who asks servers that may be away.
+AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
 _STREAMS = ("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ")
 _RUBBISH = (
     b"",
@@ -27,6 +32,10 @@ _RUBBISH = (
 )
 
 
+class NothingDone(Exception):
+    """There was nothing to do it to: this was no fault."""
+
+
 async def connect(url: str) -> Client:
     """Connect to one of the brokers (their URLs, with commas between), or raise; without trying again."""
 
@@ -37,18 +46,15 @@ async def connect(url: str) -> Client:
 
 async def open_transaction(url: str) -> Callable[[], Awaitable[None]]:
     """Write something and lock some tasks, and leave it at that; returns what ends it."""
-    connection: asyncpg.Connection | None = None
-    with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-        connection = await asyncpg.connect(url, timeout=2, command_timeout=2)
-        await connection.execute("begin")
-        await connection.execute("select pg_current_xact_id()")
-        await connection.fetch(
-            "select from grns.tasks where queued_at is not null limit 3 for update skip locked"
-        )
+    connection = await asyncpg.connect(url, timeout=2, command_timeout=2)
+    await connection.execute("begin")
+    await connection.execute("select pg_current_xact_id()")
+    await connection.fetch(
+        "select from grns.tasks where queued_at is not null limit 3 for update skip locked"
+    )
 
     async def end() -> None:
-        if connection is not None:
-            connection.terminate()
+        connection.terminate()
 
     return end
 
@@ -92,48 +98,59 @@ async def publish_rubbish(client: Client, chance: random.Random) -> None:
     await client.flush(timeout=2)
 
 
-async def purge(client: Client, chance: random.Random) -> None:
-    """Purge a stream."""
-    await client.jetstream(timeout=2).purge_stream(chance.choice(_STREAMS))
+async def purge(client: Client, stage: Stage, chance: random.Random) -> None:
+    """Purge a stream, as an admin may; of events only those that have been heard."""
+    name = chance.choice(_STREAMS)
+    stream = client.jetstream(timeout=2)
+    if name == "GRNS_CMD":
+        await stream.purge_stream(name)
+        return
+    heard = stage.heard(name)
+    if heard is None or heard[0] != str((await stream.stream_info(name)).created):
+        raise NothingDone
+    await stream.purge_stream(name, seq=heard[1] + 1)
 
 
-async def delete_stream(client: Client, chance: random.Random) -> None:
+async def delete_stream(client: Client, _stage: Stage, chance: random.Random) -> None:
     """Delete a stream."""
     await client.jetstream(timeout=2).delete_stream(chance.choice(_STREAMS))
 
 
-async def cut_tail(client: Client, chance: random.Random) -> None:
-    """Delete the last messages of a stream, one by one."""
+async def delete_commands(client: Client, _stage: Stage, _chance: random.Random) -> None:
+    """Delete the last commands, one by one."""
     stream = client.jetstream(timeout=2)
-    name = chance.choice(_STREAMS)
-    last = (await stream.stream_info(name)).state.last_seq
+    last = (await stream.stream_info("GRNS_CMD")).state.last_seq
     for seq in range(max(1, last - 20), last + 1):
         with suppress(nats.js.errors.APIError):
-            await stream.delete_msg(name, seq)
+            await stream.delete_msg("GRNS_CMD", seq)
 
 
-async def step_down(client: Client, chance: random.Random) -> None:
+async def step_down(client: Client, _stage: Stage, chance: random.Random) -> None:
     """Let another server lead a stream."""
-    await client.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{chance.choice(_STREAMS)}", b"", timeout=2)
+    await _manage(client, f"STREAM.LEADER.STEPDOWN.{chance.choice(_STREAMS)}", {})
 
 
-async def delete_durable(client: Client, chance: random.Random) -> None:
+async def delete_durable(client: Client, _stage: Stage, chance: random.Random) -> None:
     """Delete a durable of the commands."""
     stream = client.jetstream(timeout=2)
     durables = [info.name for info in await stream.consumers_info("GRNS_CMD")]
-    if durables:
-        await stream.delete_consumer("GRNS_CMD", chance.choice(durables))
+    if not durables:
+        raise NothingDone
+    await stream.delete_consumer("GRNS_CMD", chance.choice(durables))
 
 
-async def pause_durable(client: Client, chance: random.Random) -> None:
+async def pause_durable(client: Client, _stage: Stage, chance: random.Random) -> None:
     """Pause a durable for some seconds."""
-    stream = client.jetstream(timeout=2)
-    durables = [info.name for info in await stream.consumers_info("GRNS_CMD")]
-    if durables:
-        until = datetime.fromtimestamp(datetime.now(UTC).timestamp() + chance.uniform(1, 8), UTC)
-        await client.request(
-            f"$JS.API.CONSUMER.PAUSE.GRNS_CMD.{chance.choice(durables)}",
-            json.dumps({"pause_until": until.isoformat()}).encode(),
-            timeout=2,
-        )
-    await asyncio.sleep(0)
+    durables = [info.name for info in await client.jetstream(timeout=2).consumers_info("GRNS_CMD")]
+    if not durables:
+        raise NothingDone
+    until = datetime.fromtimestamp(datetime.now(UTC).timestamp() + chance.uniform(1, 8), UTC)
+    await _manage(
+        client, f"CONSUMER.PAUSE.GRNS_CMD.{chance.choice(durables)}", {"pause_until": until.isoformat()}
+    )
+
+
+async def _manage(client: Client, operation: str, request: dict[str, str]) -> None:
+    answer = await client.request(f"$JS.API.{operation}", json.dumps(request).encode(), timeout=2)
+    if "error" in json.loads(answer.data):
+        raise NothingDone

@@ -1,7 +1,8 @@
 """Somebody who hands tasks in, by the client or by plain SQL, and writes down what became of each try.
 
 `python -m tests.chaos.submitter client|sql PER_SECOND`, until SIGTERM. A try is `ok`, `refused` (nothing
-may have come of it) or `unknown` (something may).
+may have come of it) or `unknown` (something may: it is tried again under the same key, as a user would).
+Some are tried again although they are known to be there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from typing import Any
 import asyncpg
 
 import grns
-from grns.errors import GrnsError, OutcomeUnknown
+from grns.errors import GrnsError, OutcomeUnknown, Unavailable
 from tests.chaos.journal import Journal
 
 _KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed")
 _AGENT_TYPES = ("worker", "worker", "scout")
 _PATIENCE_SECONDS = 10.0
 _MOST_UNDER_WAY = 100
+_MOST_TRIES = 4
+_AGAIN = 0.02
 _CANCELLED = float(os.environ.get("GRNS_CHAOS_CANCELLED", "0.01"))
 
 
@@ -54,7 +57,7 @@ class Submitter:
         self._journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"submits-{os.getpid()}.jsonl")
         self._stopping = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
-        self.cancel: Callable[[str], Awaitable[object]] | None = None
+        self.cancel: Callable[[str], Awaitable[str]] | None = None
 
     async def run(self) -> None:
         """Submit until SIGTERM."""
@@ -71,6 +74,19 @@ class Submitter:
         await asyncio.gather(*self._under_way)
 
     async def _try(self, wanted: dict[str, Any]) -> None:
+        tries = 1
+        while (task_id := await self._hand_in(wanted)) is None and tries < _MOST_TRIES:
+            tries += 1
+            await asyncio.sleep(random.random())
+        if not task_id:
+            return
+        if random.random() < _AGAIN:
+            await self._hand_in(wanted)
+        if self.cancel is not None and random.random() < _CANCELLED:
+            await self._cancel(task_id)
+
+    async def _hand_in(self, wanted: dict[str, Any]) -> str | None:
+        """Try once; returns the task's id, "" where it was refused, None where nobody knows."""
         key = wanted["idempotency_key"]
         self._journal.note("try", key=key, type=wanted["task_type"], number=wanted["payload"]["number"])
         try:
@@ -78,21 +94,26 @@ class Submitter:
                 task_id = await self._submit(wanted)
         except (OutcomeUnknown, TimeoutError) as error:
             self._journal.note("unknown", key=key, error=repr(error)[:200])
+            return None
         except GrnsError as error:
             self._journal.note("refused", key=key, error=repr(error)[:200])
-        else:
-            self._journal.note("ok", key=key, task=task_id)
-            if self.cancel is not None and random.random() < _CANCELLED:
-                await self._cancel(task_id)
+            return ""
+        except Exception as error:
+            self._journal.note("crash", key=key, error=repr(error)[:500])
+            return ""
+        self._journal.note("ok", key=key, task=task_id)
+        return task_id
 
     async def _cancel(self, task_id: str) -> None:
         await asyncio.sleep(random.random() * 3)
         self._journal.note("cancel", task=task_id)
         try:
             if self.cancel is not None:
-                await self.cancel(task_id)
-        except GrnsError as error:
+                self._journal.note("answered", task=task_id, answer=await self.cancel(task_id))
+        except (OutcomeUnknown, Unavailable) as error:
             self._journal.note("cancel_unanswered", task=task_id, error=repr(error)[:200])
+        except Exception as error:
+            self._journal.note("crash", task=task_id, error=repr(error)[:500])
 
 
 async def by_client(per_second: float) -> None:

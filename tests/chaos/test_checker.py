@@ -28,7 +28,7 @@ def _log(*kinds: str) -> list[Event]:
     attempt, events = 0, []
     for version, kind in enumerate(kinds, 1):
         attempt += kind == "claimed"
-        agent = "A" if kind in ("claimed", "completed") else None
+        agent = None if kind == "queued" else "A"
         events.append(Event(version, f"evt.task.{kind}", attempt or None, _AT + version, agent))
     return events
 
@@ -46,13 +46,16 @@ def _check(
     *kinds: str,
     runs: Sequence[dict[str, Any]] = (),
     seen: Sequence[dict[str, Any]] = (),
+    stage: Sequence[dict[str, Any]] = (),
+    told: Sequence[dict[str, Any]] = (),
     **row: Any,
 ) -> Report:
     """Check a task with these events, runs and differences from a row that is as it should be."""
-    journals = {"submits": _TRIED, "effects": runs, "seen": seen}
+    start = {"what": "start", "pid": 1, "seat": "worker-1"}
+    journals = {"submits": [*_TRIED, *told], "effects": runs, "seen": seen}
     for name, notes in journals.items():
         (directory / f"{name}-1.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    (directory / "stage.jsonl").write_text(json.dumps({"what": "start", "pid": 1, "seat": "worker-1"}) + "\n")
+    (directory / "stage.jsonl").write_text("".join(json.dumps(note) + "\n" for note in (start, *stage)))
     messages: dict[str, tuple[str | None, int, str, float]] = {}
     if seen:
         messages["m"] = ("gr-1", 3, "evt.task.completed", _AT)
@@ -100,7 +103,65 @@ def test_dead_with_attempts_left(tmp_path: Path) -> None:
 
 def test_dead_with_no_attempt_left(tmp_path: Path) -> None:
     attempts = ("claimed", "retry_scheduled", "queued") * 7
-    assert not _found(_check(tmp_path, "queued", *attempts, "claimed", "dead", status="dead", attempt=8))
+    runs = _runs(*(f"begin {attempt}" for attempt in range(1, 9)))
+    report = _check(tmp_path, "queued", *attempts, "claimed", "dead", runs=runs, status="dead", attempt=8)
+    assert not _found(report)
+
+
+def test_a_failure_of_what_nobody_ran(tmp_path: Path) -> None:
+    report = _check(tmp_path, "queued", "claimed", "failed", status="failed", task_type="doomed")
+    assert "stale write" in _found(report)
+
+
+def test_a_process_that_crashed(tmp_path: Path) -> None:
+    stage = [{"what": "ended", "seat": "relay-1", "code": code} for code in (0, -9, -15, 5)]
+    assert not _found(_check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), stage=stage))
+    stage[0]["code"] = 1
+    assert _found(_check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), stage=stage)) == {"crash"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_right"), [("cancelled", False), ("requested", True), ("succeeded", True), ("dead", False)]
+)
+def test_what_a_cancel_was_told(tmp_path: Path, answer: str, is_right: bool) -> None:
+    told = [{"what": "cancel", "task": "gr-1"}, {"what": "answered", "task": "gr-1", "answer": answer}]
+    report = _check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), told=told)
+    assert _found(report) == (set() if is_right else {"answer"})
+
+
+def test_what_was_tried_again_after_a_refusal_may_be_there(tmp_path: Path) -> None:
+    again: list[dict[str, Any]] = [
+        {"what": "refused", "key": "1-1"},
+        {"what": "try", "key": "1-1", "type": "steady", "number": 1},
+    ]
+    assert not _found(_check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), told=again))
+
+
+def _taken_away(directory: Path, fault: str, begin: float, end: float, kind: str = "lease_expired") -> Report:
+    hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + begin, "until": _AT + end}
+    runs = _runs("begin 1", "begin 2", "end 2")
+    kinds = ("queued", "claimed", kind, "claimed", "completed")
+    return _check(directory, *kinds, runs=runs, stage=[hit], attempt=2, result_attempt=2)
+
+
+@pytest.mark.parametrize("kind", ["lease_expired", "released"])
+@pytest.mark.parametrize(
+    ("fault", "begin", "end", "is_explained"),
+    [
+        ("worker: SIGKILL", 2.5, 2.5, True),
+        ("worker: SIGKILL", 0.5, 0.5, False),  # another process claimed it
+        ("worker: SIGKILL", 3.5, 3.5, False),  # it was taken away before
+        ("network to Postgres: silent", 0.0, 2.5, True),
+        ("network to Postgres: cut", 2.1, 2.1, True),  # the answer to the claim
+        ("network to NATS: silent", 0.0, 5.0, False),
+        ("NATS: killed or stopped", 0.0, 5.0, False),
+    ],
+)
+def test_only_a_hit_between_claim_and_loss_explains_it(
+    tmp_path: Path, kind: str, fault: str, begin: float, end: float, is_explained: bool
+) -> None:
+    report = _taken_away(tmp_path, fault, begin, end, kind)
+    assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
 
 @pytest.mark.parametrize("row", [{"number": "2", "result_number": "2"}, {"task_type": "thread"}])

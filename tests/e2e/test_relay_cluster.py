@@ -73,7 +73,7 @@ class Witness:
 
     def __init__(self, directory: Path, three: Cluster) -> None:
         self._directory = directory
-        self._follower = Follower("GRNS_EVT", Journal(directory / "seen-1.jsonl"))
+        self._follower = Follower("GRNS_EVT", Journal(directory / "seen-1.jsonl"), directory)
         self._three = three
         self._following = asyncio.create_task(self._follow())
 
