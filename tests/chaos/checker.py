@@ -276,8 +276,8 @@ class Checker:
                 continue
             run = self._runs.get((task_id, event.attempt or 0))
             told = f"{task_id}: {event.kind} of attempt {event.attempt}"
-            if run is None or run.agent != event.agent:
-                self.report.found("stale write", f"{told} by {event.agent}, which did not run it")
+            if run is None or event.agent not in (None, run.agent):
+                self.report.found("stale write", f"{told}, told by another than ran it ({event.agent})")
             elif "end" in run.words:
                 self.report.found("wrong outcome", f"{told}, which had come to its end")
 

@@ -129,6 +129,7 @@ async def by_client(per_second: float) -> None:
         await submitter.run()
 
 
+_DRIVERS = (OSError, asyncpg.PostgresError)
 _SUBMIT = """
     select grns.submit_task($1, $2, agent_type => $3, priority => $4, delay_seconds => $5,
         idempotency_key => $6)
@@ -141,7 +142,7 @@ async def by_sql(per_second: float) -> None:
     async def submit(wanted: dict[str, Any]) -> str:
         try:
             connection = await asyncpg.connect(os.environ["GRNS_DATABASE_URL"], timeout=3)
-        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+        except (*_DRIVERS, TimeoutError) as error:
             raise grns.Unavailable(str(error)) from error
         try:
             task_id = await connection.fetchval(
@@ -149,7 +150,7 @@ async def by_sql(per_second: float) -> None:
                 wanted["priority"], wanted["delay_seconds"], wanted["idempotency_key"],
             )  # fmt: skip
             return str(task_id)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (*_DRIVERS, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             raise OutcomeUnknown(str(error)) from error
         finally:
             connection.terminate()
