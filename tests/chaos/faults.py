@@ -193,13 +193,13 @@ async def _restart_postgres(stage: Stage, chance: random.Random) -> Hit:
         await asyncio.to_thread(stage.postgres.kill)
     else:
         await asyncio.to_thread(stage.postgres.stop)
-    return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.postgres.start), chance.choice((0.0, 1.0, 2.0)))
+    return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.start_postgres), chance.choice((0.0, 1.0, 2.0)))
 
 
 async def _outage_of_postgres(stage: Stage, chance: random.Random) -> Hit:
     await asyncio.to_thread(stage.postgres.stop)
     seconds = chance.uniform(1.0, 1.5) * LEASE_SECONDS
-    return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.postgres.start), seconds)
+    return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.start_postgres), seconds)
 
 
 async def _freeze_postgres(stage: Stage, chance: random.Random) -> Hit:

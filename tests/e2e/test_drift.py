@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import nats
@@ -12,7 +13,7 @@ from grns.local import LocalNats
 from grns.store.database import Database
 from grns.transport.jetstream import JetStream
 from grns.transport.jetstream.config import expected_durable
-from tests.harness import Fleet, all_in, eventually, settings_for, submit
+from tests.harness import Fleet, all_in, eventually, manage, ready, settings_for, submit, submit_many
 
 
 async def test_the_other_lanes_are_served_and_this_one_once_it_can_be(
@@ -63,3 +64,19 @@ async def test_the_other_lanes_are_served_and_this_one_once_it_can_be(
     task = await submit(database, priority=1)
     await all_in(database, [task.id], within_seconds=30)
     await client.close()
+
+
+async def test_tasks_run_though_the_durables_are_paused(
+    fleet: Fleet, database: Database, broker: LocalNats
+) -> None:
+    """What is not delivered is found in Postgres by whoever has nothing else to do."""
+    fleet.start("server")
+    worker = fleet.start("worker", "tests.pools:pool")
+    await ready(database, worker)
+    await all_in(database, await submit_many(database, 3), within_seconds=20)
+    until = (datetime.now(UTC) + timedelta(minutes=10)).isoformat()
+    for one in (await manage(broker.url, "CONSUMER.LIST.GRNS_CMD"))["consumers"]:
+        await manage(broker.url, f"CONSUMER.PAUSE.GRNS_CMD.{one['name']}", {"pause_until": until})
+    await all_in(database, await submit_many(database, 10), within_seconds=15)
+    claimed = [fact for fact in fleet.facts_of(worker, "floor_claimed") if fact["tasks"]]
+    assert sum(fact["tasks"] for fact in claimed) >= 10

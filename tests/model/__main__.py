@@ -1,4 +1,8 @@
-"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults."""
+"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults.
+
+Attempts succeed or ask for a retry; faults are crashes, lost acks, redeliveries, leases that run out and the
+broker's loss. Release, cancel and redrive are in the walks that `test_model_walks.py` takes on Postgres.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,72 @@
+"""A network to Postgres on which nothing comes any more: noticed soon, and nothing wrong is written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from grns.store.database import Database
+from tests.chaos.proxy import Proxy
+from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit_many
+
+pytestmark = pytest.mark.timeout(120)
+
+LEASE = 4.5
+SLACK = 2.0
+ENVIRONMENT = {"GRNS_LEASE_SECONDS": str(LEASE), "GRNS_REAP_SECONDS": "0.5", "GRNS_LOG_LEVEL": "debug"}
+
+
+@pytest.fixture
+async def network(database: Database) -> AsyncIterator[Proxy]:
+    """A network to Postgres that can be silent."""
+    proxy = Proxy(int(database.url.rpartition("/")[0].rpartition(":")[2]))
+    await proxy.start()
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.mark.parametrize("to_server", [True, False], ids=["nothing arrives", "nothing comes back"])
+async def test_a_worker_whose_postgres_is_silent(
+    fleet: Fleet, database: Database, network: Proxy, journal: Callable[[], list[str]], to_server: bool
+) -> None:
+    fleet.start("server", **ENVIRONMENT)
+    url = database.url.replace(f":{network.target_port}/", f":{network.port}/")
+    cut_off = fleet.start(
+        "worker", "tests.pools:pool", "--concurrency", "5", **ENVIRONMENT, GRNS_DATABASE_URL=url
+    )
+    await ready(database, cut_off)
+    ids = await submit_many(database, 5, task_type="effect", payload={"seconds": 9.0}, max_attempts=5)
+    await all_in(database, ids, "running", within_seconds=10)
+    other = fleet.start("worker", "tests.pools:pool", "--concurrency", "5", **ENVIRONMENT)
+    await ready(database, other)
+
+    network.silence(to_server=to_server, to_client=not to_server)
+    silent_at = time.monotonic()
+    noticed = {"renew_failed", "renewals_unanswered"}
+
+    async def is_noticed() -> bool:
+        return any(fact["event"] in noticed for fact in fleet.facts_of(cut_off))
+
+    # A renewal is due after a third of the lease, and is waited for as long at most.
+    await eventually(is_noticed, within_seconds=2 * LEASE / 3 + SLACK)
+
+    async def are_cancelled() -> bool:
+        return sum(line.startswith("cancelled") for line in journal()) == len(ids)
+
+    await eventually(are_cancelled, within_seconds=LEASE + SLACK)
+    assert time.monotonic() - silent_at < LEASE + SLACK, "before they can be another's"
+
+    async def are_taken_over() -> bool:
+        rows = await rows_of(database, ids)
+        return all(row["attempt"] == 2 and row["status"] == "running" for row in rows.values())
+
+    await eventually(are_taken_over, within_seconds=LEASE + 1 + SLACK)
+    network.heal()
+    await asyncio.sleep(SLACK)  # what was on its way arrives
+    await all_in(database, ids, within_seconds=30)
+    stories = await check_stories(database, ids)
+    for events in stories.values():
+        assert [event["kind"] for event in events].count("evt.task.claimed") == 2
