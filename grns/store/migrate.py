@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from importlib.resources import files
 
 import asyncpg
@@ -12,6 +13,9 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from grns.store.fault import translated
+
+# Alembic keeps what it works on in a global: of two threads, one would migrate the other's database.
+_ALEMBIC = threading.Lock()
 
 
 def _config(url: str | None = None, output: io.StringIO | None = None) -> Config:
@@ -29,7 +33,7 @@ def newest() -> str:
 async def upgrade(url: str) -> None:
     """Run the revisions that are missing. Safe to run twice, and from two processes at once."""
     with translated():
-        await asyncio.to_thread(command.upgrade, _config(url), "head")
+        await asyncio.to_thread(_upgrade, _config(url))
 
 
 async def current(url: str) -> str | None:
@@ -48,5 +52,10 @@ async def current(url: str) -> str | None:
 def script() -> str:
     """Return the SQL of all revisions, for those who run it by their own means."""
     output = io.StringIO()
-    command.upgrade(_config(output=output), "head", sql=True)
+    _upgrade(_config(output=output), is_script=True)
     return output.getvalue()
+
+
+def _upgrade(config: Config, *, is_script: bool = False) -> None:
+    with _ALEMBIC:
+        command.upgrade(config, "head", sql=is_script)
