@@ -104,13 +104,13 @@ def show(console: Console, measured: list[Measured]) -> bool:
         "fault", "faults", "times", "p50", "p99", "longest", "bound", title=f"lease {LEASE_SECONDS:g} s"
     )
     for one in measured:
-        for part, seconds in one.felt.items():
-            cells = (statistics.median(seconds), quantile(seconds, 0.99), max(seconds))
+        for part, seconds in (one.felt or {FELT: []}).items():
+            figures = (statistics.median(seconds), quantile(seconds, 0.99), max(seconds)) if seconds else ()
             table.add_row(
                 f"  its first {part}" if part else one.trial.name,
                 "" if part else str(one.faults),
                 str(len(seconds)),
-                *(f"{cell:.2f} s" for cell in cells),
+                *([f"{figure:.2f} s" for figure in figures] or [""] * 3),
                 "" if part else f"{one.trial.bound:.2f} s",
                 style="" if one.is_good else "red",
             )

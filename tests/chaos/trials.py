@@ -193,14 +193,19 @@ async def stop_worker(field: Field) -> Felt:
     victim.send(signal.SIGTERM)
     for one in given_back:
         await field.claimed_after(one, stopped_at)
-    async with field.connection() as connection:
-        rows = await connection.fetch(_TAKEN_AWAY, given_back)
     await field.give_up(ids)
-    kinds = {row["task_id"]: row["kind"] for row in rows}
-    for one in given_back:
-        if (kind := kinds.get(one)) != "evt.task.released":
-            raise TrialFailed(f"{one} of {victim.name} was not released at its end, but: {kind}")
-    return {FELT: [row["seconds"] for row in rows]}
+    async with field.connection() as connection:
+        return {FELT: await since_release(connection, given_back)}
+
+
+async def since_release(connection: asyncpg.Connection, ids: list[str]) -> list[float]:
+    """Return, for tasks claimed anew, the seconds since each was released; fails where one was not."""
+    rows = {row["task_id"]: row for row in await connection.fetch(_TAKEN_AWAY, ids)}
+    for one in ids:
+        kind = rows[one]["kind"] if one in rows else "nothing of the kind"
+        if kind != "evt.task.released":
+            raise TrialFailed(f"{one} was not released at its worker's end, but: {kind}")
+    return [rows[one]["seconds"] for one in ids]
 
 
 async def restart_postgres(field: Field) -> Felt:
