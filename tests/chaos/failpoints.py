@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,6 +35,8 @@ from tests.harness import eventually
 
 _STRIKE_SECONDS = 60.0
 _RECOVER_SECONDS = 90.0
+_SEEN_SECONDS = 1.0  # a strike is seen so much later at most
+_SOUND = "sound"
 _RATE = 3.0
 _KEEPERS = ("renew.", "touch_agent.")
 _LEFT = """
@@ -53,11 +56,32 @@ class Case:
     def __str__(self) -> str:
         return f"{self.moment.name}={self.action}#{self.hit}"
 
+    @property
+    def failpoints(self) -> str:
+        """What its process is started with."""
+        return ",".join(filter(None, (str(self), self.moment.beside)))
+
+    @property
+    def goes_on(self) -> bool:
+        """Say whether its process, or a child of it, would be struck again later."""
+        return bool(self.moment.beside) or self.moment.name.startswith(_KEEPERS)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one case: `sound`, or what went wrong; and how long the recovery took."""
+
+    word: str
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        return self.word if self.seconds is None else f"{self.word} ({self.seconds:.1f} s)"
+
 
 CASES = [
     Case(moment, action, hit)
     for moment in MOMENTS
-    for action in ACTIONS
+    for action in moment.actions
     for hit in HITS
     if hit == 1 or not moment.is_rare
 ]
@@ -70,37 +94,48 @@ class Range:
         self._stage = stage
         self._traffic = Traffic(stage, chance)
 
-    async def try_out(self, case: Case) -> str:
-        """Try one case; returns `sound`, or what went wrong."""
+    async def try_out(self, case: Case) -> Verdict:
+        """Try one case, and say what came of it."""
         seat = next(seat for seat in self._stage.seats if seat.name == case.moment.seat)
         log = self._stage.directory / f"{seat.name}.log"
-        offset, began = log.stat().st_size, time.time()
-        process = await self._stage.again(seat, str(case))
+        offset = log.stat().st_size
+        process = await self._again(seat, case.failpoints)
 
         async def has_struck() -> bool:
             with log.open() as lines:
                 lines.seek(offset)
                 return f"failpoint {case.moment.name}: " in lines.read()
 
+        struck_at = None
         try:
             async with self._traffic.flowing(case.moment.needs, seat):
                 await eventually(has_struck, within_seconds=_STRIKE_SECONDS)
+                struck_at = time.time()
         except AssertionError:
-            return "never reached"
+            return Verdict("never reached")
         finally:
             if case.action == "stop":
                 await self._thaw(seat, process.pid)
-            self._stage.note_hit(str(case), seat.name, began)
-        if case.moment.name.startswith(_KEEPERS):  # the keeper that comes after it would be struck as well
-            await self._stage.again(seat)
+            if struck_at is not None:
+                self._stage.note_hit(str(case), seat.name, struck_at - _SEEN_SECONDS)
+        if case.goes_on:
+            await self._again(seat)
         return await self.recovered()
+
+    async def _again(self, seat: Seat, failpoints: str = "") -> subprocess.Popen[bytes]:
+        """Start a process anew; the end of the one before is a hit of its own."""
+        began = time.time()
+        process = await self._stage.again(seat, failpoints)
+        self._stage.note_hit("started anew for a case", seat.name, began)
+        return process
 
     async def _thaw(self, seat: Seat, pid: int) -> None:
         await asyncio.sleep(1.3 * LEASE_SECONDS)
         send_all([pid, *seat.children()], signal.SIGCONT)
 
-    async def recovered(self) -> str:
-        """Wait until all that was handed in before has ended; returns `sound`, or what is left."""
+    async def recovered(self) -> Verdict:
+        """Wait until all that was handed in before has ended, and say how long that took."""
+        began = time.monotonic()
         connection = await asyncpg.connect(self._stage.postgres.url)
         until = await connection.fetchrow("select now(), (select last_value from grns.events_seq)")
         left = 0
@@ -110,26 +145,33 @@ class Range:
             left = await connection.fetchval(_LEFT, *(until or ()))
             return bool(left <= 0)
 
+        word = _SOUND
         try:
             await eventually(is_done, within_seconds=_RECOVER_SECONDS, every=0.1)
         except AssertionError:
-            return f"{left} tasks and rows of the log are left"
+            word = f"{left} tasks and rows of the log are left"
         finally:
             connection.terminate()
-        return "sound"
+        return Verdict(word, time.monotonic() - began)
 
 
 @dataclass
 class Outcome:
     """What came of all cases, on all stages."""
 
-    wrong: dict[Case, str] = field(default_factory=dict)
+    verdicts: dict[Case, Verdict] = field(default_factory=dict)
     report: Report = field(default_factory=Report)
 
     @property
     def is_sound(self) -> bool:
         """Say whether each case was reached and recovered from, and nothing was violated."""
-        return self.report.is_clean and not self.wrong
+        return self.report.is_clean and all(one.word == _SOUND for one in self.verdicts.values())
+
+    @property
+    def slowest(self) -> tuple[Case, float] | None:
+        """The case whose recovery took longest, and how long that was."""
+        took = [(case, one.seconds) for case, one in self.verdicts.items() if one.seconds is not None]
+        return max(took, key=lambda one: one[1], default=None)
 
 
 async def campaign(
@@ -140,10 +182,10 @@ async def campaign(
     with progress_on(console) as progress:
         bar = progress.add_task("", total=len(cases))
 
-        def tell(case: Case, verdict: str) -> None:
+        def tell(case: Case, verdict: Verdict) -> None:
             progress.update(bar, description=str(case), advance=1)
-            if verdict != "sound":
-                outcome.wrong[case] = verdict
+            outcome.verdicts[case] = verdict
+            if verdict.word != _SOUND:
                 console.print(f"{case}: {verdict}")
 
         async with asyncio.TaskGroup() as stages:
@@ -156,7 +198,7 @@ async def _on_stage(
     directory: Path,
     left: deque[Case],
     chance: random.Random,
-    tell: Callable[[Case, str], None],
+    tell: Callable[[Case, Verdict], None],
     report: Report,
 ) -> None:
     """Try on one stage what is left, until nothing is; adds to the report what its checker says."""
@@ -177,16 +219,18 @@ async def _on_stage(
 
 
 def _show(console: Console, cases: list[Case], outcome: Outcome) -> None:
-    wrong, report = outcome.wrong, outcome.report
+    report = outcome.report
     table = Table("moment", *ACTIONS)
     for moment in dict.fromkeys(case.moment for case in cases):
         cells = []
         for action in ACTIONS:
             of_it = [case for case in cases if (case.moment, case.action) == (moment, action)]
-            cells.append(", ".join(f"#{case.hit} {wrong.get(case, 'sound')}" for case in of_it))
+            cells.append(", ".join(f"#{case.hit} {outcome.verdicts[case]}" for case in of_it))
         table.add_row(moment.name, *cells)
     console.print(table)
     console.print(f"{len(cases)} cases, {report.tasks:,} tasks, {report.executions:,} executions")
+    if outcome.slowest is not None:
+        console.print("slowest recovery: {}, {:.1f} s".format(*outcome.slowest))
     console.print(violations(report))
     for name, details in report.violations.items():
         for detail in details[:5]:
@@ -239,7 +283,11 @@ def _result(seed: int, cases: list[Case], outcome: Outcome) -> dict[str, object]
         "events": report.events,
         "taken_away_and_explained": dict(report.repeated),
         "violations": {name: len(details) for name, details in report.violations.items()},
-        "cases": {str(case): outcome.wrong.get(case, "sound") for case in cases},
+        "slowest_recovery": str(outcome.slowest[0]) if outcome.slowest else None,
+        "cases": {
+            str(case): {"verdict": one.word, "recovered_seconds": one.seconds and round(one.seconds, 1)}
+            for case, one in ((case, outcome.verdicts[case]) for case in cases)
+        },
     }
 
 

@@ -13,20 +13,30 @@ HITS = (1, 3)
 class Moment:
     """A failpoint, the seat that reaches it, and what has to happen for it beside the usual work.
 
-    Some are reached once in the life of a process, or once in a long while.
+    Some are reached once in the life of a process, or once in a long while; some only where another
+    failpoint (`beside`) brings their process there. A connection to drop is not at hand at each.
     """
 
     name: str
     seat: str
     needs: str = ""
     is_rare: bool = False
+    beside: str = ""
+    has_connection: bool = False
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """What can be done there: without a connection, `drop` would be one more `raise`."""
+        return ACTIONS if self.has_connection else tuple(one for one in ACTIONS if one != "drop")
 
 
-def _statement(name: str, seat: str, needs: str = "", *, is_rare: bool = False) -> tuple[Moment, Moment]:
+def _statement(
+    name: str, seat: str, needs: str = "", *, is_rare: bool = False, beside: str = ""
+) -> tuple[Moment, Moment]:
     """Return the moments around a statement: before it is sent, and when it has committed, unheard."""
     return (
-        Moment(f"{name}.asked", seat, needs, is_rare),
-        Moment(f"{name}.answered", seat, needs, is_rare),
+        Moment(f"{name}.asked", seat, needs, is_rare, beside, has_connection=True),
+        Moment(f"{name}.answered", seat, needs, is_rare, beside, has_connection=True),
     )
 
 
@@ -34,7 +44,7 @@ MOMENTS: tuple[Moment, ...] = (
     Moment("worker.before_claim", "worker-1"),
     Moment("worker.after_claim", "worker-1"),
     Moment("worker.handler_ended", "worker-1"),
-    Moment("worker.finished_not_committed", "worker-1"),
+    Moment("worker.finished_not_committed", "worker-1", has_connection=True),
     Moment("worker.committed", "worker-1"),
     Moment("worker.finished", "worker-1"),
     Moment("worker.acked", "worker-1"),
@@ -42,9 +52,14 @@ MOMENTS: tuple[Moment, ...] = (
     Moment("batch.sending", "worker-1"),
     *_statement("claim", "worker-1"),
     *_statement("finish", "worker-1"),
+    *_statement("read_claims", "worker-1", beside="claim.answered=drop@0.3"),
+    *_statement("read_finishes", "worker-1", beside="finish.answered=drop@0.3"),
     *_statement("explain_unclaimed", "worker-1", "repeated commands"),
     *_statement("bury_messages", "worker-1", "malformed messages"),
     *_statement("claim_next", "worker-1", "no commands"),
+    *_statement("read_next_claims", "worker-1", "no commands", beside="claim_next.answered=drop@0.5"),
+    *_statement("dispatch", "scout-1", "repeated commands"),
+    *_statement("stop_agent", "worker-1", "end", is_rare=True),
     *_statement("release", "worker-1", "shutdown", is_rare=True),
     *_statement("register_agent", "worker-1", is_rare=True),
     *_statement("renew", "worker-1", "long tasks"),
@@ -56,13 +71,26 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("take_relay", "relay-1"),
     *_statement("hold_relay", "relay-1", "the lead"),
     *_statement("read_log", "relay-1", "the lead"),
+    *_statement("drop_relay", "relay-1", "the lead for once", is_rare=True),
+    *_statement("next_replay", "relay-1", "replays"),
+    *_statement("read_log_age", "relay-1", "replays"),
+    *_statement("hold_replay", "relay-1", "replays"),
+    *_statement("read_stretch", "relay-1", "replays"),
+    *_statement("read_kinds", "relay-1", "lost streams"),
     *_statement("tick_reaper", "reaper-1"),
     *_statement("reap", "reaper-1", "dead workers"),
     *_statement("promote", "retry-scheduler-1"),
     *_statement("read_partitions", "janitor-1"),
+    *_statement("add_log_partition", "janitor-1", "missing partitions", is_rare=True),
+    *_statement("read_orphan_partitions", "janitor-1"),
+    *_statement("note_server", "janitor-1"),
+    *_statement("delete_processed_messages", "janitor-1"),
+    *_statement("delete_agents", "janitor-1"),
     *_statement("delete_tasks", "janitor-1", is_rare=True),
     *_statement("read_queue_ages", "janitor-1"),
     *_statement("audit_now", "janitor-1", is_rare=True),
+    *_statement("audit_tasks", "janitor-1", is_rare=True),
+    *_statement("audit_log", "janitor-1", is_rare=True),
     *_statement("submit_tasks", "submitter-1"),
     *_statement("cancel", "submitter-1"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.chaos.failpoints import CASES
 from tests.chaos.moments import MOMENTS
 from tests.chaos.mutants import MUTANTS, Mutant
 from tests.chaos.proxy import HOST, Proxy
+from tests.chaos.stage import Stage
+from tests.chaos.traffic import Traffic
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -37,10 +40,35 @@ def test_each_moment_is_in_the_code() -> None:
         for name in re.findall(r'failpoint\.reach\("([a-z_.]+)"', path.read_text())
     }
     named = {moment.name for moment in MOMENTS}
-    statements = {name for name in named if name.endswith((".asked", ".answered"))}
+    statements = {name for name in named if _is_of_statement(name)}
     assert named - statements == reached, "those of the code, and no others"
     for name in statements:
         assert statement.statement(name.rpartition(".")[0])
+
+
+def test_drop_is_offered_where_the_code_has_a_connection_to_drop() -> None:
+    droppable = {
+        name
+        for path in (_ROOT / "grns").rglob("*.py")
+        for name in re.findall(r'failpoint\.reach\("([a-z_.]+)", ', path.read_text())
+    }
+    named = {
+        moment.name for moment in MOMENTS if "drop" in moment.actions and not _is_of_statement(moment.name)
+    }
+    assert named == droppable
+    assert all("drop" in moment.actions for moment in MOMENTS if _is_of_statement(moment.name))
+
+
+def test_what_a_moment_needs_is_known(tmp_path: Path) -> None:
+    traffic = Traffic(Stage(tmp_path), random.Random(0))
+    assert {moment.needs for moment in MOMENTS} == set(traffic.needs)
+    assert all(seat in {one.name for one in Stage(tmp_path).seats} for seat in {m.seat for m in MOMENTS})
+    for beside in {moment.beside for moment in MOMENTS} - {""}:
+        assert statement.statement(beside.partition(".answered=drop@")[0])
+
+
+def _is_of_statement(name: str) -> bool:
+    return name.endswith((".asked", ".answered"))
 
 
 def test_the_failure_contract_names_tests_that_are_there() -> None:

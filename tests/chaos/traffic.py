@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import asyncpg
 import nats
 
+from grns import subjects
+from grns.store.statement import statement
 from tests.chaos import strangers
 from tests.chaos.journal import Journal
 from tests.chaos.stage import Seat, Stage
@@ -23,11 +26,13 @@ _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
 _KINDS = ("steady", "steady", "ledger", "doomed", "thread")
 _MANY = 4
-_ENOUGH_SECONDS = 25.0
+_ENOUGH_SECONDS = 50.0
 _HELD = """
     select count(*) from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id
     where a.pid = $1 and t.status = 'running'
 """
+_KNOWN = "select count(*) from grns.agents where pid = $1"
+_LAST_PARTITION = "select name from grns.log_partitions order by lower_seq desc limit 1"
 _LEADER = "select owner from grns.relay_cursor"
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
 
@@ -40,15 +45,20 @@ class Traffic:
         self._chance = chance
         self._journal = Journal(stage.directory / "submits-0.jsonl")
         self._numbers = itertools.count(1)
-        self._needs: dict[str, Callable[[Seat], Coroutine[Any, Any, None]]] = {
+        self.needs: dict[str, Callable[[Seat], Coroutine[Any, Any, None]]] = {
             "": self._nothing,
             "repeated commands": self._repeat,
             "malformed messages": self._malform,
             "no commands": self._silence,
             "shutdown": self._shut_down,
+            "end": self._end,
             "long tasks": self._nothing,
             "dead workers": self._kill_workers,
             "the lead": self._hand_over,
+            "the lead for once": self._lead_and_end,
+            "replays": self._replay,
+            "lost streams": self._lose_streams,
+            "missing partitions": self._drop_partition,
         }
 
     @asynccontextmanager
@@ -57,7 +67,7 @@ class Traffic:
         is_long = needs in ("long tasks", "shutdown", "dead workers")
         running = [
             asyncio.create_task(self._submit(2.5 if is_long else 0.05)),
-            asyncio.create_task(self._needs[needs](seat)),
+            asyncio.create_task(self.needs[needs](seat)),
         ]
         try:
             yield
@@ -121,6 +131,19 @@ class Traffic:
             return bool(held >= _MANY)
 
         await eventually(has_enough, within_seconds=_ENOUGH_SECONDS, every=0.2)
+        self._ask_to_end(seat)
+
+    async def _end(self, seat: Seat) -> None:
+        """End it once it is known, with whatever it has."""
+
+        async def is_known() -> bool:
+            return bool(await self._ask(_KNOWN, seat.process.pid if seat.process else 0))
+
+        await eventually(is_known, within_seconds=_ENOUGH_SECONDS, every=0.2)
+        self._ask_to_end(seat)
+
+    def _ask_to_end(self, seat: Seat) -> None:
+        self._stage.note_hit("a worker is asked to end", seat.name)
         seat.send(signal.SIGTERM)
 
     async def _hand_over(self, seat: Seat) -> None:
@@ -129,8 +152,51 @@ class Traffic:
             await asyncio.sleep(2.0)
             owner = await self._ask(_LEADER) or ""
             for other in self._stage.of("relay"):
-                if other is not seat and other.process and f"-{other.process.pid}-" in owner:
+                if other is not seat and _leads(other, owner):
                     other.send(signal.SIGTERM)
+
+    async def _lead_and_end(self, seat: Seat) -> None:
+        """Ask it to end once it leads."""
+        async with self._leading(seat):
+            seat.send(signal.SIGTERM)
+
+    async def _replay(self, seat: Seat) -> None:
+        """Ask for the latest minute once more, again and again, from a relay that leads."""
+        async with self._leading(seat):
+            while True:
+                await self._ask(statement("request_replay"), None, ["^(evt|dlq)"], None, 60.0, None, 0.0)
+                await asyncio.sleep(2.0)
+
+    async def _lose_streams(self, seat: Seat) -> None:
+        """Delete streams of events under a relay that leads, as an administrator can by mistake."""
+        async with self._leading(seat):
+            while True:
+                began = time.time()
+                with suppress(*_PASSING):
+                    client = await strangers.connect(self._stage.broker_urls)
+                    await client.jetstream(timeout=2).delete_stream(subjects.EVT_STREAM)
+                    await client.close()
+                self._stage.note_hit("NATS: stream deleted", "nobody", began)
+                await asyncio.sleep(8.0)
+
+    async def _drop_partition(self, _seat: Seat) -> None:
+        """Take the last partition of the log away, in which there is nothing yet."""
+        name = await self._ask(_LAST_PARTITION)
+        await self._ask(f"drop table grns.{name}")
+
+    @asynccontextmanager
+    async def _leading(self, seat: Seat) -> AsyncIterator[None]:
+        """Wait until it leads; meanwhile and afterwards, others hand the lead over."""
+        handing_over = asyncio.create_task(self._hand_over(seat))
+
+        async def is_leading() -> bool:
+            return _leads(seat, await self._ask(_LEADER) or "")
+
+        try:
+            await eventually(is_leading, within_seconds=_ENOUGH_SECONDS, every=0.1)
+            yield
+        finally:
+            handing_over.cancel()
 
     async def _ask(self, question: str, *arguments: object) -> Any:
         connection = await asyncpg.connect(self._stage.postgres.url)
@@ -145,3 +211,7 @@ class Traffic:
             other = next(seat for seat in self._stage.seats if seat.name == "worker-2")
             self._stage.note_hit("a worker dies for a reaper's sake", other.name)
             other.send(signal.SIGKILL)
+
+
+def _leads(relay: Seat, owner: str) -> bool:
+    return relay.process is not None and f"-{relay.process.pid}-" in owner
