@@ -52,7 +52,7 @@ failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (CO
 mutants: $(STAMP) ## sow bugs into a copy: the checks must find each (COUNT= SEED= ONLY=)
 	$(BIN)/python -m tests.chaos.mutants $(foreach option,COUNT SEED ONLY,$(call given,$(option)))
 
-recovery: $(STAMP) ## measure how long each fault is felt (SAMPLES=30 ONLY= RESULT=)
+recovery: $(STAMP) ## measure how long each fault is felt, 30 times each (SAMPLES=30 ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos.recovery $(foreach option,SAMPLES ONLY RESULT,$(call given,$(option)))
 
 bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
