@@ -74,7 +74,7 @@ class Keeper:
         is_settled = True
         for start in range(0, len(leases), _MOST_PER_STATEMENT):
             is_settled &= await self._renew_some(leases[start : start + _MOST_PER_STATEMENT])
-        await agent.touch(self._database, self._agent_id)
+        await agent.touch(self._database, self._agent_id, idle_seconds=self._book.idle_seconds)
         return self._lease_seconds / 3 if is_settled else _ASK_AGAIN_SECONDS
 
     async def _renew_some(self, leases: list[Record]) -> bool:

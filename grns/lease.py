@@ -35,7 +35,10 @@ _HEADER = struct.Struct("<QQ")  # how often the keeper has answered, and how oft
 _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
 _STATE_AT = 4  # one byte, and so never half-written
 _ANSWER = struct.Struct("<IBd")
+_WORKED = struct.Struct("<d")  # until when the worker was full, or began and ended tasks
 _CHECKSUM = struct.Struct("<I")
+_WORKED_SIZE = _WORKED.size + _CHECKSUM.size
+_HEAD_SIZE = _HEADER.size + _WORKED_SIZE
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
 _ANSWER_SIZE = _ANSWER.size + _CHECKSUM.size
 _SLOT_SIZE = _RECORD_SIZE + _ANSWER_SIZE
@@ -81,19 +84,21 @@ class LeaseBook:
     @classmethod
     def create(cls, slots: int) -> tuple[LeaseBook, int]:
         """Make a book; returns it with the file descriptor that the keeper needs."""
-        size = _HEADER.size + slots * _SLOT_SIZE
+        size = _HEAD_SIZE + slots * _SLOT_SIZE
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("grns-leases")
         else:
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, size)
-        return cls(mmap.mmap(descriptor, size), slots), descriptor
+        book = cls(mmap.mmap(descriptor, size), slots)
+        book.note_work()
+        return book, descriptor
 
     @classmethod
     def attach(cls, descriptor: int, slots: int) -> LeaseBook:
         """Open a book that another process made."""
-        return cls(mmap.mmap(descriptor, _HEADER.size + slots * _SLOT_SIZE), slots)
+        return cls(mmap.mmap(descriptor, _HEAD_SIZE + slots * _SLOT_SIZE), slots)
 
     def close(self) -> None:
         """Let the memory go."""
@@ -108,17 +113,17 @@ class LeaseBook:
         attempt = claim.attempt if claim else 0
         kept = token.encode()
         body = _RECORD.pack(generation, state, attempt, lease_id, len(task_id), task_id, len(kept), kept)
-        start = _HEADER.size + slot * _SLOT_SIZE
+        start = _HEAD_SIZE + slot * _SLOT_SIZE
         self._memory[start : start + _RECORD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     def free(self, slot: int) -> None:
         """Say that a slot holds nothing (the worker's side)."""
-        self._memory[_HEADER.size + slot * _SLOT_SIZE + _STATE_AT] = State.FREE
+        self._memory[_HEAD_SIZE + slot * _SLOT_SIZE + _STATE_AT] = State.FREE
 
     def records(self) -> Iterator[Record]:
         """Read what is held (the keeper's side); a slot that is being written is left for the next look."""
         for slot in range(self.slots):
-            start = _HEADER.size + slot * _SLOT_SIZE
+            start = _HEAD_SIZE + slot * _SLOT_SIZE
             if self._memory[start + _STATE_AT] == State.FREE:
                 continue
             raw = self._memory[start : start + _RECORD_SIZE]
@@ -136,7 +141,7 @@ class LeaseBook:
     def answer(self, record: Record, verdict: Verdict, expires_at: float) -> None:
         """Say what became of a lease (the keeper's side)."""
         body = _ANSWER.pack(record.generation, verdict, expires_at)
-        start = _HEADER.size + record.slot * _SLOT_SIZE + _RECORD_SIZE
+        start = _HEAD_SIZE + record.slot * _SLOT_SIZE + _RECORD_SIZE
         self._memory[start : start + _ANSWER_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     def announce(self) -> None:
@@ -146,6 +151,20 @@ class LeaseBook:
     def note_failure(self) -> None:
         """Say that a renewal got no answer (the keeper's side)."""
         self._memory[: _HEADER.size] = _HEADER.pack(self.announced, (self.failures + 1) % 2**64)
+
+    def note_work(self) -> None:
+        """Say that the worker is full, or begins or ends a task (its own side)."""
+        body = _WORKED.pack(time.monotonic())
+        self._memory[_HEADER.size : _HEAD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the worker has had room and taken nothing (the keeper's side)."""
+        raw = self._memory[_HEADER.size : _HEAD_SIZE]
+        body = raw[: _WORKED.size]
+        if _CHECKSUM.unpack(raw[_WORKED.size :])[0] != zlib.crc32(body):
+            return 0.0  # it is being written now
+        return max(0.0, time.monotonic() - float(_WORKED.unpack(body)[0]))
 
     @property
     def announced(self) -> int:
@@ -159,7 +178,7 @@ class LeaseBook:
 
     def answer_for(self, slot: int, generation: int) -> tuple[Verdict, float] | None:
         """Read the answer for a slot's present holder (the worker's side)."""
-        start = _HEADER.size + slot * _SLOT_SIZE + _RECORD_SIZE
+        start = _HEAD_SIZE + slot * _SLOT_SIZE + _RECORD_SIZE
         raw = self._memory[start : start + _ANSWER_SIZE]
         body = raw[: _ANSWER.size]
         if _CHECKSUM.unpack(raw[_ANSWER.size :])[0] != zlib.crc32(body):
@@ -251,7 +270,12 @@ class Leases:
         slot, generation = self._take()
         self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
         lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
+        self._book.note_work()
         return lease
+
+    def note_full(self) -> None:
+        """Say that there is no room for more: who waits for that is not idle."""
+        self._book.note_work()
 
     def check(self) -> None:
         """Read the keeper's answers and look at the deadlines; ends what must end."""
@@ -294,6 +318,7 @@ class Leases:
     def _let_go(self, lease: Lease) -> None:
         del self._held[lease.slot]
         self._give(lease.slot)
+        self._book.note_work()
 
     def _take(self) -> tuple[int, int]:
         self._generation = self._generation % (2**32 - 1) + 1

@@ -169,6 +169,8 @@ class Worker:
         was_failing = False
         while True:
             self._leases.check()
+            if self._slots.free <= 0:
+                self._leases.note_full()
             self.intake.keep_waiting()
             is_failing = self.is_broker_failing
             if is_failing and not was_failing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,10 +158,11 @@ async def test_what_lies_in_partitions_that_have_gone_is_not_asked_for(database:
 
 
 async def queued_for_long(database: Database) -> str:
-    """Return a task that has been queued for an hour, while a worker has room."""
+    """Return a task that has been queued for an hour, while a worker has room and takes nothing."""
     task_id = (await submit(database)).id
     await fetch(database, "update grns.tasks set queued_at = now() - interval '1 h' where id = $1", task_id)
     await agent.register(database, OTHER_WORKER, concurrency=1, version="1")
+    await agent.touch(database, OTHER_WORKER.agent_id, idle_seconds=3600.0)
     return task_id
 
 
@@ -192,6 +194,38 @@ async def test_a_queue_behind_busy_workers_is_long_and_not_stuck(shared: Databas
     held = await place(shared, "queued")
     await claim(shared, held.id, who=OTHER_WORKER)
     assert not (await found(shared)).counts
+
+
+async def test_a_queue_behind_a_worker_that_takes_from_it_is_long_and_not_stuck(shared: Database) -> None:
+    """Between two of its tasks it has room, and so it seems idle to whoever looks just then."""
+    task_id = await queued_for_long(shared)
+    idle = OTHER_WORKER.agent_id
+    for idle_seconds, count in ((0.0, 0), (29.0, 0), (31.0, 1)):
+        await agent.touch(shared, idle, idle_seconds=idle_seconds)
+        assert (await found(shared)).counts["undelivered"] == count, idle_seconds
+    await agent.register(shared, OTHER_WORKER, concurrency=1, version="1")
+    assert not (await found(shared)).counts, "it has only begun"
+    await agent.touch(shared, idle, idle_seconds=3600.0)
+    await fetch(shared, "update grns.tasks set queued_at = now() - interval '10 s' where id = $1", task_id)
+    await fetch(shared, "update grns.agents set last_seen_at = now() - interval '20 s'")
+    assert not (await found(shared, patience_seconds=5.0)).counts, "it was idle before this was queued"
+
+
+async def test_what_is_stuck_is_told_once_and_the_oldest_first(shared: Database) -> None:
+    young, old, urgent = [(await submit(shared, priority=priority)).id for priority in (2, 2, 0)]
+    for task_id, hours in ((young, 1), (old, 3), (urgent, 2)):
+        await fetch(
+            shared,
+            "update grns.tasks set queued_at = now() - $2 * interval '1 h' where id = $1",
+            task_id,
+            hours,
+        )
+    for number in range(3):  # one of them of another version, which knows one type more
+        handled = dict(OTHER_WORKER.handled) | ({"new": 3} if number else {})
+        who = replace(OTHER_WORKER, agent_id=f"idle-{number}", handled=handled)
+        await agent.register(shared, who, concurrency=1, version="1")
+        await agent.touch(shared, who.agent_id, idle_seconds=3600.0)
+    assert [one.task_id for one in (await found(shared)).findings] == [old, urgent, young]
 
 
 async def test_what_nobody_serves_waits_and_is_not_stuck(shared: Database) -> None:

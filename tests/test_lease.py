@@ -123,6 +123,30 @@ def test_an_answer_counts_for_its_generation_only(pair: tuple[LeaseBook, LeaseBo
     assert worker.answer_for(0, 1) == (Verdict.LOST, 0.0)
 
 
+def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
+    pair: tuple[LeaseBook, LeaseBook], leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, keeper = pair
+    now = time.monotonic() + 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert 100.0 <= keeper.idle_seconds < 110.0, "it has done nothing since it began"
+    with leases.hold(owned(), "token"):
+        assert keeper.idle_seconds == 0.0
+        now += 40.0
+        assert keeper.idle_seconds == 40.0
+        leases.note_full()
+        assert keeper.idle_seconds == 0.0
+        now += 50.0
+    assert keeper.idle_seconds == 0.0, "it has just ended one"
+    now += 60.0
+    before = bytes(worker._memory)
+    worker.note_work()
+    now += 60.0
+    (*_, last) = [place for place, byte in enumerate(worker._memory[:]) if byte != before[place]]
+    worker._memory[last] = before[last]
+    assert keeper.idle_seconds == 0.0, "a half-written time is not believed"
+
+
 # ---------------------------------------------------------------- the worker's side
 
 

@@ -196,6 +196,29 @@ async def test_a_submission_looks_at_no_more_than_its_ids_and_keys(
     assert read["tasks_idempotency_key"] <= 600, read
 
 
+async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection: Connection) -> None:
+    """However long the queue is: where all work, nothing of it is read, and else no more than is told of."""
+    nodes = await plan_of(connection, "audit_now")
+    looks = [node.get("Index Name", "all") for node in nodes if node.get("Relation Name") == "tasks"]
+    assert sorted(looks) == ["tasks_due", "tasks_lease", "tasks_lease", "tasks_ready"]
+    await connection.execute(_AGENT)
+    read: dict[str, int] = {}
+    for state, idle_seconds in (("working", 0.0), ("idle", 3600.0)):
+        await connection.fetch(statement("touch_agent"), "idle", idle_seconds)
+        before = (await reads(connection))["tasks_ready"]
+        rows = await connection.fetch(statement("audit_now"), 1.0, 10, 0.5)
+        read[state] = (await reads(connection))["tasks_ready"] - before
+        assert [row["invariant"] for row in rows].count("undelivered") == (10 if idle_seconds else 0)
+    assert read["working"] == 0
+    assert read["idle"] <= 4 * 11, "of each priority as many as are told of"
+
+
+_AGENT = """
+    insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
+        lease_seconds) values ('idle', 'default', 'worker', 'h', 1, '0', 1, '{noop}', 15)
+"""
+
+
 async def reads(connection: Connection) -> dict[str, int]:
     """Return how many rows this transaction has read from the table, and through each index of it."""
     rows = await connection.fetch(

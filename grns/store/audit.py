@@ -31,6 +31,8 @@ INVARIANTS = {
 # Those that ask what should have gone on by now; the others ask what has been written.
 OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed")
 _MOST_LATE = 1000
+# Commands may be lost, and the floor's poll, which finds what they were for, pauses for 10 s at most.
+_IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ async def audit_log(database: Database, after: int, limit: int) -> Page[int]:
 
 async def audit_now(database: Database, patience_seconds: float) -> list[Finding]:
     """Find what should have gone on for `patience_seconds`, the oldest thousand of each kind."""
-    return _findings(await database.run("audit_now", patience_seconds, _MOST_LATE))
+    return _findings(await database.run("audit_now", patience_seconds, _MOST_LATE, _IDLE_SECONDS))
 
 
 def _findings(rows: Sequence[Row]) -> list[Finding]:

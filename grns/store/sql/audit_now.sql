@@ -1,12 +1,9 @@
 -- Finds what should have gone on by now. Each branch reads one index of few rows.
--- $1 patience in seconds, $2 how many findings of a kind at most
+-- $1 patience in seconds, $2 how many findings of a kind at most, $3 how long a worker is idle that may not be, in
+-- seconds: where the patience is shorter, that
 with late as (
-    select now() - $1::double precision * interval '1 second' as since
-),
-alive as (
-    select a.workspace, a.agent_type, a.task_types, a.agent_id, a.concurrency
-    from grns.agents a
-    where a.stopped_at is null and a.last_seen_at > now() - interval '1 minute'
+    select now() - $1::double precision * interval '1 second' as since,
+        least($1::double precision, $3::double precision) * interval '1 second' as idle_for
 ),
 busy as (
     select t.owner_agent_id as agent_id, count(*) as running
@@ -14,19 +11,31 @@ busy as (
     where t.lease_until is not null
     group by t.owner_agent_id
 ),
--- Who has had room for more: a queue behind workers that are all busy is long, not stuck.
+-- Who has had room for a while and took nothing, as its last heartbeat said: a queue behind workers that are
+-- all busy is long, not stuck, and between two of its tasks even a busy one has room. What was queued before
+-- that while began is what they should have taken.
 idle as (
-    select a.workspace, a.agent_type, unnest(a.task_types) as task_type
-    from alive a
+    select a.workspace, a.agent_type, a.task_types, least(max(a.last_seen_at - l.idle_for), l.since) as since
+    from grns.agents a
+    cross join late l
     left join busy b on b.agent_id = a.agent_id
-    where coalesce(b.running, 0) < a.concurrency
+    where a.stopped_at is null and a.last_seen_at > now() - interval '1 minute'
+        and a.worked_at <= a.last_seen_at - l.idle_for and coalesce(b.running, 0) < a.concurrency
+    group by a.workspace, a.agent_type, a.task_types, l.since
 )
-(select t.id as task_id, 'undelivered' as invariant,
-    'queued since ' || t.queued_at || ', while workers of ' || t.agent_type || ' have room' as detail
-from grns.tasks t, late l
-where t.queued_at < l.since
-    and exists (select from idle i where i.workspace = t.workspace and i.agent_type = t.agent_type and i.task_type = t.task_type)
-order by t.queued_at
+-- Lane by lane, in the order of the index that claims use: where nobody is idle, no queue is read.
+(select distinct on (o.queued_at, o.id) o.id as task_id, 'undelivered' as invariant,
+    'queued since ' || o.queued_at || ', while workers of ' || i.agent_type || ' have room and take nothing' as detail
+from idle i
+cross join generate_series(0, 3) as p (priority)
+cross join lateral (
+    select t.id, t.queued_at from grns.tasks t
+    where t.workspace = i.workspace and t.agent_type = i.agent_type and t.priority = p.priority
+        and t.queued_at is not null and t.queued_at < i.since and t.task_type = any(i.task_types)
+    order by t.queued_at
+    limit $2
+) as o
+order by o.queued_at, o.id
 limit $2)
 union all
 (select t.id, 'unreaped', 'its lease is over since ' || t.lease_until || ', and no reaper took it back'

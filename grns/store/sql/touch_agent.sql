@@ -1,2 +1,5 @@
--- Notes that a worker is alive. $1 agent_id
-update grns.agents a set last_seen_at = now() where a.agent_id = $1 returning a.agent_id
+-- Notes that a worker is alive. $1 agent_id, $2 for how many seconds it has had room and taken nothing
+update grns.agents a
+set last_seen_at = now(), worked_at = now() - $2::double precision * interval '1 second'
+where a.agent_id = $1
+returning a.agent_id

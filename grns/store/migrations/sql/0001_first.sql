@@ -254,6 +254,7 @@ create table grns.agents (
     lease_seconds double precision not null,
     started_at    timestamptz not null default now(),
     last_seen_at  timestamptz not null default now(),
+    worked_at     timestamptz not null default now(),  -- until then it was full, or began and ended tasks
     stopped_at    timestamptz
 ) with (fillfactor = 50);
 

@@ -1,0 +1,71 @@
+"""A queue is stuck where a worker has room and takes nothing, not where it is long: a real worker's word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from grns.store.audit import audit_now
+from grns.store.database import Database
+from tests.harness import START_SECONDS, Fleet, all_in, eventually, ready, submit, submit_many
+from tests.test_store_kit import fetch, stranger
+
+pytestmark = pytest.mark.timeout(120)
+
+PATIENCE_SECONDS = 3.0
+# Heartbeats come every third of a lease, well within the patience.
+SHORT = {"GRNS_LEASE_SECONDS": "3", "GRNS_SHUTDOWN_GRACE_SECONDS": "1"}
+
+
+async def undelivered(database: Database) -> list[str | None]:
+    """Look once, and return the tasks that are said to be stuck in their queue."""
+    findings = await audit_now(database, PATIENCE_SECONDS)
+    return [finding.task_id for finding in findings if finding.invariant == "undelivered"]
+
+
+async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
+    fleet: Fleet, database: Database, journal: Callable[[], list[str]]
+) -> None:
+    ids = await submit_many(database, 1000, task_type="effect", payload={"seconds": 0.01})
+    await fetch(database, "update grns.tasks set queued_at = now() - interval '1 h'")
+    fleet.start("server", **SHORT)
+    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20", **SHORT)
+    await ready(database, worker)
+
+    async def has_begun() -> bool:
+        return len(journal()) > 0
+
+    await eventually(has_begun, within_seconds=START_SECONDS)
+    waited = had_room = 0
+    while True:
+        (row,) = await fetch(
+            database,
+            "select count(*) filter (where status = 'running') as running, count(*) filter ("
+            "where queued_at < now() - $1 * interval '1 s') as late, count(finished_at) as ended"
+            " from grns.tasks",
+            PATIENCE_SECONDS,
+        )
+        assert await undelivered(database) == []
+        waited += row["late"] > 0
+        had_room += row["late"] > 0 and row["running"] < 20
+        if row["ended"] == len(ids):
+            break
+        await asyncio.sleep(0.05)
+    assert waited > 5, "a queue older than the patience was looked at"
+    assert had_room > 0, "and some of these looks saw it beside a free slot"
+
+    # What a stranger holds nobody can claim: the worker has room, and takes nothing. (It holds the row's key,
+    # and lets it be changed meanwhile into one that is for this worker.)
+    held = (await submit(database, agent_type="nobody")).id
+    async with stranger(database) as connection:
+        await connection.fetch("select from grns.tasks where id = $1 for key share", held)
+        await fetch(database, "update grns.tasks set agent_type = 'worker' where id = $1", held)
+
+        async def is_found() -> list[str | None]:
+            return await undelivered(database)
+
+        assert await eventually(is_found) == [held]
+    await all_in(database, [held], within_seconds=30)
+    assert await undelivered(database) == []
