@@ -72,8 +72,7 @@ class Replays:
         found = await replay.oldest(self._session)
         if found is None:
             return None
-        if found.up_to_seq is None:
-            found = await self._bounded(found, high)
+        found = await self._bounded(found, high) if found.up_to_seq is None else _within(found, high)
         self._is_disturbed = False
         self._emit(ReplayTaken(found.id, found.after_seq or 0, found.up_to_seq or 0))
         return found
@@ -124,3 +123,17 @@ class Replays:
                 self._under_way = len(page.entries)
                 return page.entries
         return []
+
+
+def _within(found: Replay, high: int) -> Replay:
+    """Return what another relay has begun, with no bound beyond `high`.
+
+    A failover may have taken the log back behind its end, which no number reaches then for long; and what
+    lies beyond `high` goes out by itself, whoever has sent it before.
+    """
+    return replace(
+        found,
+        first_seq=min(found.first_seq or 1, high + 1),
+        after_seq=min(found.after_seq or 0, high),
+        up_to_seq=min(found.up_to_seq or 0, high),
+    )

@@ -371,8 +371,38 @@ async def test_what_the_relay_has_not_seen_yet_goes_out_by_itself_first(database
         assert max(entry.seq for entry in page) <= top // 2
         acknowledge(replays, len(page))
         assert await replays.next(top // 2, is_held=False) == []
-        page = await replays.next(top, is_held=False)
-        assert min(entry.seq for entry in page) > top // 2
-        acknowledge(replays, len(page))
-        assert await replays.next(top, is_held=False) == []
-        assert (await replay.progress(database, number))["outcome"] == "done"
+        row = await replay.progress(database, number)
+    assert (row["outcome"], row["up_to_seq"]) == ("done", top // 2), (
+        "the relay sends the rest with what is new"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "after", "sent"),
+    [(1, 0, 50), (1, 20_000, 0), (15_000, 15_099, 0)],
+    ids=["not_begun", "beyond_the_log", "all_beyond_the_log"],
+)
+async def test_one_that_a_failover_took_the_log_from_ends_where_the_log_does(
+    database: Database, first: int, after: int, sent: int
+) -> None:
+    """Its end was taken from the log that was; whoever waits behind it has his turn."""
+    await submit_many(database, 50)
+    number, top = await asked(database), await high(database)
+    await fetch(
+        database,
+        "update grns.replays set started_at = now(), first_seq = $1, after_seq = $2, up_to_seq = 20000",
+        first,
+        after,
+    )
+    behind = await asked(database)
+    async with leading(database, lambda _: None) as replays:
+        pages = []
+        while (await replay.progress(database, behind))["outcome"] is None:
+            page = await replays.next(top, is_held=False)
+            acknowledge(replays, len(page))
+            pages.append(len(page))
+            assert len(pages) < 10, "it never ends"
+        row = await replay.progress(database, number)
+    assert (row["outcome"], row["stored"], row["up_to_seq"]) == ("done", sent, top)
+    assert row["first_seq"] - 1 <= row["after_seq"] == top, "and how far it is can be told"
+    assert sum(pages) == sent + 50
