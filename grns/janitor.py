@@ -123,7 +123,9 @@ class Janitor:
     async def _forget(self) -> None:
         messages = await upkeep.delete_processed(self._database, _PAGE, self._processed_seconds)
         agents = await upkeep.delete_agents(self._database, self._task_seconds)
-        for table, rows in (("processed_messages", messages), ("agents", agents)):
+        # What they published goes with the log, and so does that they did.
+        replays = await upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
+        for table, rows in (("processed_messages", messages), ("agents", agents), ("replays", replays)):
             if rows:
                 self._emit(RowsDeleted(table, rows))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from grns.app import App
 from grns.store import upkeep
 from grns.store.database import Database
-from tests.harness import submit_many
+from grns.store.failover import failovers
+from tests.harness import eventually, settings_for, submit_many
 from tests.test_store_kit import ROADS, fetch, place, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
@@ -172,6 +176,53 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
         " now() - n * interval '1 day' from generate_series(0, 2) as n",
     )
     assert await upkeep.delete_agents(shared, 1.5 * DAY) == 1
+
+
+# One that has not ended, however old, and five that ended, a day between each two.
+_REPLAYS = """
+    insert into grns.replays (workspace, patterns, since, until, requested_at, ended_at, outcome)
+    select null, '{}', now() - interval '99 days', now() - interval '98 days', now() - interval '90 days',
+        now() - n * interval '1 day', case when n is not null then 'done' end
+    from unnest(array[null, 1, 2, 3, 4, 5]) as n
+"""
+
+
+async def ages(database: Database) -> list[int | None]:
+    """Return how many days ago the replays have ended that are still known."""
+    rows = await fetch(
+        database, "select extract(day from now() - ended_at)::integer as n from grns.replays order by id"
+    )
+    return [row["n"] for row in rows]
+
+
+async def test_replays_that_have_ended_are_forgotten_by_age(shared: Database) -> None:
+    await fetch(shared, _REPLAYS)
+    assert await upkeep.delete_replays(shared, 2, 2.5 * DAY) == 2
+    assert await ages(shared) == [None, 1, 2, 5]
+    assert await upkeep.delete_replays(shared, 2, 2.5 * DAY) == 1
+    assert await upkeep.delete_replays(shared, 2, 2.5 * DAY) == 0
+    assert await ages(shared) == [None, 1, 2]
+
+
+async def test_the_janitor_forgets_replays_with_the_log(shared: Database) -> None:
+    await fetch(shared, _REPLAYS)
+    await fetch(
+        shared,
+        "insert into grns.failovers (noticed_at, last_seen_at, old_system_identifier, old_timeline,"
+        " new_system_identifier, new_timeline)"
+        " select now() - interval '9 years', now() - interval '9 years', '1', 1, '1', 2",
+    )
+    app = App(settings_for(shared.url, log_retention_days=3.5))
+    janitor = app.janitor(shared, app.transport("test"))
+    running = asyncio.create_task(janitor.run())
+
+    async def are_forgotten() -> bool:
+        return await ages(shared) == [None, 1, 2, 3]
+
+    await eventually(are_forgotten)
+    janitor.stop()
+    await running
+    assert len(await failovers(shared, 0)) == 1, "of these there are few"
 
 
 async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) -> None:

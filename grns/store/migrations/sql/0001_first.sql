@@ -194,7 +194,7 @@ create table grns.reaper_state (
 ) with (fillfactor = 10);
 insert into grns.reaper_state default values;
 
--- What somebody has asked the relay to publish again: a stretch of the log.
+-- What somebody has asked the relay to publish again: a stretch of the log. Ended ones go when the log does.
 create table grns.replays (
     id           bigint generated always as identity primary key,
     workspace    text,                             -- null: of all
@@ -223,6 +223,7 @@ create table grns.server (
 ) with (fillfactor = 10);
 insert into grns.server default values;
 
+-- These stay: they are few, and what one has lost may be asked for years later.
 create table grns.failovers (
     id                    bigint generated always as identity primary key,
     noticed_at            timestamptz not null default now(),
