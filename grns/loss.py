@@ -30,10 +30,11 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 class LostMessage:
     """An event or a dead letter that was published and is not in the log.
 
-    `happened_at` is the time in the message, `status` where its task is now: None where there is none.
+    `failover` is None where nobody has noted that one yet, `happened_at` the time in the message, `status`
+    where its task is now: None where there is none.
     """
 
-    failover: int
+    failover: int | None
     happened_at: datetime
     task_id: str | None
     version: int | None
@@ -76,7 +77,7 @@ async def find_losses(database: Database, transport: Transport, failovers: Seque
             async for page in _pages(transport, stream, failover, known):
                 losses.messages += len(page)
                 losses.lost += await _missing(database, failover, page)
-    losses.lost.sort(key=lambda one: (one.failover, one.happened_at, one.task_id or "", one.version or 0))
+    losses.lost.sort(key=_place)
     return losses
 
 
@@ -116,6 +117,11 @@ async def _missing(database: Database, failover: Failover, page: Sequence[_Told]
     tasks = [told.message.headers.get("Grns-Task") for told in page]
     found = await unlogged(database, [told.seq for told in page], [told.message_id for told in page], tasks)
     return [_lost(failover, page[one.place], one.status) for one in found]
+
+
+def _place(one: LostMessage) -> tuple[bool, int, datetime, str, int]:
+    """Return where it stands in the list; what a failover lost that nobody has noted yet comes last."""
+    return one.failover is None, one.failover or 0, one.happened_at, one.task_id or "", one.version or 0
 
 
 def _lost(failover: Failover, told: _Told, status: str | None) -> LostMessage:

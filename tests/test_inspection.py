@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +22,9 @@ from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.telemetry.facts import Fact, InvariantViolated
 from grns.telemetry.metrics import MetricsLeaf
-from grns.transport.base import Message
-from tests.harness import eventually, is_relayed, submit
+from grns.transport.base import Message, StoredMessage
+from grns.transport.jetstream import JetStream
+from tests.harness import eventually, is_relayed, manage, submit
 from tests.test_store_kit import (
     OTHER_WORKER,
     ROADS,
@@ -294,47 +295,89 @@ def test_the_command_says_what_it_found(
     assert json.loads(capfd.readouterr().out)["is_sound"] is True
 
 
-def test_a_failover_is_shown_with_what_it_lost(
-    shared_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def servers(shared_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> LocalNats:
+    """Let the command line find the test's own servers; returns the broker."""
     monkeypatch.setenv("GRNS_DATABASE_URL", shared_url)
     monkeypatch.setenv("GRNS_NATS_URL", broker.url)
+    return broker
 
-    async def fail_over() -> str:
-        database = Database(shared_url, name="test", size=2)
-        await database.connect()
-        await empty(database)
-        await note_server(database)
-        await fetch(database, "update grns.server set timeline = timeline + 1")
-        task_id = await lived(database)
-        app = App(load())
-        transport = app.transport("test")
-        await transport.connect()
-        relay = app.relay(database, transport)
-        running = asyncio.create_task(relay.run())
-        await eventually(lambda: is_relayed(database))
-        await fetch(database, "delete from grns.events where task_id = $1 and version > 8", task_id)
-        await transport.publish(Message("evt.task.dead.v1", b"{", "forged", {"Grns-Seq": "9" * 30}))
-        await transport.publish(Message("evt.task.dead.v1", b"{", "nobody", {}))
-        await note_server(database)
-        relay.stop()
-        await running
-        await transport.close()
-        await database.close()
-        return task_id
 
-    task_id = asyncio.run(fail_over())
+async def fail_over(url: str, *, is_noted: bool = True, kept_versions: int = 8) -> str:
+    """Leave a database as a failover does that has lost the last published events of a task; returns its id.
+
+    Where none of its versions is kept, the task is lost too, and what is left is sound.
+    """
+    database = Database(url, name="test", size=2)
+    await database.connect()
+    await empty(database)
+    await note_server(database)
+    await fetch(database, "update grns.server set timeline = timeline + 1")
+    task_id = await lived(database)
+    app = App(load())
+    transport = app.transport("test")
+    await transport.connect()
+    relay = app.relay(database, transport)
+    running = asyncio.create_task(relay.run())
+    await eventually(lambda: is_relayed(database))
+    await fetch(
+        database, "delete from grns.events where task_id = $1 and version > $2", task_id, kept_versions
+    )
+    await fetch(database, "delete from grns.tasks where id = $1 and $2 = 0", task_id, kept_versions)
+    await transport.publish(Message("evt.task.dead.v1", b"{", "forged", {"Grns-Seq": "9" * 30}))
+    await transport.publish(Message("evt.task.dead.v1", b"{", "nobody", {}))
+    if is_noted:
+        await note_server(database)
+    relay.stop()
+    await running
+    await transport.close()
+    await database.close()
+    return task_id
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "not_noted"])
+def test_a_failover_is_shown_with_what_it_lost(
+    servers: LocalNats, shared_url: str, capfd: pytest.CaptureFixture[str], is_noted: bool
+) -> None:
+    task_id = asyncio.run(fail_over(shared_url, is_noted=is_noted))
     assert run(["verify"]) == 1
     out, err = capfd.readouterr()
     lines = [line.split() for line in out.splitlines() if task_id in line and "evt." in line]
-    assert [line[3:] for line in lines] == [
+    assert [line[-3:] for line in lines] == [
         ["9", "evt.task.claimed", "succeeded"],
         ["10", "evt.task.completed", "succeeded"],
     ]
     assert "timeline 2 of" in out
+    assert ("nobody has noted yet" in out) is not is_noted
+    assert ("--known-failovers" if is_noted else "grns janitor") in err
     assert "a failover of Postgres lost 2 messages" in err
     assert "never published" in err
     assert "GRNS_EVT reaches back to" in err
+    assert run(["verify", "-o", "json"]) == 1
+    record = json.loads(capfd.readouterr().out)
+    (failover,) = record["failovers"]
+    assert (failover["id"] is not None) is is_noted
+    assert [one["failover"] for one in record["lost"]] == [failover["id"]] * 2
+
+
+def test_a_stream_that_goes_while_it_is_read_is_said_and_is_no_finding(
+    servers: LocalNats, shared_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(fail_over(shared_url, kept_versions=0))
+    read = JetStream.stored
+
+    async def interrupted(self: JetStream, stream: str, **bounds: Any) -> AsyncIterator[StoredMessage]:
+        await manage(servers.url, f"STREAM.DELETE.{stream}")
+        async for message in read(self, stream, **bounds):
+            yield message
+
+    monkeypatch.setattr(JetStream, "stored", interrupted)
+    assert run(["verify", "-o", "json"]) == 5
+    out, err = capfd.readouterr()
+    record = json.loads(out)
+    assert (record["is_sound"], record["lost"], len(record["failovers"])) == (True, None, 1)
+    assert "no such stream" in record["lost_not_looked_for"]
+    assert "was not looked for: the broker has no such stream" in err
 
 
 # ---------------------------------------------------------------- the janitor's rounds

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 
 from grns.janitor import Janitor
 from grns.store.database import Database
-from grns.store.failover import failovers, note_server, unlogged
+from grns.store.failover import failovers, note_server, unlogged, unnoted_failover
 from grns.telemetry.facts import Fact, PostgresFailedOver
 from grns.telemetry.metrics import MetricsLeaf
 from grns.transport.jetstream import JetStream
@@ -39,11 +40,30 @@ async def test_another_server_is_noticed_by_one_of_many(database: Database, woun
     told = [one for one in await asyncio.gather(*(note_server(database) for _ in range(8))) if one]
     (failover,) = told
     assert await failovers(database, 0) == [failover]
+    assert failover.id is not None
     assert await failovers(database, failover.id) == []
     assert (failover.old_timeline, failover.new_timeline) == (before["timeline"], 1)
     assert failover.is_same_cluster is (wound == OTHER_TIMELINE)
     assert failover.last_seen_at == before["seen_at"]
     assert await note_server(database) is None
+
+
+@pytest.mark.parametrize("wound", [OTHER_TIMELINE, OTHER_CLUSTER], ids=["timeline", "cluster"])
+async def test_one_that_nobody_has_noted_is_seen_and_not_noted(database: Database, wound: str) -> None:
+    assert await unnoted_failover(database) is None, "no server was ever noted"
+    await note_server(database)
+    assert await unnoted_failover(database) is None
+    await fetch(database, wound)
+    seen = [await unnoted_failover(database) for _ in range(2)]
+    assert await failovers(database, 0) == [], "it only reads"
+    noted = await note_server(database)
+    assert noted is not None
+    assert noted.id is not None
+    for one in seen:
+        assert one is not None
+        assert one.id is None
+        assert replace(one, id=noted.id, noticed_at=noted.noticed_at) == noted
+    assert await unnoted_failover(database) is None
 
 
 async def test_any_role_may_ask(database: Database) -> None:

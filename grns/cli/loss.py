@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from grns.cli import failure
@@ -11,7 +11,7 @@ from grns.cli.output import Column, heading, table, text
 from grns.cli.session import Session
 from grns.cli.text import counted
 from grns.envelope import rfc3339
-from grns.errors import Unavailable
+from grns.errors import GrnsError
 
 if TYPE_CHECKING:
     from grns.loss import Losses, LostMessage
@@ -45,7 +45,10 @@ class LossReport:
     def show(self) -> None:
         """Write it for people; nothing where there was no failover."""
         for failover in self.failovers:
-            heading(f"failover {failover.id}, noticed {rfc3339(failover.noticed_at)}")
+            if failover.id is None:
+                heading("a failover that nobody has noted yet: no janitor has looked since")
+            else:
+                heading(f"failover {failover.id}, noticed {rfc3339(failover.noticed_at)}")
             text(_what(failover))
         if self.losses is None:
             return
@@ -58,7 +61,7 @@ class LossReport:
 
 
 _COLUMNS = [
-    Column("FAILOVER", lambda row: row["failover"], spare=2),
+    Column("FAILOVER", lambda row: row["failover"] or "not noted", spare=2),
     Column("TIME", lambda row: row["happened_at"], spare=1),
     Column("TASK", lambda row: row["task_id"]),
     Column("VERSION", lambda row: row["version"]),
@@ -70,9 +73,8 @@ _COLUMNS = [
 async def look_for_losses(session: Session, known: int) -> LossReport:
     """Look for failovers, and ask the broker what it still has of what they lost."""
     from grns.loss import find_losses
-    from grns.store.failover import failovers
 
-    noticed = await failovers(session.database, known)
+    noticed = await _noticed(session, known)
     if not noticed:
         return LossReport((), None, None)
     try:
@@ -81,8 +83,29 @@ async def look_for_losses(session: Session, known: int) -> LossReport:
             return LossReport(noticed, await find_losses(session.database, session.transport, noticed), None)
         finally:
             await session.transport.close()
-    except Unavailable as error:
+    except GrnsError as error:
+        # Whatever it was: the rest of what was found is told all the same.
         return LossReport(noticed, None, str(error))
+
+
+async def _noticed(session: Session, known: int) -> list[Failover]:
+    """Return the failovers that are not known yet; the last of them may be one that nobody has noted."""
+    from grns.store.failover import failovers, unnoted_failover
+
+    try:
+        new = await unnoted_failover(session.database)
+    except GrnsError as error:
+        # Something like Postgres may not know which server it is; what was noted is told all the same.
+        failure.note(f"whether Postgres was failed over and nobody has noted it cannot be told: {error}")
+        new = None
+    noted = await failovers(session.database, known)
+    if new is None or any(_is_same(one, new) for one in noted):  # a janitor has just noted it
+        return noted
+    return [*noted, new]
+
+
+def _is_same(one: Failover, other: Failover) -> bool:
+    return replace(one, id=None, noticed_at=other.noticed_at) == other
 
 
 def _what(failover: Failover) -> str:

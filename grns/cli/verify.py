@@ -47,7 +47,7 @@ def verify(patience_seconds: float | None, known_failovers: int, out: Output) ->
     """Hold all tasks against the log, and look for what is stuck. It only reads, beside everything else.
 
     Where Postgres was failed over, the broker is asked too: it still holds the events that were published
-    and whose commits are lost.
+    and whose commits are lost. It need not have been noted by a janitor yet.
 
     Exit code 1: an invariant is violated, or something is lost. 5: the broker cannot be asked what is lost.
     Effects outside of Postgres cannot be seen from here.
@@ -72,7 +72,7 @@ def _conclude(inspection: Inspection, report: LossReport) -> None:
     if report.lost:
         failure.say(
             f"a failover of Postgres lost {counted(len(report.lost), 'message')} that had been published",
-            f"grns verify --known-failovers {report.failovers[-1].id}  (once they are dealt with)",
+            _next_step(report.failovers[-1].id),
         )
     if report.trouble is not None:
         failure.say(f"what a failover lost was not looked for: {report.trouble}", "grns broker info")
@@ -80,6 +80,12 @@ def _conclude(inspection: Inspection, report: LossReport) -> None:
         raise click.exceptions.Exit(failure.FAILED)
     if report.trouble is not None:
         raise click.exceptions.Exit(Unavailable.exit_code)
+
+
+def _next_step(last_failover: int | None) -> str:
+    if last_failover is None:
+        return "grns janitor  (it notes the failover, so that it has a number)"
+    return f"grns verify --known-failovers {last_failover}  (once they are dealt with)"
 
 
 async def _look(patience_seconds: float | None, known_failovers: int) -> tuple[Inspection, LossReport]:

@@ -349,7 +349,7 @@ class PostgresFailedOver(Fact):
 
     level: ClassVar[str] = "warning"
     event: ClassVar[str] = "postgres_failed_over"
-    failover: int
+    failover: int | None
     old_timeline: int
     new_timeline: int
     is_same_cluster: bool
