@@ -28,7 +28,7 @@ async def undelivered(database: Database) -> list[str | None]:
 async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
     fleet: Fleet, database: Database, journal: Callable[[], list[str]]
 ) -> None:
-    ids = await submit_many(database, 1000, task_type="effect", payload={"seconds": 0.01})
+    ids = await submit_many(database, 3000, task_type="effect", payload={"seconds": 0.04})
     await fetch(database, "update grns.tasks set queued_at = now() - interval '1 h'")
     fleet.start("server", **SHORT)
     worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20", **SHORT)
