@@ -126,7 +126,9 @@ async def in_the_middle(
         arrived = await last_seq(three)
         if arrived is None or arrived < before + BURST // 4:
             return False
-        assert arrived < len(await committed(database, "evt.")), "they have all arrived: a longer burst"
+        if arrived >= len(await committed(database, "evt.")):  # they have all arrived: once more
+            load.ids += await submit_many(database, BURST)
+            return False
         return True
 
     await eventually(are_arriving, every=0.0)
