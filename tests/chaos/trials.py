@@ -152,6 +152,19 @@ class Field:
         if left:
             await self.ended(left)
 
+    async def staffed(self) -> None:
+        """Wait until all workers are known: else only the victim itself could take its work again."""
+
+        async def are_known() -> bool:
+            pids = [seat.process.pid for seat in self.stage.of("worker") if seat.process]
+            async with self.connection() as connection:
+                known = await connection.fetchval(
+                    "select count(*) from grns.agents where pid = any($1) and stopped_at is null", pids
+                )
+            return bool(known == len(pids))
+
+        await eventually(are_known, within_seconds=_SETTLED_SECONDS, every=0.1)
+
     async def served(self, *roles: str) -> None:
         """Wait until the processes of these roles say that they have started."""
 
@@ -175,6 +188,7 @@ FELT = ""  # what a trial is named by; other keys say which part of it was measu
 
 async def kill_worker(field: Field) -> Felt:
     """SIGKILL of a worker: from the kill until its tasks are claimed again."""
+    await field.staffed()
     ids = await field.submit(_AT_ONCE, 60.0)
     victim, lost = await field.victim(ids)
     await asyncio.sleep(random.uniform(0, _HEARTBEAT_SECONDS))  # anywhere between two renewals
@@ -187,6 +201,7 @@ async def kill_worker(field: Field) -> Felt:
 
 async def stop_worker(field: Field) -> Felt:
     """SIGTERM of a worker: from the release of its tasks until they are claimed again."""
+    await field.staffed()
     ids = await field.submit(_AT_ONCE, 60.0)
     victim, given_back = await field.victim(ids)
     stopped_at = time.time()
@@ -301,6 +316,7 @@ async def kill_reaper(field: Field) -> Felt:
 
 async def wake_worker(field: Field) -> Felt:
     """A frozen worker that wakes after it was given up: until it has cancelled its handlers."""
+    await field.staffed()
     ids = await field.submit(_AT_ONCE, 60.0)
     victim, lost = await field.victim(ids)
     frozen_at = time.time()
