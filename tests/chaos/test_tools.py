@@ -72,9 +72,8 @@ def _is_of_statement(name: str) -> bool:
 
 
 def test_the_failure_contract_names_tests_that_are_there() -> None:
-    rows = [
-        line for line in (_ROOT / "docs" / "failures.md").read_text().splitlines() if line.startswith("| ")
-    ]
+    contract = (_ROOT / "docs" / "failures.md").read_text().partition("## Measured")[0]
+    rows = [line for line in contract.splitlines() if line.startswith("| ")]
     kinds = {"storm", "points", "recovery", "make mutants"}
     shown = [row.rstrip(" |").rpartition("|")[2] for row in rows if "shown by" not in row]
     assert len(shown) > 30
