@@ -6,7 +6,6 @@ log by its number and its id. What was committed and never published has left no
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,13 +16,12 @@ from grns.envelope import decode
 from grns.errors import NotFound, Rejected
 from grns.store.database import Database
 from grns.store.failover import Failover, unlogged
-from grns.transport.base import StoredMessage, Transport
+from grns.transport.base import StoredMessage, Transport, whole_number
 
 # The clocks of broker and database may differ, and what is published late bears the broker's time.
 MARGIN = timedelta(minutes=5)
 _STREAMS = (subjects.EVT_STREAM, subjects.DLQ_STREAM)
 _PAGE = 500
-_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +99,11 @@ async def _pages(
 
 def _told(message: StoredMessage) -> _Told | None:
     """Return what only the relay writes; None for what others have published there."""
-    seq = _number(message.headers.get("Grns-Seq"))
+    seq = whole_number(message.headers.get("Grns-Seq", ""))
     try:
         return None if seq is None else _Told(seq, UUID(message.headers.get("Nats-Msg-Id", "")), message)
     except ValueError:
         return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
 async def _missing(database: Database, failover: Failover, page: Sequence[_Told]) -> list[LostMessage]:
@@ -133,6 +127,6 @@ def _lost(failover: Failover, told: _Told, status: str | None) -> LostMessage:
     except Rejected:
         kind, happened_at = message.subject, message.stored_at
     return LostMessage(
-        failover.id, happened_at, headers.get("Grns-Task"), _number(headers.get("Grns-Version")), kind,
-        status, told.message_id, message.stream, message.seq,
+        failover.id, happened_at, headers.get("Grns-Task"), whole_number(headers.get("Grns-Version", "")),
+        kind, status, told.message_id, message.stream, message.seq,
     )  # fmt: skip
