@@ -9,7 +9,7 @@ lower = $(shell echo $(1) | tr A-Z a-z)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-oldest model fuzz chaos failpoints mutants recovery bench check format lint types floors verify ops clean
+.PHONY: help install demo dev test faults test-oldest model fuzz chaos failpoints mutants recovery bench check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +30,11 @@ demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check 
 dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; prints what to try
 	@$(BIN)/grns dev
 
-test: $(STAMP) ## run all tests, on servers of their own
-	$(BIN)/pytest -q -n 3 --dist loadfile
+test: $(STAMP) ## run the tests, on servers of their own (a few minutes)
+	$(BIN)/pytest -q -n 3 --dist loadfile --ignore tests/faults
+
+faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (a few minutes)
+	$(BIN)/pytest -q -n 3 --dist loadfile tests/faults
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \

@@ -59,6 +59,7 @@ class Intake:
         self._lanes: list[Lane] = []  # most urgent first
         self._running: set[asyncio.Task[None]] = set()
         self._mean_seconds = 2 * _SHORT_SECONDS
+        self._is_held = False
         self._is_closed = False
         self.last_delivery_at = time.monotonic()
         slots.on_free.append(self._pump)
@@ -103,8 +104,13 @@ class Intake:
                 waiting.kept = ExitStack()
                 waiting.kept.enter_context(self._leases.delivery(waiting.delivery.token))
 
+    def hold(self) -> None:
+        """Start nothing more. What waits is kept while the broker would only bring it here again."""
+        self._is_held = True
+
     def close(self) -> None:
         """Start nothing more, and give back what waits."""
+        self.hold()
         self._is_closed = True
         while (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
@@ -123,7 +129,7 @@ class Intake:
         return next((lane for lane in reversed(self._lanes) if lane.waiting), None)
 
     def _pump(self) -> None:
-        while (lane := self._most_urgent()) is not None and not self._is_closed and self._slots.try_take():
+        while (lane := self._most_urgent()) is not None and not self._is_held and self._slots.try_take():
             waiting = lane.waiting.popleft()
             if waiting.kept is not None:
                 waiting.kept.close()
@@ -133,7 +139,7 @@ class Intake:
 
     def _fetch(self) -> None:
         """Tell each lane how much to fetch."""
-        if self._is_closed:
+        if self._is_held:
             return
         ahead = 2 * self._slots.size if self._is_eager else None
         for lane in self._lanes:

@@ -184,10 +184,12 @@ class Worker:
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def _close(self, floor: asyncio.Task[None]) -> None:
-        """Fetch nothing more, give back what has not started, let run what runs, release the rest."""
+        """Start nothing more, give back what has not started, let run what runs, release the rest."""
         self._floor_loop.stop()
+        self.intake.hold()
+        ends = asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
         await floor
-        await asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
+        await ends
         self.intake.close()
         await self._wait(self._grace_seconds)
         self._leases.end_all("shutdown")

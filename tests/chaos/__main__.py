@@ -21,14 +21,13 @@ from rich.table import Table
 
 from grns.inspection import Inspection
 from grns.store.database import Database
-from tests.chaos.checker import Checker, Report, history
+from tests.chaos.checker import Checker, Report
 from tests.chaos.nemesis import Nemesis
-from tests.chaos.show import progress_on, violations
+from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Stage
 
 _CALM_SECONDS = 3.0
 _DRAIN_SECONDS = 300.0
-_SHOWN = 5
 _OPEN = """
     select (select count(*) from grns.tasks where finished_at is null) as tasks,
         (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log
@@ -41,7 +40,6 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
     try:
         await stage.start()
-        await stage.ready()
         await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
         report = await Checker(directory).check(stage.postgres.url)
@@ -51,7 +49,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
         else:
             _show(console, nemesis.counts, report, inspection)
         if not report.is_clean and not options.brief:
-            await _show_histories(console, stage.postgres.url, report)
+            await show_violations(console, stage.postgres.url, report)
         _write(options, nemesis.counts, report, inspection)
         return report.is_clean and not inspection.counts and drained
     finally:
@@ -126,15 +124,6 @@ def _say(console: Console, report: Report, inspection: Inspection) -> None:
     found = {name: len(details) for name, details in report.violations.items() if details}
     if found or inspection.counts:
         console.print(f"violated: {found} {dict(inspection.counts)}", markup=False)
-
-
-async def _show_histories(console: Console, url: str, report: Report) -> None:
-    for name, details in report.violations.items():
-        for detail in details[:_SHOWN]:
-            console.print(f"{name}: {detail}", markup=False)
-            task_id = next((word.strip(",:") for word in detail.split() if word.startswith("gr-")), None)
-            if task_id:
-                console.print(await history(url, task_id), markup=False)
 
 
 def _write(options: argparse.Namespace, faults: Counter[str], report: Report, inspection: Inspection) -> None:

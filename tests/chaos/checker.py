@@ -48,10 +48,11 @@ _GOOD_ENDS = {0, 5, 130, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT}
 _EVENTS = """
     select seq, task_id, version, kind, attempt, message_id, extract(epoch from created_at)::float8 as at,
         payload ->> 'agent_id' as agent, payload ->> 'error_class' as error_class,
-        extract(epoch from (payload ->> 'lease_until')::timestamptz)::float8 as lease_until
+        extract(epoch from (payload ->> 'lease_until')::timestamptz)::float8 as lease_until,
+        payload ->> 'reason' as reason
     from grns.events where kind like 'evt.%' or kind like 'dlq.%' order by seq
 """
-_OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until")
+_OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until", "reason")
 _TASKS = """
     select id, task_type, status, attempt, forgiven, idempotency_key, payload ->> 'number' as number,
         result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
@@ -71,6 +72,7 @@ class Event:
     agent: str | None
     error_class: str | None = None
     lease_until: float | None = None
+    reason: str | None = None
 
     @property
     def takes_away(self) -> bool:
@@ -292,6 +294,7 @@ class Checker:
                 until = min(event.at, event.lease_until or event.at)
                 if not self._was_hit(task_id, claimed, until):
                     detail = f"{task_id}: attempt {claimed.attempt} of {claimed.agent}, {event.kind}"
+                    detail += f" ({event.reason})" if event.reason else ""
                     self.report.found("unexplained duplicate", detail)
 
     def _was_hit(self, task_id: str, claimed: Event, until: float) -> bool:

@@ -28,11 +28,13 @@ from rich.table import Table
 
 from tests.chaos.checker import Checker, Report
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
-from tests.chaos.show import progress_on, violations
-from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
+from tests.chaos.show import progress_on, show_violations, violations
+from tests.chaos.stage import Seat, Stage, send_all
 from tests.chaos.traffic import Traffic
 from tests.harness import eventually
 
+# Longer than a storm's: several stages start processes side by side, on machines of any speed.
+_LEASE_SECONDS = 6.0
 _STRIKE_SECONDS = 60.0
 _RECOVER_SECONDS = 90.0
 _SEEN_SECONDS = 1.0  # a strike is seen so much later at most
@@ -130,7 +132,7 @@ class Range:
         return process
 
     async def _thaw(self, seat: Seat, pid: int) -> None:
-        await asyncio.sleep(1.3 * LEASE_SECONDS)
+        await asyncio.sleep(1.3 * _LEASE_SECONDS)
         send_all([pid, *seat.children()], signal.SIGCONT)
 
     async def recovered(self) -> Verdict:
@@ -174,48 +176,50 @@ class Outcome:
         return max(took, key=lambda one: one[1], default=None)
 
 
-async def campaign(
-    cases: list[Case], chance: random.Random, directories: list[Path], console: Console
-) -> Outcome:
-    """Try all cases, on as many stages side by side as there are directories, and check everything."""
-    left, outcome = deque(cases), Outcome()
-    with progress_on(console) as progress:
-        bar = progress.add_task("", total=len(cases))
+class Campaign:
+    """Tries all cases, on as many stages side by side as it is given directories, and checks everything."""
 
-        def tell(case: Case, verdict: Verdict) -> None:
-            progress.update(bar, description=str(case), advance=1)
-            outcome.verdicts[case] = verdict
-            if verdict.word != _SOUND:
-                console.print(f"{case}: {verdict}")
+    def __init__(self, cases: list[Case], chance: random.Random, console: Console) -> None:
+        self._left = deque(cases)
+        self._chance = chance
+        self._console = console
+        self._starting = asyncio.Lock()
+        self._outcome = Outcome()
 
-        async with asyncio.TaskGroup() as stages:
-            for directory in directories:
-                stages.create_task(_on_stage(directory, left, chance, tell, outcome.report))
-    return outcome
+    async def run(self, directories: list[Path]) -> Outcome:
+        """Run it."""
+        with progress_on(self._console) as progress:
+            bar = progress.add_task("", total=len(self._left))
 
+            def tell(case: Case, verdict: Verdict) -> None:
+                progress.update(bar, description=str(case), advance=1)
+                self._outcome.verdicts[case] = verdict
+                if verdict.word != _SOUND:
+                    self._console.print(f"{case}: {verdict}")
 
-async def _on_stage(
-    directory: Path,
-    left: deque[Case],
-    chance: random.Random,
-    tell: Callable[[Case, Verdict], None],
-    report: Report,
-) -> None:
-    """Try on one stage what is left, until nothing is; adds to the report what its checker says."""
-    stage = Stage(directory, rate=_RATE)
-    try:
-        await stage.start()
-        await stage.ready()
-        tried = Range(stage, chance)
-        while left:
-            case = left.popleft()
-            tell(case, await tried.try_out(case))
-        await stage.dismiss("submitter")
-        await tried.recovered()
-        await stage.hear_out()
-        report.add(await Checker(directory).check(stage.postgres.url))
-    finally:
-        await stage.end()
+            async with asyncio.TaskGroup() as stages:
+                for directory in directories:
+                    stages.create_task(self._on_stage(directory, tell))
+        return self._outcome
+
+    async def _on_stage(self, directory: Path, tell: Callable[[Case, Verdict], None]) -> None:
+        """Try on one stage what is left, until nothing is, and let its checker look at it all."""
+        stage = Stage(directory, rate=_RATE, lease_seconds=_LEASE_SECONDS)
+        try:
+            async with self._starting:  # a lease does not survive dozens of processes that start at once
+                await stage.start()
+            tried = Range(stage, self._chance)
+            while self._left:
+                case = self._left.popleft()
+                tell(case, await tried.try_out(case))
+            await stage.dismiss("submitter")
+            await tried.recovered()
+            await stage.hear_out()
+            report = await Checker(directory).check(stage.postgres.url)
+            await show_violations(self._console, stage.postgres.url, report)
+            self._outcome.report.add(report)
+        finally:
+            await stage.end()
 
 
 def _show(console: Console, cases: list[Case], outcome: Outcome) -> None:
@@ -232,9 +236,6 @@ def _show(console: Console, cases: list[Case], outcome: Outcome) -> None:
     if outcome.slowest is not None:
         console.print("slowest recovery: {}, {:.1f} s".format(*outcome.slowest))
     console.print(violations(report))
-    for name, details in report.violations.items():
-        for detail in details[:5]:
-            console.print(f"{name}: {detail}", markup=False)
 
 
 def main() -> int:
@@ -261,7 +262,7 @@ def main() -> int:
         place.mkdir()
     outcome = None
     try:
-        outcome = asyncio.run(campaign(cases, chance, places, console))
+        outcome = asyncio.run(Campaign(cases, chance, console).run(places))
     finally:
         if outcome is not None and outcome.is_sound and not options.keep:
             shutil.rmtree(directory, ignore_errors=True)

@@ -82,7 +82,6 @@ async def _on_stage(directory: Path, left: deque[Measured], tell: Callable[[Meas
     stage = Stage(directory, rate=0.0, lease_seconds=LEASE_SECONDS, has_wrong_clocks=False)
     try:
         await stage.start()
-        await stage.ready()
         ground = Field(stage)
         while left:
             one = left.popleft()

@@ -13,7 +13,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from tests.chaos.checker import VIOLATIONS, Report
+from tests.chaos.checker import VIOLATIONS, Report, history
+
+_SHOWN = 5
 
 
 def progress_on(console: Console, *columns: ProgressColumn) -> Progress:
@@ -34,3 +36,13 @@ def violations(report: Report) -> Table:
     for name, meaning in VIOLATIONS.items():
         table.add_row(name, str(len(report.violations[name])), meaning)
     return table
+
+
+async def show_violations(console: Console, url: str, report: Report) -> None:
+    """Print the first violations of each kind, each with the whole history of its task."""
+    for name, details in report.violations.items():
+        for detail in details[:_SHOWN]:
+            console.print(f"{name}: {detail}", markup=False)
+            task_id = next((word.strip(",:") for word in detail.split() if word.startswith("gr-")), None)
+            if task_id:
+                console.print(await history(url, task_id), markup=False)

@@ -106,7 +106,7 @@ class Stage:
         self._observer: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        """Start the servers, migrate, and start all processes."""
+        """Start the servers and all processes; nothing is handed in before the workers are there."""
         await asyncio.to_thread(self.postgres.start)
         await asyncio.gather(*(asyncio.to_thread(broker.start) for broker in self.brokers))
         await migrate.upgrade(self.postgres.url)
@@ -123,6 +123,10 @@ class Stage:
             seat.brokers = [Proxy(broker.port) for broker in self.brokers]
             for network in seat.networks:
                 await network.start()
+            if seat.role != "submitter":
+                self.begin(seat)
+        await self._ready()
+        for seat in self.of("submitter"):
             self.begin(seat)
         self._keeping = asyncio.create_task(self._keep())
 
@@ -139,7 +143,7 @@ class Stage:
         said = json.loads(place.read_text())
         return said["life"], said["seq"]
 
-    async def ready(self) -> None:
+    async def _ready(self) -> None:
         """Wait until all workers are known."""
         connection = await asyncpg.connect(self.postgres.url)
         wanted = len(self.of("worker", "scout"))
@@ -324,10 +328,10 @@ _OFFSETS = {
 
 def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
     """Return who is on the stage: name, module with arguments, environment."""
-    pool = "tests.chaos.pools:pool"
+    pool, slots = "tests.chaos.pools:pool", max(20, round(rate / 2))
     workers = [("worker-1", "worker"), ("worker-2", "worker"), ("scout-1", "scout")]
     cast = [
-        (name, ["grns", "worker", pool, "--concurrency", "20"], {"GRNS_CHAOS_AGENT_TYPE": agent_type})
+        (name, ["grns", "worker", pool, "--concurrency", str(slots)], {"GRNS_CHAOS_AGENT_TYPE": agent_type})
         for name, agent_type in workers
     ]
     for role in ("relay", "reaper", "retry-scheduler"):

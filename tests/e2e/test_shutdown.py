@@ -131,6 +131,37 @@ async def test_asked_to_end(
     assert set(await asyncio.gather(ends(heir, SLACK), ends(server, SLACK))) == {0}
 
 
+async def test_asked_while_the_broker_is_silent(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
+) -> None:
+    """It takes up nothing more from when it is asked, also while it cannot yet give back what it has."""
+    fleet.start("server", **environment(GRACE))
+    leaver = start_worker(fleet, GRACE)
+    await ready(database, leaver)
+    for _ in range(2):
+        await all_in(database, await submit_many(database, 30), within_seconds=10)
+    file = tmp_path / "file"
+    running = await submit_many(database, 3, task_type="until", payload={"file": str(file)})
+    await all_begun(journal, running)
+    waiting = await submit_many(database, 5)
+    await holds(broker, 3 + 2)
+    broker.freeze()
+    leaver.send_signal(signal.SIGTERM)
+    await eventually(lambda: _is_stopping(fleet, leaver))
+    file.touch()
+    await all_in(database, running, within_seconds=SLACK)
+    assert await ends(leaver, GRACE + 2 * SLACK) == 0
+    assert {row["status"] for row in (await rows_of(database, waiting)).values()} == {"queued"}
+    broker.thaw()
+    await ready(database, start_worker(fleet, GRACE))
+    rows = await all_in(database, waiting, within_seconds=LEASE + SLACK)
+    assert {row["attempt"] for row in rows.values()} == {1}
+
+
+async def _is_stopping(fleet: Fleet, worker: Worker) -> bool:
+    return any(fact["service"] == "floor" for fact in fleet.facts_of(worker, "service_stopped"))
+
+
 async def test_asked_twice(
     fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
 ) -> None:
@@ -145,11 +176,7 @@ async def test_asked_twice(
     heir = start_worker(fleet, 60)
     await ready(database, heir)
     leaver.send_signal(signal.SIGINT)
-
-    async def is_ending() -> bool:
-        return any(fact["service"] == "floor" for fact in fleet.facts_of(leaver, "service_stopped"))
-
-    await eventually(is_ending)
+    await eventually(lambda: _is_stopping(fleet, leaver))
     assert {row["status"] for row in (await rows_of(database, ids)).values()} == {"running"}
     leaver.send_signal(signal.SIGTERM)
     assert await ends(leaver, 1.0 + SLACK) == 130

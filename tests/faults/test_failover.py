@@ -19,7 +19,7 @@ from grns.store import migrate
 from grns.store.claim import Claimant
 from grns.store.database import Database
 from tests.chaos.proxy import Proxy
-from tests.e2e.standby import (
+from tests.faults.standby import (
     has_received_all,
     make_standby,
     promote,

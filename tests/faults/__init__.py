@@ -1,0 +1,1 @@
+"""Tests of whole processes under faults that take a while."""
