@@ -31,10 +31,10 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 	@$(BIN)/grns dev
 
 test: $(STAMP) ## run the tests, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 3 --dist loadfile --ignore tests/faults
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults
 
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 3 --dist loadfile tests/faults
+	$(BIN)/pytest -q -n 4 --dist loadfile tests/faults
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
