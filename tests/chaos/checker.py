@@ -196,7 +196,8 @@ class Checker:
                 self.report.found("crash", f"{note['seat']} ended with {note['code']}")
             elif note["what"] == "hit":
                 if (harm := harm_of(note["fault"], note["from"], note["until"])) is not None:
-                    self._hits[note["whom"]].append(harm)
+                    for whom in (note["whom"], *note.get("tasks", ())):
+                        self._hits[whom].append(harm)
                 if note["fault"].startswith(_LOSSY):
                     self._losses.append((note["from"], note["until"] + _UNSEEN_SECONDS))
 
@@ -301,7 +302,7 @@ class Checker:
         run = self._runs.get((task_id, claimed.attempt or 0))
         pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
         seat = self._seats.get(pid, "?")
-        hits = itertools.chain(self._hits[seat], self._hits["everybody"])
+        hits = itertools.chain(self._hits[seat], self._hits[task_id], self._hits["everybody"])
         return any(harm.explains(claimed.at, until) for harm in hits)
 
     def _check_runs(self) -> None:

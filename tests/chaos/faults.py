@@ -6,7 +6,7 @@ import asyncio
 import random
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import asyncpg
@@ -25,11 +25,15 @@ _HITTABLE = (*_WORKERS, *_DAEMONS, "submitter")
 
 @dataclass
 class Hit:
-    """A fault as it was done: whom it hit (the name of a seat, or everybody), what undoes it, and when."""
+    """A fault as it was done: whom it hit (the name of a seat, or everybody), what undoes it, and when.
+
+    `tasks` are those whose rows it hit.
+    """
 
     whom: str
     heal: Heal | None = None
     seconds: float = 0.0
+    tasks: Sequence[str] = ()
 
 
 Inject = Callable[[Stage, random.Random], Awaitable[Hit]]
@@ -226,8 +230,8 @@ async def _terminate(stage: Stage, _chance: random.Random) -> Hit:
 
 async def _stranger(stage: Stage, chance: random.Random) -> Hit:
     """Hold a transaction open that has written, and has some rows locked."""
-    opened = await strangers.open_transaction(stage.postgres.url)
-    return Hit("nobody", opened, chance.uniform(1.0, 10.0))
+    locked, end = await strangers.open_transaction(stage.postgres.url)
+    return Hit("nobody", end, chance.uniform(1.0, 10.0), locked)
 
 
 # ---------------------------------------------------------------- the broker

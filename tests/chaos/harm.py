@@ -11,9 +11,15 @@ _NEAR_SECONDS = 0.2
 _ANSWER_SECONDS = 1.0
 _BLINKS = ("network to Postgres: cut", "Postgres: backends terminated")
 # Those of the broker cost none: leases are renewed through Postgres alone.
-_HARMLESS = ("NATS", "network to NATS", "daemon", "submitter", "Postgres: a stranger")
-# How long they are felt afterwards, in seconds: starting again, reconnecting.
-_AFTERWARDS = (("keeper", 4.0), ("Postgres", 3.0), ("network to Postgres", 2.0))
+_HARMLESS = ("NATS", "network to NATS", "daemon", "submitter")
+# How long they are felt afterwards, in seconds: starting again, reconnecting. What a stranger has locked
+# cannot be renewed meanwhile.
+_AFTERWARDS = (
+    ("Postgres: a stranger", 1.0),
+    ("keeper", 4.0),
+    ("Postgres", 3.0),
+    ("network to Postgres", 2.0),
+)
 _USUALLY = 1.0
 
 

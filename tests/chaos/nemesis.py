@@ -63,7 +63,7 @@ class Nemesis:
                 await hit.heal()
         finally:
             self._servers.discard(fault.server or "")
-            self._stage.note_hit(fault.name, hit.whom, began)
+            self._stage.note_hit(fault.name, hit.whom, began, tasks=hit.tasks)
 
 
 def _is_meant(fault: Fault, only: str, brokers: int) -> bool:

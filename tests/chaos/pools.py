@@ -51,7 +51,7 @@ def thread(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
         if task.lost:
             _note("cancelled", task)
             raise grns.Retry("told to end")
-        time.sleep(0.01)
+        time.sleep(0.05)
     _note("end", task)
     return {"number": payload["number"], "attempt": task.attempt}
 

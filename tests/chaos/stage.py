@@ -172,10 +172,12 @@ class Stage:
         self.journal.note("start", seat=seat.name, pid=seat.process.pid, extra=seat.extra)
         return seat.process
 
-    def note_hit(self, fault: str, whom: str, began: float | None = None) -> None:
-        """Write down that somebody was hit, from a time until now."""
+    def note_hit(
+        self, fault: str, whom: str, began: float | None = None, *, tasks: Sequence[str] = ()
+    ) -> None:
+        """Write down that somebody, or the rows of some tasks, were hit, from a time until now."""
         now = time.time()
-        self.journal.note("hit", fault=fault, whom=whom, until=now, **{"from": began or now})
+        self.journal.note("hit", fault=fault, whom=whom, tasks=tasks, until=now, **{"from": began or now})
 
     async def again(self, seat: Seat, failpoints: str = "") -> subprocess.Popen[bytes]:
         """Start a seat's process anew, this once with failpoints."""
@@ -316,7 +318,7 @@ _SETTINGS = {
     # Streams are lost every minute here: more than what nobody has read yet need not come again each time.
     "GRNS_RELAY_REPLAY_SECONDS": "120",
     "GRNS_LOG_FORMAT": "json",
-    "GRNS_LOG_LEVEL": "info",
+    "GRNS_LOG_LEVEL": "warning",
 }
 
 
@@ -324,6 +326,10 @@ _SETTINGS = {
 _OFFSETS = {
     "worker-2": "+2h", "relay-2": "-1y", "reaper-2": "+1y", "retry-scheduler-2": "-2h", "janitor-1": "+1y",
 }  # fmt: skip
+
+
+# A connection for each task, as a script has it, costs more than the task.
+_SHARES = {"client": 0.95, "sql": 0.05}
 
 
 def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
@@ -338,6 +344,6 @@ def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
         cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
     cast.append(("janitor-1", ["grns", "janitor"], {}))
     for number, way in ((1, "client"), (2, "sql")) if rate else ():
-        command = ["tests.chaos.submitter", way, str(rate * (0.8 if way == "client" else 0.2))]
+        command = ["tests.chaos.submitter", way, str(rate * _SHARES[way])]
         cast.append((f"submitter-{number}", command, {}))
     return cast

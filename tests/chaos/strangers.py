@@ -44,19 +44,20 @@ async def connect(url: str) -> Client:
     return await nats.connect(url.split(","), allow_reconnect=False, connect_timeout=1, error_cb=say_nothing)
 
 
-async def open_transaction(url: str) -> Callable[[], Awaitable[None]]:
-    """Write something and lock some tasks, and leave it at that; returns what ends it."""
+async def open_transaction(url: str) -> tuple[list[str], Callable[[], Awaitable[None]]]:
+    """Write something and lock some tasks, and leave it at that; returns which ones, and what ends it."""
     connection = await asyncpg.connect(url, timeout=2, command_timeout=2)
     await connection.execute("begin")
     await connection.execute("select pg_current_xact_id()")
-    await connection.fetch(
-        "select from grns.tasks where queued_at is not null limit 3 for update skip locked"
-    )
+    # Chosen before they are locked: a row that turns out to be claimed meanwhile is locked nevertheless.
+    rows = await connection.fetch("select id from grns.tasks where queued_at is not null limit 3")
+    ids = [row["id"] for row in rows]
+    await connection.fetch("select from grns.tasks where id = any($1) for update skip locked", ids)
 
     async def end() -> None:
         connection.terminate()
 
-    return end
+    return ids, end
 
 
 async def some_tasks(url: str, count: int) -> list[str]:

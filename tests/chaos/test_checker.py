@@ -137,8 +137,10 @@ def test_what_was_tried_again_after_a_refusal_may_be_there(tmp_path: Path) -> No
     assert not _found(_check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), told=again))
 
 
-def _taken_away(directory: Path, fault: str, begin: float, end: float, kind: str = "lease_expired") -> Report:
-    hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + begin, "until": _AT + end}
+def _taken_away(
+    directory: Path, fault: str, begin: float, end: float, kind: str = "lease_expired", **whom: Any
+) -> Report:
+    hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + begin, "until": _AT + end, **whom}
     runs = _runs("begin 1", "begin 2", "end 2")
     kinds = ("queued", "claimed", kind, "claimed", "completed")
     return _check(directory, *kinds, runs=runs, stage=[hit], attempt=2, result_attempt=2)
@@ -161,6 +163,13 @@ def test_only_a_hit_between_claim_and_loss_explains_it(
     tmp_path: Path, kind: str, fault: str, begin: float, end: float, is_explained: bool
 ) -> None:
     report = _taken_away(tmp_path, fault, begin, end, kind)
+    assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
+
+
+@pytest.mark.parametrize(("locked", "is_explained"), [("gr-1", True), ("gr-2", False)])
+def test_a_stranger_harms_the_tasks_that_it_locks(tmp_path: Path, locked: str, is_explained: bool) -> None:
+    fault = "Postgres: a stranger's transaction"
+    report = _taken_away(tmp_path, fault, 0.0, 5.0, whom="nobody", tasks=[locked])
     assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
 
