@@ -13,11 +13,11 @@ import asyncpg
 from nats.aio.client import Client
 
 from tests.chaos import strangers
+from tests.chaos.harm import EVERYBODY
 from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 from tests.chaos.strangers import NothingDone
 
 Heal = Callable[[], Awaitable[None]]
-EVERYBODY = "everybody"
 _WORKERS = ("worker", "scout")
 _DAEMONS = ("relay", "reaper", "retry-scheduler", "janitor")
 _HITTABLE = (*_WORKERS, *_DAEMONS, "submitter")
@@ -286,17 +286,17 @@ async def _set_broker_back(stage: Stage, chance: random.Random) -> None:
     await asyncio.to_thread(put_back)
 
 
-def _at_broker(work: Callable[[Client, Stage, random.Random], Awaitable[None]]) -> Inject:
-    """Do something with a plain client, if the broker is there."""
+def _at_broker(work: Callable[[Client, Stage, random.Random], Awaitable[str | None]]) -> Inject:
+    """Do something with a plain client, if the broker is there; it may say which stream was hit."""
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
         client = await strangers.connect(stage.broker_urls)
         try:
             async with asyncio.timeout(3):
-                await work(client, stage, chance)
+                hit = await work(client, stage, chance)
         finally:
             await client.close()
-        return Hit("nobody")
+        return Hit(hit or "nobody")
 
     return inject
 

@@ -1,9 +1,15 @@
-"""Which faults can cost an attempt its lease, and from when until when: what counts as an explanation."""
+"""Who was hit when, and what that can cost: what counts as an explanation of an attempt that was lost."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
+EVERYBODY = "everybody"
 # Clocks of one machine, read one after another.
 _NEAR_SECONDS = 0.2
 # A connection that is cut costs no lease, for renewals are tried again; but the answer to a claim may go
@@ -13,14 +19,22 @@ _BLINKS = ("network to Postgres: cut", "Postgres: backends terminated")
 # Those of the broker cost none: leases are renewed through Postgres alone.
 _HARMLESS = ("NATS", "network to NATS", "daemon", "submitter")
 # How long they are felt afterwards, in seconds: starting again, reconnecting. What a stranger has locked
-# cannot be renewed meanwhile.
+# cannot be renewed meanwhile. Who is asked to end claims nothing more but what is under way.
 _AFTERWARDS = (
     ("Postgres: a stranger", 1.0),
-    ("keeper", 4.0),
+    ("worker: SIGTERM", 0.5),
+    ("worker: SIGINT", 0.5),
+    ("a worker is asked to end", 0.5),
+    ("keeper", 3.0),
     ("Postgres", 3.0),
     ("network to Postgres", 2.0),
 )
 _USUALLY = 1.0
+# Faults that may take away first copies that nobody has seen yet, of one stream or of all. What a broker has
+# acknowledged survives a kill, and what is purged has been heard.
+_LOSSY = ("NATS: wiped", "NATS: set back", "NATS: stream deleted")
+# How long what was published last before a loss may be unseen.
+_UNSEEN_SECONDS = 6.0
 
 
 @dataclass(frozen=True)
@@ -35,10 +49,59 @@ class Harm:
         """Say whether it lies between an attempt's claim and the end of its lease."""
         if self.is_blink:
             until = min(until, claimed_at + _ANSWER_SECONDS)
+        return self.is_between(claimed_at, until)
+
+    def is_between(self, claimed_at: float, until: float) -> bool:
+        """Say whether it touches this time: a handler's own statements fail whenever they are cut off."""
         return self.begin <= until + _NEAR_SECONDS and self.end >= claimed_at - _NEAR_SECONDS
 
 
-def harm_of(fault: str, begin: float, end: float) -> Harm | None:
+class Harms:
+    """All that was done to anybody, as the stage has written it down."""
+
+    def __init__(self) -> None:
+        self._harms: dict[str, list[Harm]] = defaultdict(list)
+        self._losses: list[tuple[float, float, str]] = []
+        self._lives: dict[int, list[tuple[float, str]]] = defaultdict(list)
+
+    def read(self, note: Mapping[str, Any]) -> None:
+        """Take in a note of the stage: a process that began, or a hit."""
+        if note["what"] == "start":
+            self._lives[note["pid"]].append((note["at"], note["seat"]))
+        elif note["what"] == "hit":
+            if (harm := _harm_of(note["fault"], note["from"], note["until"])) is not None:
+                for whom in (note["whom"], *note.get("tasks", ())):
+                    self._harms[whom].append(harm)
+            if note["fault"].startswith(_LOSSY):
+                self._losses.append((note["from"], note["until"] + _UNSEEN_SECONDS, note["whom"]))
+
+    def explain_loss(self, task_id: str, pid: int, claimed_at: float, until: float) -> bool:
+        """Say whether a hit on whoever claimed it, or on the row, explains that an attempt was lost."""
+        return any(harm.explains(claimed_at, until) for harm in self._of(task_id, pid, claimed_at))
+
+    def explain_failure(self, task_id: str, pid: int, claimed_at: float, until: float) -> bool:
+        """Say whether a hit explains that an attempt failed though its handler did not say so."""
+        return any(harm.is_between(claimed_at, until) for harm in self._of(task_id, pid, claimed_at))
+
+    def explain_order(self, stream: str, since: float, until: float) -> bool:
+        """Say whether a stream lost something meanwhile: a first copy may have gone unseen then."""
+        return any(
+            begin <= until and end >= since and whom in (stream, "nobody")
+            for begin, end, whom in self._losses
+        )
+
+    def _of(self, task_id: str, pid: int, at: float) -> chain[Harm]:
+        seat = self._seat(pid, at)
+        return chain(self._harms[seat], self._harms[task_id], self._harms[EVERYBODY])
+
+    def _seat(self, pid: int, at: float) -> str:
+        """Return who had a process id at a time: they come again in the course of an hour."""
+        lives = self._lives[pid]
+        place = bisect_right(lives, at, key=lambda life: life[0])
+        return lives[place - 1][1] if place else "?"
+
+
+def _harm_of(fault: str, begin: float, end: float) -> Harm | None:
     """Return the harm that a fault did; None for what can cost no lease."""
     if fault.startswith(_HARMLESS):
         return None

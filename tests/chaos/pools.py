@@ -85,6 +85,7 @@ async def ledger(task: grns.Context, payload: dict[str, Any]) -> None:
 async def doomed(task: grns.Context, payload: dict[str, Any]) -> None:
     """Fail for good, or until dead."""
     _note("begin", task)
+    _note("failed", task)
     if payload["number"] % 2:
         raise grns.Fail("it cannot be done", error_class="impossible")
     raise grns.Retry("once more", after=0.1)

@@ -112,9 +112,11 @@ async def purge(client: Client, stage: Stage, chance: random.Random) -> None:
     await stream.purge_stream(name, seq=heard[1] + 1)
 
 
-async def delete_stream(client: Client, _stage: Stage, chance: random.Random) -> None:
-    """Delete a stream."""
-    await client.jetstream(timeout=2).delete_stream(chance.choice(_STREAMS))
+async def delete_stream(client: Client, _stage: Stage, chance: random.Random) -> str:
+    """Delete a stream; returns which one."""
+    name = chance.choice(_STREAMS)
+    await client.jetstream(timeout=2).delete_stream(name)
+    return name
 
 
 async def delete_commands(client: Client, _stage: Stage, _chance: random.Random) -> None:

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,6 +31,8 @@ _PATIENCE_SECONDS = 10.0
 _MOST_UNDER_WAY = 100
 _MOST_TRIES = 4
 _AGAIN = 0.02
+# Process ids come again in the course of an hour.
+_LIFE = f"{os.getpid()}.{time.time_ns():x}"
 _CANCELLED = float(os.environ.get("GRNS_CHAOS_CANCELLED", "0.01"))
 
 
@@ -44,7 +47,7 @@ def draw(number: int) -> dict[str, Any]:
         "agent_type": random.choice(_AGENT_TYPES),
         "priority": random.randrange(4),
         "delay_seconds": random.choice((0.0,) * 9 + (2.0,)),
-        "idempotency_key": f"{os.getpid()}-{number}",
+        "idempotency_key": f"{_LIFE}-{number}",
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import Checker, Event, Report
+from tests.chaos.harm import Harms
 
 _AT = 1000.0
 _ROW = {
@@ -51,7 +52,7 @@ def _check(
     **row: Any,
 ) -> Report:
     """Check a task with these events, runs and differences from a row that is as it should be."""
-    start = {"what": "start", "pid": 1, "seat": "worker-1"}
+    start = {"what": "start", "at": _AT, "pid": 1, "seat": "worker-1"}
     journals = {"submits": [*_TRIED, *told], "effects": runs, "seen": seen}
     for name, notes in journals.items():
         (directory / f"{name}-1.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
@@ -81,6 +82,49 @@ def test_a_retry_that_the_handler_asked_for_is_sound(tmp_path: Path) -> None:
     assert not _found(_check(tmp_path, *_TWICE, "completed", runs=runs, attempt=2, result_attempt=2))
 
 
+@pytest.mark.parametrize("fault", ["", "network to NATS: cut", "network to Postgres: cut"])
+def test_a_retry_that_nobody_asked_for_needs_a_hit(tmp_path: Path, fault: str) -> None:
+    hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + 2.5, "until": _AT + 2.5}
+    runs = _runs("begin 1", "cancelled 1", "begin 2", "end 2")
+    stage = [hit] if fault else []
+    report = _check(tmp_path, *_TWICE, "completed", runs=runs, stage=stage, attempt=2, result_attempt=2)
+    assert _found(report) == (set() if "Postgres" in fault else {"unexplained duplicate"})
+
+
+@pytest.mark.parametrize(("attempt", "forgiven"), [(3, 0), (1, 0), (2, 1)])
+def test_attempts_that_are_not_the_logs(tmp_path: Path, attempt: int, forgiven: int) -> None:
+    runs = _runs("begin 1", "failed 1", "begin 2", "end 2")
+    row: dict[str, Any] = {"attempt": attempt, "result_attempt": 2, "forgiven": forgiven}
+    assert _found(_check(tmp_path, *_TWICE, "completed", runs=runs, **row)) == {"attempts"}
+
+
+@pytest.mark.parametrize(("stream", "is_explained"), [("GRNS_EVT", True), ("GRNS_DLQ", False)])
+def test_what_another_stream_lost_explains_no_order(tmp_path: Path, stream: str, is_explained: bool) -> None:
+    hit = {"what": "hit", "fault": "NATS: stream deleted", "whom": stream, "from": _AT, "until": _AT}
+    harms = Harms()
+    harms.read(hit)
+    assert harms.explain_order("GRNS_EVT", _AT - 1, _AT + 1) is is_explained
+    harms.read({**hit, "fault": "NATS: killed or stopped", "whom": "nobody"})
+    assert harms.explain_order("GRNS_EVT", _AT - 1, _AT + 1) is is_explained
+
+
+def test_a_process_id_that_comes_again_is_another_seats(tmp_path: Path) -> None:
+    hit = {
+        "what": "hit",
+        "fault": "worker: SIGKILL",
+        "whom": "worker-1",
+        "from": _AT + 2.5,
+        "until": _AT + 2.5,
+    }
+    later = {"what": "start", "at": _AT + 9, "pid": 1, "seat": "worker-2"}
+    earlier = {**later, "at": _AT + 1}
+    runs = _runs("begin 1", "begin 2", "end 2")
+    kinds = ("queued", "claimed", "lease_expired", "claimed", "completed")
+    for other, found in ((later, set()), (earlier, {"unexplained duplicate"})):
+        report = _check(tmp_path, *kinds, runs=runs, stage=[other, hit], attempt=2, result_attempt=2)
+        assert _found(report) == found
+
+
 def test_one_attempt_run_twice(tmp_path: Path) -> None:
     runs = _runs("begin 1", "begin 1", "end 1", "end 1")
     report = _check(tmp_path, *_ENDED, runs=runs)
@@ -103,7 +147,7 @@ def test_dead_with_attempts_left(tmp_path: Path) -> None:
 
 def test_dead_with_no_attempt_left(tmp_path: Path) -> None:
     attempts = ("claimed", "retry_scheduled", "queued") * 7
-    runs = _runs(*(f"begin {attempt}" for attempt in range(1, 9)))
+    runs = _runs(*(f"{word} {attempt}" for attempt in range(1, 9) for word in ("begin", "failed")))
     report = _check(tmp_path, "queued", *attempts, "claimed", "dead", runs=runs, status="dead", attempt=8)
     assert not _found(report)
 
@@ -143,7 +187,8 @@ def _taken_away(
     hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + begin, "until": _AT + end, **whom}
     runs = _runs("begin 1", "begin 2", "end 2")
     kinds = ("queued", "claimed", kind, "claimed", "completed")
-    return _check(directory, *kinds, runs=runs, stage=[hit], attempt=2, result_attempt=2)
+    forgiven = int(kind == "released")
+    return _check(directory, *kinds, runs=runs, stage=[hit], attempt=2, result_attempt=2, forgiven=forgiven)
 
 
 @pytest.mark.parametrize("kind", ["lease_expired", "released"])

@@ -176,7 +176,7 @@ class Traffic:
                     client = await strangers.connect(self._stage.broker_urls)
                     await client.jetstream(timeout=2).delete_stream(subjects.EVT_STREAM)
                     await client.close()
-                self._stage.note_hit("NATS: stream deleted", "nobody", began)
+                self._stage.note_hit("NATS: stream deleted", subjects.EVT_STREAM, began)
                 await asyncio.sleep(8.0)
 
     async def _drop_partition(self, _seat: Seat) -> None:
