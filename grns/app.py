@@ -43,6 +43,8 @@ from grns.worker import Worker
 
 VERSION = version("grns")
 
+# How long an answer to a handler's own statement may take.
+_HANDLERS_ANSWER_SECONDS = 60.0
 _GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
 
 
@@ -68,6 +70,16 @@ class App:
             answer_seconds=max(2.0, settings.lease_seconds / 3),
         )
 
+    def handlers_database(self) -> Database:
+        """Return the pool for handlers' own transactions, not yet open: they may take long, ours may not."""
+        return Database(
+            self.settings.require_database_url(),
+            name=f"handlers {os.getpid()}",
+            size=self.settings.database_pool_size,
+            answer_seconds=max(_HANDLERS_ANSWER_SECONDS, self.settings.lease_seconds),
+            for_handlers=True,
+        )
+
     def transport(self, name: str) -> Transport:
         """Return a connection to the broker, not yet open."""
         emit, servers = self.telemetry.emit, self.settings.nats_hosts()
@@ -89,15 +101,12 @@ class App:
         A patient process begins its work without the broker, which is connected to when it comes.
         """
         database, transport = self.database(name, size=size), self.transport(name)
-        await database.connect()
-        try:
+        async with database.opened():
             await transport.connect(is_patient=is_patient)
             try:
                 yield database, transport
             finally:
                 await transport.close()
-        finally:
-            await database.close()
 
     def relay(self, database: Database, transport: Transport) -> Relay:
         """Return a relay."""
@@ -188,9 +197,11 @@ class App:
             emit=self.telemetry.emit,
         )
 
-    def worker(self, pool: Pool, database: Database, transport: Transport) -> Worker:
+    def worker(
+        self, pool: Pool, database: Database, transport: Transport, handlers_database: Database
+    ) -> Worker:
         """Return a worker of one pool."""
-        return _WorkerKit(self, pool, database, transport).worker()
+        return _WorkerKit(self, pool, database, transport, handlers_database).worker()
 
 
 @dataclass(frozen=True)
@@ -218,11 +229,14 @@ class KeeperOrders:
 class _WorkerKit:
     """Puts one worker together."""
 
-    def __init__(self, app: App, pool: Pool, database: Database, transport: Transport) -> None:
+    def __init__(
+        self, app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
+    ) -> None:
         settings = app.settings
         self.settings = settings
         self.emit = app.telemetry.emit
         self.pool, self.database, self.transport = pool, database, transport
+        self.handlers_database = handlers_database
         self.claimant = Claimant(
             agent_id=f"{pool.agent_type}-{secrets.token_hex(8)}",
             workspace=settings.workspace,
@@ -278,7 +292,7 @@ class _WorkerKit:
             lease,
             agent_id=self.claimant.agent_id,
             workspace=self.claimant.workspace,
-            database=self.database,
+            database=self.handlers_database,
             result_limits=self.result_limits,
         )
 

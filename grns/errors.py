@@ -23,6 +23,8 @@ these rooms catches an error of asyncpg or nats-py.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 
 class GrnsError(Exception):
     """Anything that grns raises on purpose."""
@@ -33,12 +35,12 @@ class GrnsError(Exception):
 class Retry(GrnsError):
     """Ask for another attempt.
 
-    `after` is the delay in seconds before the next attempt; None takes the task
-    type's backoff. `error_class` is the name under which the failure is counted.
+    `after` is the delay before the next attempt, in seconds or as a `timedelta`; None takes the
+    task type's backoff. `error_class` is the name under which the failure is counted.
     """
 
     def __init__(
-        self, reason: str = "", *, after: float | None = None, error_class: str | None = None
+        self, reason: str = "", *, after: float | timedelta | None = None, error_class: str | None = None
     ) -> None:
         super().__init__(reason or "the handler asked for a retry")
         self.reason = reason

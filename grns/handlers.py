@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -60,6 +61,8 @@ class Handlers:
         """Run the handler of a claimed task; what it returns or raises becomes the outcome."""
         handler = self._pool.handlers[claim.task_type]
         context = self._make_context(claim, lease)
+        if lease.ended in _STOPPED:  # before it has begun
+            return Outcome(_STOPPED[lease.ended]), context
         try:
             result = await self._call(handler, context, lease)
             outcome = Outcome(Verb.SUCCEED, result=self._text(result))
@@ -70,7 +73,7 @@ class Handlers:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise
             outcome = self._judge(error, claim, handler, lease)
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        except BaseException as error:
             outcome = self._judge(error, claim, handler, lease)
         return outcome, context
 
@@ -87,7 +90,9 @@ class Handlers:
 
     async def _call_in_thread(self, handler: Handler, arguments: list[Any], lease: Lease) -> Any:
         run = contextvars.copy_context().run
-        future = asyncio.get_running_loop().run_in_executor(self._threads, run, handler.function, *arguments)
+        future = asyncio.get_running_loop().run_in_executor(
+            self._threads, run, _in_thread, handler.function, arguments
+        )
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -123,8 +128,8 @@ class Handlers:
 
     def _judge(self, error: BaseException, claim: Claim, handler: Handler, lease: Lease) -> Outcome:
         """Turn what a handler raised into an outcome."""
-        if isinstance(error, TimeoutError) and lease.ended in _STOPPED:
-            return Outcome(_STOPPED[lease.ended])
+        if lease.ended in _STOPPED and not isinstance(error, (Retry, Fail, LeaseLost)):
+            return Outcome(_STOPPED[lease.ended])  # whatever its cleaning up raised
         if isinstance(error, LeaseLost):
             lease.end("lost")
         error_class, message = _describe(error, handler)
@@ -152,7 +157,7 @@ def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
     else:
         message = _said(error)
     named = error.error_class if isinstance(error, (Retry, Fail)) else None
-    return clean(named or type(error).__name__)[:255], message
+    return clean(str(named or type(error).__name__))[:255], message
 
 
 def _said(error: BaseException) -> str:
@@ -177,12 +182,31 @@ def _is_on_purpose(error: BaseException) -> bool:
 
 
 def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
-    if isinstance(error, Retry) and error.after is not None and math.isfinite(error.after):
-        return min(max(float(error.after), 0.0), MAX_BACKOFF_SECONDS)
+    if isinstance(error, Retry) and (after := _seconds(error.after)) is not None:
+        return after
     try:
         return handler.backoff.delay_seconds(claim.counted_attempts, random.random())
     except Exception:  # a user's own function; a broken one must not keep the task from its retry
         return Backoff().delay_seconds(claim.counted_attempts, random.random())
+
+
+def _seconds(after: Any) -> float | None:
+    """Return the delay that a handler asked for; None where it named none that can be one."""
+    if isinstance(after, timedelta):
+        after = after.total_seconds()
+    try:
+        seconds = float(after)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), MAX_BACKOFF_SECONDS) if math.isfinite(seconds) else None
+
+
+def _in_thread(function: Callable[..., Any], arguments: list[Any]) -> Any:
+    """Run a handler in a thread; a future cannot carry a `StopIteration`: whoever waited would wait on."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def _look_away(future: asyncio.Future[Any]) -> None:

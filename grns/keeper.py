@@ -56,10 +56,12 @@ class Keeper:
             "keeper", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
         )
         self._progressing = Daemon("keeper_progress", self._progress, emit=emit)
+        self._round_at = 0.0
+        self._locked: set[tuple[int, int]] = set()
 
     async def run(self) -> None:
         """Keep leases until stopped."""
-        await self._transport.on_nudge(subjects.lease_nudge(self._agent_id), self._renewing.wake)
+        await self._transport.on_nudge(subjects.lease_nudge(self._agent_id), self._hurry)
         await asyncio.gather(self._renewing.run(), self._progressing.run())
 
     def stop(self) -> None:
@@ -67,18 +69,34 @@ class Keeper:
         self._renewing.stop()
         self._progressing.stop()
 
+    def _hurry(self) -> None:
+        """Renew all at once: somebody asks for the end of one of them."""
+        self._round_at = 0.0
+        self._renewing.wake()
+
     async def _renew(self) -> float:
+        """Renew all leases when it is time for that, and meanwhile those whose rows were locked then."""
         if not self._is_worker_running():
             return _ASK_AGAIN_SECONDS
         leases = [record for record in self._book.records() if record.state is State.LEASE]
-        is_settled = True
-        for start in range(0, len(leases), _MOST_PER_STATEMENT):
-            is_settled &= await self._renew_some(leases[start : start + _MOST_PER_STATEMENT])
-        await agent.touch(self._database, self._agent_id, idle_seconds=self._book.idle_seconds)
-        return self._lease_seconds / 3 if is_settled else _ASK_AGAIN_SECONDS
+        now = time.monotonic()
+        if now < self._round_at:
+            self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
+        else:
+            self._locked = await self._renew_all(leases)
+            await agent.touch(self._database, self._agent_id, idle_seconds=self._book.idle_seconds)
+            self._round_at = now + self._lease_seconds / 3
+        rest = self._round_at - time.monotonic()
+        return max(0.0, min(rest, _ASK_AGAIN_SECONDS) if self._locked else rest)
 
-    async def _renew_some(self, leases: list[Record]) -> bool:
-        """Renew some leases; False where some rows were locked and must be asked for again."""
+    async def _renew_all(self, leases: list[Record]) -> set[tuple[int, int]]:
+        """Renew these, in as few statements as may be; returns those whose rows were locked."""
+        locked: set[tuple[int, int]] = set()
+        for start in range(0, len(leases), _MOST_PER_STATEMENT):
+            locked |= await self._renew_some(leases[start : start + _MOST_PER_STATEMENT])
+        return locked
+
+    async def _renew_some(self, leases: list[Record]) -> set[tuple[int, int]]:
         expires_at = time.monotonic() + self._lease_seconds
         held = [Held(record.task_id, record.attempt, record.lease_id) for record in leases]
         try:
@@ -87,9 +105,10 @@ class Keeper:
             self._book.note_failure()
             self._emit(RenewFailed(len(leases), str(error)))
             raise
-        verdicts = []
+        verdicts, locked = [], set()
         for record, answer in zip(leases, answers, strict=True):
             if answer.verdict == "locked":
+                locked.add(_key(record))
                 continue
             verdict = Verdict.LOST if answer.verdict == "lost" else Verdict.RENEWED
             if answer.is_cancel_requested:
@@ -100,7 +119,7 @@ class Keeper:
         self._emit(
             LeasesRenewed(len(leases), verdicts.count(Verdict.LOST), verdicts.count(Verdict.CANCEL_REQUESTED))
         )
-        return len(verdicts) == len(leases)
+        return locked
 
     async def _progress(self) -> float:
         if self._is_worker_running() and self._transport.is_connected:
@@ -108,6 +127,10 @@ class Keeper:
                 [record.token for record in self._book.records() if record.token]
             )
         return self._progress_seconds
+
+
+def _key(record: Record) -> tuple[int, int]:
+    return record.slot, record.generation
 
 
 def is_running(pid: int) -> bool:

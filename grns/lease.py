@@ -249,6 +249,7 @@ class Leases:
         self._held: dict[int, Lease] = {}
         self._announced = book.announced
         self._failures = book.failures
+        self._closed: str | None = None
 
     @property
     def free_slots(self) -> int:
@@ -270,6 +271,8 @@ class Leases:
         slot, generation = self._take()
         self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
         lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
+        if self._closed is not None:
+            lease.end(self._closed)
         self._book.note_work()
         return lease
 
@@ -294,7 +297,8 @@ class Leases:
                 self._end(lease, "deadline")
 
     def end_all(self, reason: str) -> None:
-        """Tell all attempts to end."""
+        """Tell all attempts to end, also those whose claim is answered only now."""
+        self._closed = reason
         for lease in self._held.values():
             lease.end(reason)
 

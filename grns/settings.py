@@ -155,7 +155,12 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(
         None, description="postgresql:// URL of the database that holds the truth"
     )
-    database_pool_size: int = Field(8, ge=2, le=1000, description="connections of one process to Postgres")
+    database_pool_size: int = Field(
+        8,
+        ge=2,
+        le=1000,
+        description="connections of one process to Postgres; a worker's handlers get as many of their own",
+    )
     database_tuned: bool = Field(
         True, description="send planner settings when connecting; false behind a pooler that refuses them"
     )

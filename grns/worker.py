@@ -83,7 +83,8 @@ class Worker:
         self._emit(ServiceStarted("worker"))
         floor = asyncio.create_task(self._floor_loop.run())
         watches = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_keeper())]
-        await self._stopping.wait()
+        # None of these ends by itself: without one, a worker would look alive and not be.
+        await self._until_stopped(floor, *watches)
         running = self._slots.size - self._slots.free
         self._emit(WorkerStopping(running, self._grace_seconds, "a second signal exits at once"))
         opening.cancel()
@@ -92,6 +93,9 @@ class Worker:
             watch.cancel()
         self._keeper.stop()
         self._emit(ServiceStopped("worker"))
+        for loop in (floor, *watches):
+            if loop.done() and not loop.cancelled():
+                loop.result()  # a bug ends the process, once its work has been given back
 
     def stop(self) -> None:
         """Ask for the end."""
@@ -105,6 +109,11 @@ class Worker:
     def start(self, claim: Claim) -> None:
         """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
         self._spawn(self._run(claim))
+
+    async def _until_stopped(self, *loops: asyncio.Task[None]) -> None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({stopping, *loops}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
 
     async def _open(self) -> None:
         """Begin to fetch, once the broker is there: until then the floor finds work."""
@@ -129,7 +138,7 @@ class Worker:
         while True:
             try:
                 consumer = await self._transport.consume(subject, on_delivery, depth=depth)
-            except GrnsError as error:
+            except Exception as error:
                 self._emit(WalkBroke(type(error).__name__, f"{subject}: {error}"[:500]))
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
             else:
@@ -185,24 +194,23 @@ class Worker:
 
     async def _close(self, floor: asyncio.Task[None]) -> None:
         """Start nothing more, give back what has not started, let run what runs, release the rest."""
+        deadline = asyncio.get_running_loop().time() + self._grace_seconds
         self._floor_loop.stop()
         self.intake.hold()
-        ends = asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
-        await floor
-        await ends
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
         self.intake.close()
-        await self._wait(self._grace_seconds)
+        await asyncio.wait({floor}, timeout=deadline - asyncio.get_running_loop().time())
+        await self._wait(deadline)
         self._leases.end_all("shutdown")
-        await self._wait(_LAST_WORDS_SECONDS)
+        await self._wait(asyncio.get_running_loop().time() + _LAST_WORDS_SECONDS)
         self._handlers.close()
         try:
             await agent.stop(self._database, self._claimant.agent_id)
         except GrnsError as error:
             self._emit(WalkBroke(type(error).__name__, str(error)))
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
         # What ends may have begun something else: the front door starts what it has claimed.
         while (running := self._running | self.intake.running) and (rest := deadline - loop.time()) > 0:
             await asyncio.wait(running, timeout=rest)

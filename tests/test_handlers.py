@@ -7,7 +7,8 @@ import contextvars
 import json
 import threading
 from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -143,6 +144,10 @@ async def test_a_model_is_a_result() -> None:
         (Retry(after=float("nan")), Verb.RETRY, "Retry", None),
         (Retry(after=float("inf")), Verb.RETRY, "Retry", None),
         (Retry(after=1e300), Verb.RETRY, "Retry", 366 * 86_400.0),
+        (Retry(after=timedelta(seconds=90)), Verb.RETRY, "Retry", 90.0),
+        (Retry(after=cast(Any, "soon")), Verb.RETRY, "Retry", None),
+        (Retry(after=10**400), Verb.RETRY, "Retry", None),
+        (Fail("no", error_class=cast(Any, 404)), Verb.FAIL, "404", None),
         (Retry(), Verb.RETRY, "Retry", None),
         (Fail("no", error_class="no_such_page"), Verb.FAIL, "no_such_page", None),
         (Fail("no", error_class="x\x00" * 500), Verb.FAIL, ("x\\x00" * 500)[:255], None),
@@ -155,6 +160,7 @@ async def test_a_model_is_a_result() -> None:
         (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), Verb.RETRY, "ExceptionGroup", None),
         (RecursionError("deep"), Verb.RETRY, "RecursionError", None),
         (MemoryError(), Verb.RETRY, "MemoryError", None),
+        (BaseExceptionGroup("two", [KeyboardInterrupt()]), Verb.RETRY, "BaseExceptionGroup", None),
     ],
     ids=lambda value: ascii(value)[:40],
 )
@@ -169,6 +175,39 @@ async def test_what_is_raised_decides(
     else:
         assert 4.0 <= outcome.backoff_seconds <= 6.0, "the first one of the default"
     assert [fact.event for fact in FACTS] == ["attempt_failed"]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("error", [StopIteration(), StopIteration("x"), SystemExit(3), KeyboardInterrupt()])
+async def test_what_a_thread_raises_comes_back(error: BaseException) -> None:
+    outcome = await Runner(returning(error, is_async=False)).run()
+    assert outcome.verb is Verb.RETRY
+    named = "RuntimeError" if isinstance(error, StopIteration) else type(error).__name__
+    assert outcome.error_class == named
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "verb"),
+    [
+        ("shutdown", ConnectionError("closed"), Verb.RELEASE),
+        ("deadline", ExceptionGroup("two", [OSError()]), Verb.RELEASE),
+        ("cancelled", ValueError(), Verb.CANCEL),
+        ("shutdown", Retry("on purpose"), Verb.RETRY),
+        ("shutdown", Fail("on purpose"), Verb.FAIL),
+    ],
+)
+async def test_what_cleaning_up_raises_spends_no_attempt(reason: str, error: Exception, verb: Verb) -> None:
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+
+    async def handler(task: Context) -> None:
+        lease.end(reason)
+        try:
+            await asyncio.sleep(10)
+        finally:
+            raise error
+
+    assert (await Runner(handler).run(claimed, lease)).verb is verb
 
 
 async def test_a_backoff_that_breaks_is_the_default_one() -> None:
@@ -299,20 +338,21 @@ async def test_a_handler_that_is_told_to_end_is_cancelled(reason: str, verb: Ver
         await began.wait()
         lease.end(reason)
     assert (await running).verb is verb
-    assert saw == [True]
+    assert saw == ([] if is_before else [True]), "what has to end already is not begun"
 
 
 async def test_a_handler_that_ends_well_although_told_to_end_has_succeeded() -> None:
+    claimed = forged("gr-0", attempt=1)
+    lease = Lease(claimed, 0, 1)
+
     async def handler(task: Context) -> str:
+        lease.end("shutdown")
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             (current := asyncio.current_task()) and current.uncancel()
         return "done"
 
-    claimed = forged("gr-0", attempt=1)
-    lease = Lease(claimed, 0, 1)
-    lease.end("shutdown")
     assert (await Runner(handler).run(claimed, lease)).result == '"done"'
 
 

@@ -290,3 +290,10 @@ def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
     leases.check()
     leases.check()
     assert facts == [RenewalsUnanswered(2)]
+
+
+def test_a_claim_that_is_answered_after_the_end_is_told_to_end(leases: Leases) -> None:
+    with leases.hold(owned("gr-1"), "") as before:
+        leases.end_all("shutdown")
+        with leases.hold(owned("gr-2"), "") as after:
+            assert (before.ended, after.ended) == ("shutdown", "shutdown")

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from grns.app import App
+from grns.errors import Unavailable
 from grns.store import upkeep
 from grns.store.database import Database
 from grns.store.failover import failovers
 from tests.harness import eventually, settings_for, submit_many
-from tests.test_store_kit import ROADS, fetch, place, stranger
+from tests.test_store_kit import ROADS, fetch, finish, place, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -239,3 +240,17 @@ async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) ->
     (row,) = await upkeep.queue_ages(shared)
     assert (row["agent_type"], row["priority"]) == ("worker", 1)
     assert 100 <= row["oldest_seconds"] < 160
+
+
+async def test_without_room_in_the_log_everybody_waits_and_nothing_is_refused(database: Database) -> None:
+    """What cannot be logged has not happened: it is asked for again, and blames nobody's values."""
+    running = await place(database, "running")
+    last = (await partitions(database))[-1]
+    rows = await fetch(database, "select upper_seq from grns.log_partitions where name = $1", last)
+    await use_up(database, rows[0]["upper_seq"])
+    with pytest.raises(Unavailable, match="janitor"):
+        await submit_many(database, 1)
+    with pytest.raises(Unavailable, match="janitor"):
+        await finish(database, running)
+    await upkeep.keep_partitions(database, ROWS, DAY)
+    assert (await finish(database, running)).status == "succeeded"

@@ -60,14 +60,18 @@ def worker(target: str, concurrency: int | None, processes: int, metrics_port: i
 
 async def _work(app: App, pool: Pool) -> None:
     size = max(app.settings.database_pool_size, 4)
-    async with app.connections("worker", size=size, is_patient=True) as (database, transport):
+    handlers_database = app.handlers_database()
+    async with (
+        app.connections("worker", size=size, is_patient=True) as (database, transport),
+        handlers_database.opened(),
+    ):
         app.telemetry.emit(
             WorkerServes(
                 pool.agent_type, ", ".join(sorted(pool.handlers)), app.settings.concurrency,
                 app.settings.database_host(), app.settings.nats_hosts(),
             )
         )  # fmt: skip
-        await run_services([app.worker(pool, database, transport)])
+        await run_services([app.worker(pool, database, transport, handlers_database)])
 
 
 @click.command(hidden=True)

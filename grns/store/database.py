@@ -41,17 +41,27 @@ class Database:
     """A pool of connections, and the statements run on them.
 
     `answer_seconds` bounds the wait for each answer; an answer that never comes is
-    `OutcomeUnknown`, a connection that cannot be had `Unavailable`.
+    `OutcomeUnknown`, a connection that cannot be had `Unavailable`. One `for_handlers` is as the
+    server is set up, opens nothing until somebody borrows, and lets borrowers wait for their turn.
     """
 
     def __init__(
-        self, url: str, *, name: str, size: int = 4, is_tuned: bool = True, answer_seconds: float = 30.0
+        self,
+        url: str,
+        *,
+        name: str,
+        size: int = 4,
+        is_tuned: bool = True,
+        answer_seconds: float = 30.0,
+        for_handlers: bool = False,
     ) -> None:
         self._url = url
         self._name = name
         self._size = size
-        self._is_tuned = is_tuned
+        self._is_tuned = is_tuned and not for_handlers
         self._answer_seconds = answer_seconds
+        self._turn_seconds = None if for_handlers else answer_seconds
+        self._kept = 0 if for_handlers else 1
         self._pool: asyncpg.Pool | None = None
 
     @property
@@ -60,7 +70,7 @@ class Database:
         return self._url
 
     async def connect(self) -> None:
-        """Open the first connection, or say why it cannot be had."""
+        """Open the first connection, where one is kept, or say why it cannot be had."""
         settings = {"application_name": f"grns {self._name}"[:63]}
         if self._is_tuned:
             settings |= _PLANNER | _LOCK_TIMEOUT | _UTC
@@ -68,7 +78,7 @@ class Database:
             with translated():
                 self._pool = await asyncpg.create_pool(
                     self._url,
-                    min_size=1,
+                    min_size=self._kept,
                     max_size=self._size,
                     max_queries=_FOREVER,
                     command_timeout=self._answer_seconds,
@@ -80,6 +90,15 @@ class Database:
             raise SettingsError(f"GRNS_DATABASE_URL is no URL of a PostgreSQL database: {error}") from error
         except OutcomeUnknown as error:
             raise Unavailable(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Be open for a while."""
+        await self.connect()
+        try:
+            yield
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Close all connections; those in use are cut."""
@@ -105,7 +124,7 @@ class Database:
             raise Unavailable("the connection to Postgres is closed")
         try:
             with translated():
-                connection = await pool.acquire(timeout=self._answer_seconds)
+                connection = await pool.acquire(timeout=self._turn_seconds)
         except OutcomeUnknown as error:
             raise Unavailable(str(error)) from error
         try:

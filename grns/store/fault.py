@@ -15,6 +15,8 @@ _DATA_CLASSES = ("22", "23", "54", "P0")
 # The statement was refused or undone as a whole; sent again, it may pass.
 _TRANSIENT = ("40001", "40P01", "55P03", "57014")
 _MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
+# No partition of the log takes the row (a check without a name): it will, once a janitor has made one.
+_NO_PARTITION = ("23514", "grns", "events", None)
 _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 
@@ -39,6 +41,8 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     state = error.sqlstate or ""
     if state in _TRANSIENT:
         return Contended(f"Postgres asks to try again: {error}")
+    if (state, error.schema_name, error.table_name, error.constraint_name) == _NO_PARTITION:
+        return Unavailable("the log has no room: is a janitor running (`grns janitor`)?")
     if state.startswith(_DATA_CLASSES):
         return BadInput("refused_by_database", str(error)[:500])
     if state in _MISSING_SCHEMA:

@@ -34,10 +34,12 @@ async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
     worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20", **SHORT)
     await ready(database, worker)
 
-    async def has_begun() -> bool:
-        return len(journal()) > 0
+    async def has_said_so() -> bool:
+        """Whoever has just opened its lanes has been idle until then, and is, until its next heartbeat."""
+        (row,) = await fetch(database, "select max(worked_at) > min(started_at) as said from grns.agents")
+        return len(journal()) > 0 and bool(row["said"])
 
-    await eventually(has_begun, within_seconds=START_SECONDS)
+    await eventually(has_said_so, within_seconds=START_SECONDS)
     waited = had_room = 0
     while True:
         (row,) = await fetch(
