@@ -2,7 +2,9 @@
 
 Numbers become visible out of order, and some never do (their transaction was rolled back).
 A missing number is given up only once a snapshot in which every transaction that could
-have taken it has ended still does not show it.
+have taken it has ended still does not show it. Which these are, no snapshot says: its
+upper bound is that of the transactions that have ended, and others may have begun beyond
+it. The id of a transaction of our own says it, one that began once the number was missing.
 """
 
 from __future__ import annotations
@@ -76,11 +78,11 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Numbers that were not visible; `xmax` bounds the transactions that may have taken them."""
+    """Numbers that were not visible; transactions that may have taken them have ids below `bound`."""
 
     start: int
     end: int
-    xmax: int | None
+    bound: int | None = None
 
 
 class Progress:
@@ -90,7 +92,7 @@ class Progress:
         self.done = Spans(low, beyond)
         self.high = self.done.high
         # What an earlier leader left open is looked for again, whatever it knew of it.
-        self._gaps = [Gap(start, end, None) for start, end in self.done.holes]
+        self._gaps = [Gap(start, end) for start, end in self.done.holes]
 
     @property
     def missing(self) -> list[Span]:
@@ -102,25 +104,27 @@ class Progress:
         """How many numbers are looked for."""
         return sum(gap.end - gap.start for gap in self._gaps)
 
-    def see(
-        self, late: Sequence[int], fresh: Sequence[int], *, xmin: int, xmax: int, is_late_cut: bool
-    ) -> None:
+    def bound(self, xid: int) -> None:
+        """Take in the id of a transaction that began after all that is missing had been seen to be."""
+        self._gaps = [gap if gap.bound is not None else Gap(gap.start, gap.end, xid) for gap in self._gaps]
+
+    def see(self, late: Sequence[int], fresh: Sequence[int], *, xmin: int, is_late_cut: bool) -> None:
         """Take in what one snapshot shows.
 
         `late` are missing numbers that turned up, `fresh` those beyond `high`, both sorted.
         `is_late_cut` says that only the first of the late ones were read.
         """
         known_up_to = late[-1] if is_late_cut and late else None
-        self._gaps = self._without(late, xmin, xmax, known_up_to)
+        self._gaps = self._without(late, xmin, known_up_to)
         if fresh and fresh[-1] - self.high == len(fresh):
             self.high = fresh[-1]  # the usual stretch: without a gap
             return
         for number in fresh:
             if number > self.high + 1:
-                self._gaps.append(Gap(self.high + 1, number, xmax))
+                self._gaps.append(Gap(self.high + 1, number))
             self.high = number
 
-    def _without(self, late: Sequence[int], xmin: int, xmax: int, known_up_to: int | None) -> list[Gap]:
+    def _without(self, late: Sequence[int], xmin: int, known_up_to: int | None) -> list[Gap]:
         """Return the gaps that remain: without what turned up, and without what can never turn up."""
         remaining: list[Gap] = []
         place = 0
@@ -136,8 +140,8 @@ class Progress:
                 pieces.append((start, gap.end))
             for piece in pieces:
                 is_known = known_up_to is None or piece[1] <= known_up_to
-                if is_known and gap.xmax is not None and xmin >= gap.xmax:
+                if is_known and gap.bound is not None and xmin >= gap.bound:
                     self.done.add_span(*piece)
                 else:
-                    remaining.append(Gap(*piece, xmax if gap.xmax is None else gap.xmax))
+                    remaining.append(Gap(*piece, gap.bound))
         return remaining

@@ -110,8 +110,10 @@ class Lead:
         )
         if self._cursor != known:
             failpoint.reach("relay.not_persisted")
-        if not await log.hold(self._session, self._cursor, self._lease_seconds):
+        xid = await log.hold(self._session, self._cursor, self._lease_seconds)
+        if xid is None:
             raise Unavailable("another relay leads now, or Postgres was failed over")
+        self._progress.bound(xid)
         self._expires_at = sent_at + self._lease_seconds
         self._outbound.tell()
         self._emit(
@@ -138,7 +140,6 @@ class Lead:
             [entry.seq for entry in late],
             [entry.seq for entry in fresh],
             xmin=reading.xmin,
-            xmax=reading.xmax,
             is_late_cut=is_late_cut,
         )
         for entry in late + fresh:

@@ -38,7 +38,7 @@ def test_what_is_not_shown_is_missing(numbers: list[int], low: int) -> None:
     progress = Progress(low)
     fresh = sorted(number for number in numbers if number > low)
     for part in (fresh[:7], fresh[7:]):
-        progress.see([], part, xmin=1, xmax=9, is_late_cut=False)
+        progress.see([], part, xmin=1, is_late_cut=False)
     assert progress.high == max([low, *fresh])
     missing = {number for start, end in progress.missing for number in range(start, end)}
     assert missing == set(range(low + 1, progress.high)) - set(fresh)
@@ -46,11 +46,13 @@ def test_what_is_not_shown_is_missing(numbers: list[int], low: int) -> None:
 
 def test_a_gap_waits_for_the_transactions_that_could_fill_it() -> None:
     progress = Progress(0)
-    progress.see([], [1, 4], xmin=10, xmax=20, is_late_cut=False)
+    progress.see([], [1, 4], xmin=30, is_late_cut=False)
+    progress.see([], [], xmin=30, is_late_cut=False)
+    assert progress.missing == [(2, 4)], "nobody knows yet who may have taken them"
+    progress.bound(20)
+    progress.see([], [], xmin=19, is_late_cut=False)
     assert progress.missing == [(2, 4)]
-    progress.see([], [], xmin=19, xmax=25, is_late_cut=False)
-    assert progress.missing == [(2, 4)]
-    progress.see([3], [], xmin=20, xmax=30, is_late_cut=False)
+    progress.see([3], [], xmin=20, is_late_cut=False)
     assert progress.missing == []
     assert progress.done.beyond == [(2, 3)]
 
@@ -59,9 +61,10 @@ def test_a_gap_of_an_earlier_leader_is_looked_for_with_fresh_eyes() -> None:
     progress = Progress(5, [(8, 10)])
     assert progress.missing == [(6, 8)]
     assert progress.high == 9
-    progress.see([], [], xmin=100, xmax=100, is_late_cut=False)
-    assert progress.missing == [(6, 8)], "the first look sets the bound"
-    progress.see([6], [], xmin=100, xmax=101, is_late_cut=False)
+    progress.see([], [], xmin=100, is_late_cut=False)
+    assert progress.missing == [(6, 8)]
+    progress.bound(100)
+    progress.see([6], [], xmin=100, is_late_cut=False)
     assert progress.missing == []
     progress.done.add(6)
     assert progress.done.low == 9
@@ -69,8 +72,9 @@ def test_a_gap_of_an_earlier_leader_is_looked_for_with_fresh_eyes() -> None:
 
 def test_what_was_cut_off_is_not_given_up() -> None:
     progress = Progress(0)
-    progress.see([], [10], xmin=1, xmax=5, is_late_cut=False)
-    progress.see([1, 3], [], xmin=9, xmax=9, is_late_cut=True)
+    progress.see([], [10], xmin=1, is_late_cut=False)
+    progress.bound(5)
+    progress.see([1, 3], [], xmin=9, is_late_cut=True)
     assert (4, 10) in progress.missing
     assert progress.done.beyond == [(2, 3)]
 
@@ -83,12 +87,13 @@ def test_every_number_ends_done_or_found(data: st.DataObject) -> None:
     fate[total] = "now"
     progress, found = Progress(0), set()
     first = [number for number in range(1, total + 1) if fate[number] == "now"]
-    progress.see([], first, xmin=1, xmax=50, is_late_cut=False)
+    progress.see([], first, xmin=1, is_late_cut=False)
+    progress.bound(50)
     found |= set(first)
     late = [number for number in range(1, total + 1) if fate[number] == "late"]
     cut = data.draw(st.integers(0, len(late)))
-    progress.see(late[:cut], [], xmin=10, xmax=60, is_late_cut=False)
-    progress.see(late[cut:], [], xmin=60, xmax=60, is_late_cut=False)
+    progress.see(late[:cut], [], xmin=10, is_late_cut=False)
+    progress.see(late[cut:], [], xmin=60, is_late_cut=False)
     found |= set(late)
     for number in found:
         progress.done.add(number)

@@ -33,14 +33,15 @@ class Reader:
     async def read(self, limit: int = 1000) -> list[int]:
         """Read once; returns the numbers that were shown for the first time."""
         known = self.progress
+        known.bound(
+            (await fetch(self._database, "select pg_current_xact_id()::text::bigint as xid"))[0]["xid"]
+        )
         reading = await log.read(self._database, known.missing, known.high, limit)
         numbers = [entry.seq for entry in reading.entries]
         late = [number for number in numbers if number <= known.high]
         fresh = [number for number in numbers if number > known.high]
         is_late_cut = len(late) >= limit
-        known.see(
-            late, [] if is_late_cut else fresh, xmin=reading.xmin, xmax=reading.xmax, is_late_cut=is_late_cut
-        )
+        known.see(late, [] if is_late_cut else fresh, xmin=reading.xmin, is_late_cut=is_late_cut)
         for number in numbers:
             known.done.add(number)
         return numbers
@@ -138,12 +139,32 @@ async def test_a_younger_transaction_does_not_keep_a_gap_open(
 ) -> None:
     number = await append(strangers[0])
     await append(shared)
-    await reader.read()
-    assert reader.progress.missing == [(number, number + 1)]
+    for _ in range(2):
+        await reader.read()
+        assert reader.progress.missing == [(number, number + 1)]
     await strangers[1].execute("select pg_current_xact_id()")
     await strangers[0].execute("rollback")
     await reader.read()
     assert reader.progress.missing == []
+
+
+async def test_a_transaction_that_is_younger_than_all_that_have_ended_is_waited_for(
+    shared: Database, reader: Reader, strangers: Sequence[asyncpg.Connection]
+) -> None:
+    """No snapshot knows of it: its upper bound is that of what has ended."""
+    older, younger, _ = strangers
+    await older.execute("select pg_current_xact_id()")
+    early, late = await append(younger), await append(older)
+    await older.execute("commit")
+    known = reader.progress
+    reading = await log.read(shared, [], known.high, 10)
+    assert [entry.seq for entry in reading.entries] == [late]
+    known.see([], [late], xmin=reading.xmin, is_late_cut=False)
+    for _ in range(3):
+        assert await reader.read() == []
+        assert known.missing == [(early, late)]
+    await younger.execute("commit")
+    assert await reader.read() == [early]
 
 
 async def test_the_number_is_never_older_than_its_transaction(

@@ -31,12 +31,10 @@ class Entry(NamedTuple):  # made for each message: a dataclass takes several tim
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one snapshot of the log shows. Transactions below `xmin` had all ended in it;
-    those from `xmax` on had not begun."""
+    """What one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
 
     entries: list[Entry]
     xmin: int
-    xmax: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +71,18 @@ async def take(database: Database | Session, owner: str, lease_seconds: float) -
     return Cursor(row["epoch"], row["timeline"], row["low"], spans, places)
 
 
-async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> bool:
-    """Persist the cursor and renew the lead; False where another relay or another server has it now."""
+async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> int | None:
+    """Persist the cursor and renew the lead; None where another relay or another server has it now.
+
+    Returns the id of the transaction that did so: those that took a number before have lower ones.
+    """
     events, letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
     rows = await database.run(
         "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, letters.epoch,
         letters.last_seq, cursor.timeline,
     )  # fmt: skip
-    return bool(rows)
+    return rows[0]["xid"] if rows else None
 
 
 async def drop(database: Database | Session, epoch: int) -> None:
@@ -94,9 +95,9 @@ async def read(database: Database | Session, missing: Sequence[Span], high: int,
     rows = await database.run(
         "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
     )
-    # The bounds of the snapshot come first, then the columns of `Entry` in its order.
-    entries = [Entry._make(row[2:]) for row in rows if row["seq"] is not None]
-    return Reading(entries, rows[0]["snapshot_xmin"], rows[0]["snapshot_xmax"])
+    # The bound of the snapshot comes first, then the columns of `Entry` in its order.
+    entries = [Entry._make(row[1:]) for row in rows if row["seq"] is not None]
+    return Reading(entries, rows[0]["snapshot_xmin"])
 
 
 async def read_kinds(

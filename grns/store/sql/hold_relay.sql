@@ -1,6 +1,7 @@
 -- Renews the lead and persists how far the log has been published, if the epoch is still ours; and
 -- if this is still the server that it was taken from: behind a pooler a failover breaks no connection, and numbers
--- that were published there may be other rows here.
+-- that were published there may be other rows here. Returns its transaction's id: whoever took a number of the log
+-- before has a lower one.
 -- $1 epoch, $2 lease in seconds, $3 low, $4 and $5 bounds of what is published beyond,
 -- $6 and $7 which GRNS_EVT it was, and the highest number that it acknowledged, $8 and $9 the same of GRNS_DLQ,
 -- $10 timeline of the server
@@ -10,4 +11,4 @@ set lease_until = now() + $2::double precision * interval '1 second', low = $3,
         from unnest($4::bigint[], $5::bigint[]) as p (lower_seq, upper_seq)),
     evt_epoch = $6, evt_last_seq = $7, dlq_epoch = $8, dlq_last_seq = $9, updated_at = now()
 where c.id = 1 and c.epoch = $1 and grns.timeline() = $10
-returning c.epoch
+returning pg_current_xact_id()::text::bigint as xid

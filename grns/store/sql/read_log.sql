@@ -1,5 +1,5 @@
 -- Reads what became visible of the numbers that were missing, and what lies beyond the highest number
--- seen; with the bounds of the snapshot that says so (one row with nulls where there is nothing).
+-- seen; with the lower bound of the snapshot that says so (one row with nulls where there is nothing).
 -- $1 and $2 bounds of the missing numbers, $3 highest number seen, $4 rows at most, of each
 with late as (
     select e.*
@@ -24,7 +24,6 @@ fresh as (
     limit $4
 )
 select pg_snapshot_xmin(s.snapshot)::text::bigint as snapshot_xmin,
-    pg_snapshot_xmax(s.snapshot)::text::bigint as snapshot_xmax,
     r.seq, r.version, r.message_id::text as message_id, r.workspace, r.task_id, r.kind, r.route, r.trace_id,
     r.causation_id::text as causation_id, r.payload::text as payload, r.created_at
 from (select pg_current_snapshot() as snapshot) as s
