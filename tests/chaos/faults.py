@@ -14,6 +14,7 @@ from nats.aio.client import Client
 
 from tests.chaos import strangers
 from tests.chaos.harm import EVERYBODY
+from tests.chaos.proxy import Proxy
 from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 from tests.chaos.strangers import NothingDone
 
@@ -152,41 +153,42 @@ async def _arm(stage: Stage, chance: random.Random) -> Hit:
 # ---------------------------------------------------------------- the network
 
 
-def _network(which: str, how: Callable[[object, random.Random], None], seconds: float) -> Inject:
-    """Let somebody's network to Postgres or to the brokers be bad for a while."""
+def _network(which: str, how: Callable[[Proxy, random.Random], None], seconds: float) -> Inject:
+    """Let somebody's network to Postgres or to the brokers be bad for a while, if it is used."""
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
         seat = _some(stage, chance, *_HITTABLE)
-        networks = [seat.postgres] if which == "postgres" else seat.brokers
+        networks = seat.brokers if which == "nats" else [seat.postgres] if seat.postgres else []
+        if not any(network.is_used for network in networks):
+            raise NothingDone
         for network in networks:
             how(network, chance)
 
         async def heal() -> None:
             for network in networks:
-                if network is not None:
-                    network.heal()
+                network.heal()
 
         return Hit(seat.name, heal, chance.uniform(0.2, seconds))
 
     return inject
 
 
-def _cut(network: object, _chance: random.Random) -> None:
-    network.cut()  # type: ignore[attr-defined]
+def _cut(network: Proxy, _chance: random.Random) -> None:
+    network.cut()
 
 
-def _refuse(network: object, _chance: random.Random) -> None:
-    network.is_refusing = True  # type: ignore[attr-defined]
-    network.cut()  # type: ignore[attr-defined]
+def _refuse(network: Proxy, _chance: random.Random) -> None:
+    network.is_refusing = True
+    network.cut()
 
 
-def _slow(network: object, chance: random.Random) -> None:
-    network.latency_seconds = chance.uniform(0.05, 0.5)  # type: ignore[attr-defined]
+def _slow(network: Proxy, chance: random.Random) -> None:
+    network.latency_seconds = chance.uniform(0.05, 0.5)
 
 
-def _silent(network: object, chance: random.Random) -> None:
+def _silent(network: Proxy, chance: random.Random) -> None:
     to_server, to_client = chance.choice(((True, True), (True, False), (False, True)))
-    network.silence(to_server=to_server, to_client=to_client)  # type: ignore[attr-defined]
+    network.silence(to_server=to_server, to_client=to_client)
 
 
 # ---------------------------------------------------------------- Postgres

@@ -41,6 +41,11 @@ class Proxy:
             self._server.close()
         self.cut()
 
+    @property
+    def is_used(self) -> bool:
+        """Say whether anybody is connected."""
+        return bool(self._links)
+
     def heal(self) -> None:
         """Be a good network again."""
         self.latency_seconds = 0.0
