@@ -193,7 +193,7 @@ class App:
             agent_id=orders.agent_id,
             lease_seconds=self.settings.lease_seconds,
             ack_wait_seconds=self.settings.ack_wait_seconds,
-            is_worker_running=partial(is_running, os.getppid()),
+            is_worker_running=partial(is_running, orders.worker_pid),
             emit=self.telemetry.emit,
         )
 
@@ -211,19 +211,26 @@ class KeeperOrders:
     book_descriptor: int
     slots: int
     agent_id: str
+    worker_pid: int
     settings: Settings
 
     def dump(self) -> bytes:
         """Return the orders as one line."""
         return json.dumps(
-            {"slots": self.slots, "agent_id": self.agent_id, "settings": reveal(self.settings)}
+            {
+                "slots": self.slots,
+                "agent_id": self.agent_id,
+                "worker_pid": self.worker_pid,
+                "settings": reveal(self.settings),
+            }
         ).encode()
 
     @classmethod
     def read(cls, line: bytes, book_descriptor: int) -> KeeperOrders:
         """Read what `dump` wrote."""
         said = json.loads(line)
-        return cls(book_descriptor, said["slots"], said["agent_id"], load(**said["settings"]))
+        settings = load(**said["settings"])
+        return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
 
 
 class _WorkerKit:
@@ -298,7 +305,9 @@ class _WorkerKit:
 
     def keeper_process(self) -> KeeperProcess:
         """Return the process that keeps this worker's leases."""
-        orders = KeeperOrders(self.book_descriptor, self.book_slots, self.claimant.agent_id, self.settings)
+        orders = KeeperOrders(
+            self.book_descriptor, self.book_slots, self.claimant.agent_id, os.getpid(), self.settings
+        )
         return KeeperProcess(book_descriptor=self.book_descriptor, orders=orders.dump(), emit=self.emit)
 
     def floor(self, worker: Worker) -> Floor:

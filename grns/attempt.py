@@ -103,7 +103,7 @@ class Walk:
         try:
             answer = await self._claims.claim(wanted.task_id, wanted.message_id)
         except Unavailable as error:
-            await self.defer(delivery, wanted.task_id, str(error), random.uniform(1.0, 5.0))
+            await self.put_off(delivery, wanted.task_id, error)
             return None
         except BadInput as error:
             await self._graveyard.bury(delivery, error.code, str(error))
@@ -123,7 +123,7 @@ class Walk:
         if answer.reason == "no_handler" and answer.task_type is not None:
             self._note_no_handler(answer.id, answer.task_type)
         if answer.reason == "locked":
-            await self.defer(delivery, answer.id, "locked", 1.0)
+            await self._defer(delivery, answer.id, "locked", "", 1.0)
         elif answer.reason != "unknown_task":
             await delivery.ack()
         elif delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
@@ -152,9 +152,14 @@ class Walk:
             )
         )
 
-    async def defer(self, delivery: Delivery, task_id: str, reason: str, delay_seconds: float) -> None:
-        """Give a delivery back for later."""
-        self._emit(DeliveryDeferred(task_id, reason[:200], delay_seconds))
+    async def put_off(self, delivery: Delivery, task_id: str, error: Unavailable) -> None:
+        """Give a delivery back for when Postgres answers again."""
+        await self._defer(delivery, task_id, type(error).__name__, str(error), random.uniform(1.0, 5.0))
+
+    async def _defer(
+        self, delivery: Delivery, task_id: str, reason: str, detail: str, delay_seconds: float
+    ) -> None:
+        self._emit(DeliveryDeferred(task_id, reason, detail[:200], delay_seconds))
         await delivery.nak(delay_seconds)
 
     def _note_no_handler(self, task_id: str, task_type: str) -> None:

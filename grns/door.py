@@ -7,7 +7,6 @@ a new command for its own lane is written to the log.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from uuid import UUID
 
@@ -69,6 +68,6 @@ class FrontDoor:
                 return
             reason = await explain(self._database, task_id, self._claimant)
         except Unavailable as error:
-            await self._walk.defer(delivery, task_id, str(error), random.uniform(1.0, 5.0))
+            await self._walk.put_off(delivery, task_id, error)
             return
         await self._walk.refuse(Unclaimed(task_id, reason), delivery)

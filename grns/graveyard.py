@@ -28,7 +28,7 @@ class Graveyard:
         try:
             await bury(self._database, [corpse])
         except (Unavailable, BadInput) as error:
-            self._emit(DeliveryDeferred("", str(error)[:200], 5.0))
+            self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], 5.0))
             await delivery.nak(5.0)
             return
         await delivery.term(reason)

@@ -105,6 +105,16 @@ def hold_gil(seconds: float) -> None:
             length += 1
 
 
+@pool.task("fork")
+async def fork(task: grns.Context) -> None:
+    """Leave a child behind that holds all that was open, as libraries that fork do."""
+    if not (child := os.fork()):
+        time.sleep(20)  # noqa: ASYNC251 - a process without a loop
+        os._exit(0)
+    note(f"child {child}", task)
+    await asyncio.sleep(20)
+
+
 BLOCKERS = {"sleep_on": sleep_on, "burn": burn, "hold_gil": hold_gil}
 
 

@@ -58,3 +58,23 @@ def test_the_end_of_an_attempt_is_counted() -> None:
     assert value("grns_task_seconds_count", {"task_type": "noop"}) == 2, "a retry is no end of the task"
     assert value("grns_retries_total", {"error_class": "ValueError"}) == 1
     assert value("grns_dead_letters_total", {"status": "dead"}) == 1
+
+
+def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
+    leaf = MetricsLeaf()
+    leaf.read(facts.RelayProgressed(100, 7, 3, 12.5))
+    value = leaf.registry.get_sample_value
+    assert value("grns_relay_lag_seconds") == 12.5
+    leaf.read(facts.RelayFollows("another relay leads now"))
+    assert {value(f"grns_relay_{name}") for name in ("lag_seconds", "in_flight", "missing_rows")} == {0}
+
+
+def test_there_are_only_so_many_series_whatever_handlers_name_their_errors() -> None:
+    leaf = MetricsLeaf()
+    for number in range(300):
+        name = f"E{number}"
+        leaf.read(facts.AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, name))
+    value = leaf.registry.get_sample_value
+    assert value("grns_retries_total", {"error_class": "E0"}) == 1
+    assert value("grns_retries_total", {"error_class": "E299"}) is None
+    assert value("grns_retries_total", {"error_class": "other"}) == 100

@@ -21,6 +21,8 @@ from grns.telemetry.metrics import MetricsLeaf, serve
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STOPPED_AGAIN = 130
+# An init system signals each process of a group, and who started this one passes its signal on: one request.
+_SAME_REQUEST_SECONDS = 0.5
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
 
@@ -60,14 +62,16 @@ async def run_services(services: Sequence[Service]) -> None:
     Where one service ends by a bug, the others are stopped and the bug is raised.
     """
     loop = asyncio.get_running_loop()
-    is_stopping = False
+    stopped_at: float | None = None
 
     def stop() -> None:
-        nonlocal is_stopping
-        if is_stopping:
-            # Safe at any moment: what is not written yet is redone by others once the lease is over.
-            os._exit(_STOPPED_AGAIN)
-        is_stopping = True
+        nonlocal stopped_at
+        if stopped_at is not None:
+            if loop.time() - stopped_at > _SAME_REQUEST_SECONDS:
+                # Safe at any moment: what is not written yet is redone by others once the lease is over.
+                os._exit(_STOPPED_AGAIN)
+            return
+        stopped_at = loop.time()
         for service in services:
             service.stop()
 

@@ -21,6 +21,7 @@ from grns.pool import Pool
 from grns.settings import load
 from grns.telemetry.facts import WorkerServes
 
+_LOOK_SECONDS = 1.0
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 
 
@@ -95,11 +96,21 @@ async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
         if not os.read(sys.stdin.fileno(), 1024):
             os._exit(0)
 
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), end_with_worker)
+    async def end_without_worker() -> None:
+        """A child that the worker forked may hold the other end of our input open."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if os.getppid() != orders.worker_pid:
+                os._exit(0)
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), end_with_worker)
+    looking = loop.create_task(end_without_worker())
     async with app.connections("keeper", size=2, is_patient=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
         await app.keeper(orders, database, transport).run()
+    looking.cancel()
 
 
 def load_pool(target: str) -> Pool:

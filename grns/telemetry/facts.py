@@ -204,6 +204,7 @@ class DeliveryDeferred(Fact):
     event: ClassVar[str] = "delivery_deferred"
     task_id: str
     reason: str
+    detail: str
     delay_seconds: float
 
 

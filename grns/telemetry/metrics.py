@@ -15,11 +15,15 @@ from grns.telemetry.tally import CountTally, TimeTally
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
 
+_MOST_ERROR_CLASSES = 200
+
+
 class MetricsLeaf:
     """Counts facts in a registry of its own. Labels are bounded: types and reasons, never ids."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._error_classes: set[str] = set()
         self._make_tallies()
         self._make_task_metrics()
         self._make_daemon_metrics()
@@ -36,6 +40,7 @@ class MetricsLeaf:
             facts.MessagesPublished: lambda fact: self._published.labels(fact.kind).inc(fact.messages),
             facts.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
             facts.RelayProgressed: self._progressed,
+            facts.RelayFollows: self._follows,
             facts.BrokerLost: lambda _: self._broker_losses.inc(),
             facts.PostgresFailedOver: lambda _: self._failovers.inc(),
             facts.QueueAge: lambda fact: self._queue_age.labels(
@@ -131,11 +136,22 @@ class MetricsLeaf:
         self._attempts.add(fact.task_type, fact.status)
         self._run.observe(fact.task_type, fact.run_seconds)
         if fact.status == "retry_wait":
-            self._retries.labels(fact.error_class or "unknown").inc()
+            self._retries.labels(self._bounded(fact.error_class or "unknown")).inc()
         elif fact.total_seconds is not None:
             self._total.observe(fact.task_type, fact.total_seconds)
         if fact.status in ("dead", "failed"):
             self._dead.labels(fact.status).inc()
+
+    def _bounded(self, error_class: str) -> str:
+        """Return it, or `other` for those beyond the first hundreds: handlers may name them as they like."""
+        if len(self._error_classes) < _MOST_ERROR_CLASSES:
+            self._error_classes.add(error_class)
+        return error_class if error_class in self._error_classes else "other"
+
+    def _follows(self, _fact: facts.RelayFollows) -> None:
+        """What the lead told is the next leader's to tell."""
+        for gauge in (self._relay_lag, self._relay_flight, self._relay_missing):
+            gauge.set(0)
 
     def _progressed(self, fact: facts.RelayProgressed) -> None:
         self._relay_lag.set(fact.lag_seconds)

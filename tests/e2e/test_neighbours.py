@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,18 @@ from grns.app import App
 from grns.daemon import Daemon
 from grns.local import LocalNats
 from grns.store.database import Database
-from tests.harness import Fleet, all_in, eventually, ready, rows_of, settings_for, submit_many
+from tests.harness import (
+    Fleet,
+    all_in,
+    eventually,
+    is_alive,
+    keepers_of,
+    lines_with,
+    ready,
+    rows_of,
+    settings_for,
+    submit_many,
+)
 from tests.pools import pool
 from tests.test_store_kit import fetch, locked
 
@@ -99,3 +112,29 @@ async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(
             await asyncio.wait_for(worker.run(), 30)
     rows = await fetch(database, "select stopped_at is not null as has_stopped from grns.agents")
     assert [row["has_stopped"] for row in rows] == [True]
+
+
+async def test_a_forked_child_keeps_no_keeper_of_a_dead_worker(
+    fleet: Fleet, database: Database, journal: Callable[[], list[str]]
+) -> None:
+    """It holds the pipe open by whose end a keeper is told that its worker has died."""
+    worker = fleet.start("worker", "tests.pools:pool")
+    await ready(database, worker)
+    await submit_many(database, 1, task_type="fork")
+
+    async def has_forked() -> list[str]:
+        return lines_with(journal(), "child")
+
+    (line,) = await eventually(has_forked)
+    keepers = [pid for pid in keepers_of(worker.pid) if pid != int(line.split()[1])]
+    assert keepers
+    worker.kill()
+    worker.wait()
+
+    async def are_gone() -> bool:
+        return not any(is_alive(pid) for pid in keepers)
+
+    try:
+        await eventually(are_gone, within_seconds=5.0)
+    finally:
+        os.kill(int(line.split()[1]), signal.SIGKILL)
