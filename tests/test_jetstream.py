@@ -45,8 +45,9 @@ from grns.transport.jetstream.delivery import UNKNOWN, Origin, parse_reply
 from grns.transport.jetstream.fact import harmless, ignore
 from grns.transport.jetstream.option import next_server, options
 from grns.transport.jetstream.publisher import verdict
-from grns.transport.jetstream.reply import Replies
+from grns.transport.jetstream.reply import Replies, whole
 from grns.transport.jetstream.stream import matches, parse_headers
+from tests.rude import RUDE, rude
 
 LANE = subjects.lane("default", "worker", 2)
 LIMIT = 10.0
@@ -281,44 +282,59 @@ async def test_making_a_durable_changes_none_that_somebody_made_meanwhile(
 # Answers
 
 
+def _refused(number: int, description: str, code: int = 503) -> dict[str, Any]:
+    """Return an answer of JetStream's that is an error."""
+    error = {"code": code, "err_code": number, "description": description}
+    return {"error": error, "stream": subjects.CMD_STREAM, "seq": 0}
+
+
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     [
-        ({"stream": "S", "seq": 3}, Receipt("S", 3, False)),
-        ({"stream": "S", "seq": 3, "duplicate": True}, Receipt("S", 3, True)),
-        ({"error": {"code": 503, "err_code": 10077, "description": "maximum bytes exceeded"}}, "full"),
-        ({"error": {"code": 503, "err_code": 10077, "description": "maximum messages exceeded"}}, "full"),
-        (
-            {
-                "error": {
-                    "code": 503,
-                    "err_code": 10077,
-                    "description": "maximum messages per subject exceeded",
-                }
-            },
-            "full",
-        ),
-        ({"error": {"code": 400, "err_code": 10054, "description": "message size exceeds"}}, "too_large"),
-        ({"error": {"code": 503, "err_code": 10077, "description": "no space left on device"}}, Unavailable),
+        ({"stream": "GRNS_CMD", "seq": 3}, Receipt("GRNS_CMD", 3, False)),
+        ({"stream": "GRNS_CMD", "seq": 3, "duplicate": True}, Receipt("GRNS_CMD", 3, True)),
+        ({"stream": "GRNS_CMD", "domain": "hub", "seq": 3}, Receipt("GRNS_CMD", 3, False)),
+        (_refused(10077, "maximum bytes exceeded"), "full"),
+        (_refused(10077, "maximum messages exceeded"), "full"),
+        (_refused(10077, "maximum messages per subject exceeded"), "full"),
+        (_refused(10054, "message size exceeds", 400), "too_large"),
+        (_refused(10077, "no space left on device"), Unavailable),
         ({"error": {"code": 400, "err_code": 10002, "description": "resource limits"}}, Unavailable),
-        ({"hello": "world"}, OutcomeUnknown),
-        ([], Unavailable),
-        ({"stream": "S", "seq": True}, OutcomeUnknown),
-        ({"stream": "S", "seq": 3, "error": {"code": 503}}, Unavailable),
-        ({"stream": "S", "domain": "hub", "seq": 3}, Receipt("S", 3, False)),
+        *[(answer, None) for answer in RUDE],
     ],
-    ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict | list) else None,
+    ids=lambda value: str(value)[:60] if isinstance(value, dict | bytes) else None,
 )
 def test_what_an_answer_means(answer: object, wanted: object) -> None:
-    found = verdict(json.dumps(answer).encode())
-    if isinstance(wanted, Receipt):
-        assert found == wanted
-    elif isinstance(wanted, str):
+    found = verdict(LANE, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    if isinstance(wanted, str):
         assert isinstance(found, BrokerRefused)
         assert found.code == wanted
+    elif wanted is Unavailable:
+        assert isinstance(found, Unavailable)
     else:
-        assert type(found) is wanted or isinstance(found, cast(type, wanted))
-        assert not isinstance(found, BrokerRefused)
+        assert found == wanted
+
+
+async def test_where_nobody_listens_that_is_told_at_once(connect: Connect) -> None:
+    transport = await connect()
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="nobody answers there"):
+        await transport.publish(message())
+    assert time.monotonic() - began < 1
+
+
+async def test_where_only_strangers_answer_nothing_is_known(
+    connect: Connect, server: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody who sees a message sees where its answer is expected; the stream is missing, and is silent."""
+    monkeypatch.setattr("grns.transport.jetstream.client.ANSWER_SECONDS", 1.0)
+    transport = await connect()
+    async with rude(server.url, "evt.>") as answered:
+        with pytest.raises(OutcomeUnknown):
+            await transport.publish(message("evt.task.queued.v1"))
+        assert answered() == 1
+        await transport.provision()
+        assert isinstance(await transport.publish(message("evt.task.queued.v1")), Receipt)
 
 
 async def test_limits_of_the_stream_are_refusals(transport: JetStream, server: LocalNats) -> None:
@@ -342,7 +358,7 @@ async def test_silence_becomes_an_error(connect: Connect, server: LocalNats) -> 
     await replies.open()
     answers: list[bytes | GrnsError] = []
     for _ in range(3):
-        reply = replies.expect("nobody.answers", answers.append)
+        reply = replies.expect("nobody.answers", answers.append, whole)
     assert replies.forget(reply)
     await eventually(lambda: answers)
     await replies.close()
@@ -626,31 +642,6 @@ def test_patterns(pattern: str, subject: str, fits: bool) -> None:
 def test_stored_headers() -> None:
     assert parse_headers("NATS/1.0\r\nA: b:c\r\nB:d\r\n\r\n") == {"A": "b:c", "B": "d"}
     assert parse_headers("") == {}
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b'{"error": "no"}', b'{"error": {"code": "x"}}', b'{"stream": 1, "seq": 2}', b"{}", b"[]", b"null",
-        b'{"stream": "s", "seq": "2"}', b'{"stream": "s", "seq": true}', b"no",
-    ],
-)  # fmt: skip
-async def test_whatever_answers_a_message_is_answered(
-    transport: JetStream, server: LocalNats, answer: bytes
-) -> None:
-    """Anybody who sees a message sees where its answer is expected."""
-    stranger = await nats.connect(server.url)
-
-    async def reply(seen: Msg) -> None:
-        await stranger.publish(seen.reply, answer)
-
-    await stranger.subscribe("foo.bar", cb=reply)
-    await stranger.flush()
-    answers: list[Receipt | GrnsError] = []
-    transport.post(message("foo.bar"), answers.append)
-    await eventually(lambda: answers)
-    assert isinstance(answers[0], Unavailable)
-    await stranger.close()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from grns.store.log import Entry
 from grns.telemetry import facts
 from grns.transport.jetstream import JetStream
 from tests.harness import eventually, manage, read_stream, settings_for
+from tests.rude import rude
 
 _numbers = itertools.count(1)
 
@@ -304,3 +305,38 @@ async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
 
 def _fail(_number: int) -> None:
     raise ZeroDivisionError
+
+
+# ---------------------------------------------------------------- strangers who answer
+
+
+@pytest.fixture
+def slow(directory: Path) -> Iterator[LocalNats]:
+    """A broker that writes each message to the disk before it answers: whoever else answers is first."""
+    data = directory / f"nats-{uuid4().hex}"
+    store = json.dumps(str(data / "slow"))
+    config = f"jetstream {{ store_dir: {store}, sync_interval: always }}"
+    with LocalNats(data, extra_config=config) as server:
+        yield server
+
+
+async def test_only_the_stream_decides_however_fast_others_answer(
+    slow: LocalNats, done: list[int], told: list[facts.Fact]
+) -> None:
+    troubles: list[None] = []
+    async with connected(slow) as transport, sending(made := make(transport, done, told)):
+        made._on_trouble = lambda: troubles.append(None)
+        rows = [row(f"gr-{number % 100}") for number in range(300)]
+        async with rude(slow.url, "evt.>") as answered:
+            for entry in rows:
+                made.add(Parcel(entry))
+            await is_empty(made)
+
+            async def have_heard_all() -> bool:
+                return answered() == len(rows)
+
+            await eventually(have_heard_all)
+    assert not troubles
+    assert sorted(done) == [entry.seq for entry in rows]
+    heard = await read_stream(slow.url, "GRNS_EVT")
+    assert sorted(int(one.headers["Grns-Seq"]) for one in heard) == [entry.seq for entry in rows]

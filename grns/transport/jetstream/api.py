@@ -10,7 +10,7 @@ import orjson
 
 from grns.errors import GrnsError, Unavailable
 from grns.transport.jetstream.connection import Connection
-from grns.transport.jetstream.reply import Replies
+from grns.transport.jetstream.reply import Replies, whole
 
 NO_STREAM = 10059
 NO_CONSUMER = 10014
@@ -52,7 +52,7 @@ class Api:
             raise Unavailable("the broker is away")
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         subject = f"$JS.API.{operation}"
-        reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer))
+        reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer), whole)
         try:
             body = b"" if request is None else orjson.dumps(request)
             self._connection.publish(subject, body, reply=reply)
@@ -71,11 +71,7 @@ def _resolve(answered: asyncio.Future[bytes], answer: bytes | GrnsError) -> None
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return the answer; `ApiError` where it is an error, `Unavailable` where nobody answered."""
-    if not body:
-        raise Unavailable(
-            "nobody answers there: the stream is missing, or nats-server runs without JetStream"
-        )
+    """Return the answer; `ApiError` where it is an error, `Unavailable` where it is none at all."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
-from grns.errors import BrokerRefused, GrnsError, OutcomeUnknown, Unavailable
+import orjson
+
+from grns.errors import BrokerRefused, GrnsError, Unavailable
+from grns.subjects import STREAM_OF
 from grns.transport.base import Done, Message, Receipt, one_line
-from grns.transport.jetstream.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError, parse
+from grns.transport.jetstream.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError
 from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.reply import Replies
 from grns.transport.jetstream.wire import lines
@@ -47,7 +51,7 @@ class Publisher:
         """Send one message; `done` gets its answer, exactly once."""
         self._room -= 1
         self._sent += 1
-        reply = self._replies.expect(message.subject, partial(self._settle, done))
+        reply = self._replies.expect(message.subject, partial(self._settle, done), verdict)
         try:
             headers = f"{lines(message.headers)}{MESSAGE_ID}: {one_line(message.id)}\r\n"
             self._connection.publish(message.subject, message.body, reply=reply, headers=headers)
@@ -55,11 +59,11 @@ class Publisher:
             if self._replies.forget(reply):
                 self._settle(done, error)
 
-    def _settle(self, done: Done, answer: bytes | GrnsError) -> None:
+    def _settle(self, done: Done, answer: Receipt | GrnsError) -> None:
         self._room += 1
         if self._room == 1:
             self._has_room.set()
-        done(verdict(answer) if isinstance(answer, bytes) else answer)
+        done(answer)
 
     async def publish(self, message: Message) -> Receipt:
         """Send one message and wait for the answer, or raise it; give up where no connection comes."""
@@ -85,18 +89,36 @@ class Publisher:
         return await answered
 
 
-def verdict(answer: bytes) -> Receipt | GrnsError:
-    """Return what a stream's answer means for the message."""
+def verdict(subject: str, body: bytes) -> Receipt | GrnsError | None:
+    """Return what the answer of the subject's stream means; None where it is not the stream that speaks.
+
+    Whoever listens to a subject sees where its messages are to be answered, and may do so:
+    out of habit, and sooner than the stream.
+    """
     try:
-        stored = parse(answer)
-    except ApiError as error:
-        return _refusal(error)
-    except Unavailable as error:
-        return error
-    stream, seq = stored.get("stream"), stored.get("seq")
-    if isinstance(stream, str) and type(seq) is int:
-        return Receipt(stream, seq, stored.get("duplicate") is True)
-    return OutcomeUnknown("something other than a stream has answered")
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if type(said) is not dict:
+        return None
+    if "error" in said:
+        return _error(said["error"])
+    stream, seq = said.get("stream"), said.get("seq")
+    if type(seq) is int and type(stream) is str and stream == _stream_of(subject):
+        return Receipt(stream, seq, said.get("duplicate") is True)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _stream_of(subject: str) -> str | None:
+    return STREAM_OF.get(subject.partition(".")[0])
+
+
+def _error(error: Any) -> GrnsError | None:
+    """Return what JetStream refuses; None for an error that is not in its form."""
+    if isinstance(error, dict) and type(error.get("code")) is int and type(error.get("err_code")) is int:
+        return _refusal(ApiError(error))
+    return None
 
 
 def _refusal(error: ApiError) -> GrnsError:

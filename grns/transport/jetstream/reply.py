@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
 
@@ -15,12 +16,25 @@ from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.fact import OnFact
 from grns.transport.jetstream.subscription import Subscription, new_inbox
 
-# The body of the answer, or why there is none.
-OnAnswer = Callable[[bytes | GrnsError], None]
+Answer = TypeVar("Answer")
+# What the answer was, or why there is none.
+OnAnswer = Callable[[Answer | GrnsError], None]
+# What a body means to whoever asked on a subject; None where it is no answer to that.
+Read = Callable[[str, bytes], Answer | GrnsError | None]
+
+_NO_RESPONDERS = "503"
+
+
+def whole(_subject: str, body: bytes) -> bytes:
+    """Take any body for the answer, as it is."""
+    return body
 
 
 class Replies:
-    """Every request that is expected here is answered exactly once: by the broker, by time, or by a loss."""
+    """Every request that is expected here is answered exactly once: by the broker, by time, or by a loss.
+
+    Whoever listens to the subject of a request may answer it too: what is read as no answer changes nothing.
+    """
 
     def __init__(self, connection: Connection, *, timeout_seconds: float, on_fact: OnFact) -> None:
         self._connection = connection
@@ -29,7 +43,7 @@ class Replies:
         self._prefix = new_inbox() + "."
         self._numbers = itertools.count(1)
         # In order of their deadlines, since all wait equally long.
-        self._waiting: dict[str, tuple[float, str, OnAnswer]] = {}
+        self._waiting: dict[str, tuple[float, str, OnAnswer[Any], Read[Any]]] = {}
         self._subscription: Subscription | None = None
         self._sweeper: asyncio.Task[None] | None = None
         connection.on_disconnected.append(self._lose_all)
@@ -49,10 +63,10 @@ class Replies:
             await asyncio.wait({self._sweeper})
         self._lose_all()
 
-    def expect(self, subject: str, on_answer: OnAnswer) -> str:
-        """Return the reply subject for a request to `subject`; `on_answer` must not block."""
+    def expect(self, subject: str, on_answer: OnAnswer[Answer], read: Read[Answer]) -> str:
+        """Return the reply subject for a request to `subject`; neither callback may block."""
         reply = f"{self._prefix}{next(self._numbers)}"
-        self._waiting[reply] = (time.monotonic() + self._timeout, subject, on_answer)
+        self._waiting[reply] = (time.monotonic() + self._timeout, subject, on_answer, read)
         return reply
 
     def forget(self, reply: str) -> bool:
@@ -60,15 +74,27 @@ class Replies:
         return self._waiting.pop(reply, None) is not None
 
     def _receive_message(self, message: Msg) -> None:
-        self._receive(message.subject, message.data)
+        # Only the server says so; a body that is merely empty may be anybody's.
+        if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
+            self._nobody_answers(message.subject)
+        else:
+            self._receive(message.subject, message.data)
+
+    def _nobody_answers(self, reply: str) -> None:
+        if (expected := self._waiting.pop(reply, None)) is not None:
+            silence = "nobody answers there: the stream is missing, or nats-server runs without JetStream"
+            self._answer(expected[2], Unavailable(silence))
 
     def _receive(self, reply: str, body: bytes) -> None:
-        if (expected := self._waiting.pop(reply, None)) is not None:
-            self._answer(expected[2], body)
+        if (expected := self._waiting.get(reply)) is None:
+            return
+        if (answer := expected[3](expected[1], body)) is not None:
+            del self._waiting[reply]
+            self._answer(expected[2], answer)
 
     def _lose_all(self) -> None:
         lost, self._waiting = self._waiting, {}
-        for _, _, on_answer in lost.values():
+        for _, _, on_answer, _ in lost.values():
             self._answer(
                 on_answer, OutcomeUnknown("the connection to the broker was lost before it answered")
             )
@@ -80,7 +106,7 @@ class Replies:
 
     def _expire(self, now: float) -> None:
         expired = list(itertools.takewhile(lambda item: item[1][0] <= now, self._waiting.items()))
-        for reply, (_, subject, on_answer) in expired:
+        for reply, (_, subject, on_answer, _) in expired:
             if self.forget(reply):
                 silence = f"the broker did not answer within {self._timeout:g} s ({subject})"
                 self._answer(on_answer, OutcomeUnknown(silence))
@@ -89,7 +115,7 @@ class Replies:
         """Answer all requests to the subject that the server has just forbidden."""
         refused = [
             (reply, on_answer)
-            for reply, (_, subject, on_answer) in self._waiting.items()
+            for reply, (_, subject, on_answer, _) in self._waiting.items()
             if f'"{subject.lower()}"' in violation
         ]
         for reply, on_answer in refused:
@@ -98,7 +124,7 @@ class Replies:
                     on_answer, Unavailable(f"the broker does not let this user do that: {violation}")
                 )
 
-    def _answer(self, on_answer: OnAnswer, answer: bytes | GrnsError) -> None:
+    def _answer(self, on_answer: OnAnswer[Answer], answer: Answer | GrnsError) -> None:
         try:
             on_answer(answer)
         except Exception as error:  # one bad callback must not cost the others their answers
