@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+import grns
+from grns.errors import GrnsError, OutcomeUnknown, Unavailable
 from grns.store.database import Database
 from tests.chaos.proxy import Proxy
 from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit_many
@@ -30,6 +32,11 @@ async def network(database: Database) -> AsyncIterator[Proxy]:
     await proxy.stop()
 
 
+def through(network: Proxy, database: Database) -> str:
+    """Return the URL of the database behind that network."""
+    return database.url.replace(f":{network.target_port}/", f":{network.port}/")
+
+
 async def _has_begun_again(journal: Callable[[], list[str]], task_id: str) -> bool:
     return f"begin {task_id} 2" in journal()
 
@@ -44,7 +51,7 @@ async def test_a_worker_whose_postgres_is_silent(
     to_server: bool,
 ) -> None:
     fleet.start("server", **ENVIRONMENT)
-    url = database.url.replace(f":{network.target_port}/", f":{network.port}/")
+    url = through(network, database)
     cut_off = fleet.start(
         "worker", "tests.pools:pool", "--concurrency", "5", **ENVIRONMENT, GRNS_DATABASE_URL=url
     )
@@ -86,3 +93,49 @@ async def test_a_worker_whose_postgres_is_silent(
     stories = await check_stories(database, ids)
     for events in stories.values():
         assert [event["kind"] for event in events].count("evt.task.claimed") == 2
+
+
+async def _refusal(work: Awaitable[object]) -> tuple[type[GrnsError], float]:
+    """Return as what it was refused, and after how many seconds."""
+    began_at = time.monotonic()
+    with pytest.raises(GrnsError) as caught:
+        await work
+    return type(caught.value), time.monotonic() - began_at
+
+
+@pytest.mark.parametrize("to_server", [True, False], ids=["nothing arrives", "nothing comes back"])
+async def test_submit_while_postgres_is_silent(database: Database, network: Proxy, to_server: bool) -> None:
+    """A client is told after a third of a lease, and may send it again under the same key."""
+    lease = 7.5
+    keys = [f"many-{number}" for number in range(1200)]
+    many = [{"task_type": "noop", "idempotency_key": key} for key in keys]
+    async with grns.connect(
+        database_url=through(network, database), nats_url="nats://127.0.0.1:1", lease_seconds=lease
+    ) as client:
+        # Each of these has a connection of its own, which is there when nothing comes any more.
+        await asyncio.gather(client.submit("noop"), client.submit_many([{"task_type": "noop"}] * 1000))
+        network.silence(to_server=to_server, to_client=not to_server)
+        one = asyncio.create_task(_refusal(client.submit("noop", idempotency_key="one")))
+        all_of_many = asyncio.create_task(_refusal(client.submit_many(many)))
+        await asyncio.sleep(0.1)  # it is under way now: the next one waits for it
+        behind = asyncio.create_task(_refusal(client.submit("noop", idempotency_key="behind")))
+        for refusing in (one, all_of_many):
+            said, seconds = await refusing
+            assert said is OutcomeUnknown
+            assert lease / 3 - 0.1 < seconds < lease / 3 + SLACK / 2
+        said, seconds = await behind
+        assert said in (OutcomeUnknown, Unavailable)
+        assert seconds < 2 * lease / 3 + SLACK / 2
+        # No connection can be had: this one has not been sent.
+        said, seconds = await _refusal(client.submit("noop", idempotency_key="new"))
+        assert said is Unavailable
+        assert seconds < lease / 3 + SLACK / 2
+        network.heal()
+        again = await client.submit("noop", idempotency_key="one")
+        assert to_server or not again.is_new, "it had arrived"
+        await client.submit_many(many)
+        for key in ("behind", "new"):
+            await client.submit("noop", idempotency_key=key)
+    async with database.connection() as connection:
+        rows = await connection.fetch("select idempotency_key from grns.tasks where idempotency_key <> ''")
+    assert sorted(row["idempotency_key"] for row in rows) == sorted(["one", "behind", "new", *keys])

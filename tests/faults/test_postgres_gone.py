@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
@@ -14,6 +16,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+import grns
+from grns.errors import NotFound, OutcomeUnknown, Unavailable
 from grns.local import LocalNats, LocalPostgres
 from grns.store import migrate
 from grns.store.database import Database
@@ -39,6 +43,8 @@ Worker = subprocess.Popen[bytes]
 
 RESUME_SECONDS = 2.0
 SLACK = 1.5
+AT_ONCE_SECONDS = 1.0
+NO_BROKER = "nats://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
@@ -282,3 +288,90 @@ async def test_open_transaction_of_a_stranger(
         await stranger.close()
     await check_everything(database, broker.url)
     assert hidden[1] not in await heard()
+
+
+async def hangs_up(client: grns.Client) -> None:
+    """Wait until the last of a crashed server's processes has gone: one may answer for a moment more."""
+
+    async def look() -> bool:
+        try:
+            await client.get("gr-0")
+        except NotFound:
+            return False
+        except Unavailable:
+            return True
+        raise AssertionError("there is no such task")
+
+    await eventually(look)
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["stopped", "crashed"])
+async def test_submit_while_it_is_away(database_url: str, postgres: LocalPostgres, is_crash: bool) -> None:
+    """Nothing was done, and whoever asked is told so at once; afterwards all of it is new."""
+    many = [{"task_type": "noop", "idempotency_key": f"many-{number}"} for number in range(1200)]
+    async with grns.connect(database_url=database_url, nats_url=NO_BROKER) as client:
+        await client.submit("noop")
+        await asyncio.to_thread(postgres.kill if is_crash else postgres.stop)
+        await hangs_up(client)
+        for turn in range(3):
+            began_at = time.monotonic()
+            with pytest.raises(Unavailable) as one:
+                await client.submit("noop", idempotency_key=f"one-{turn}")
+            with pytest.raises(Unavailable) as all_of_many:
+                await client.submit_many(many)
+            assert time.monotonic() - began_at < AT_ONCE_SECONDS
+            assert not isinstance(one.value, OutcomeUnknown)
+            assert not isinstance(all_of_many.value, OutcomeUnknown)
+        await asyncio.to_thread(postgres.start)
+        await started_at(database_url)
+        assert (await client.submit("noop", idempotency_key="one-0")).is_new
+        answers = await client.submit_many(many)
+    assert all(isinstance(answer, grns.Submitted) and answer.is_new for answer in answers)
+    assert await _keys(database_url) == sorted(["one-0", *(str(one["idempotency_key"]) for one in many)])
+
+
+async def test_submit_while_it_goes_away(database_url: str, postgres: LocalPostgres) -> None:
+    """What was under way has happened or not: sent again under its key, it is there once."""
+    took: list[float] = []
+    under_way: list[int] = []
+    async with grns.connect(database_url=database_url, nats_url=NO_BROKER) as client:
+
+        async def submit(number: int) -> bool:
+            began_at = time.monotonic()
+            under_way.append(number)
+            try:
+                await client.submit("noop", idempotency_key=f"key-{number}")
+            except Unavailable:
+                return False
+            finally:
+                took.append(time.monotonic() - began_at)
+            return True
+
+        async def submit_until_away(place: int) -> None:
+            numbers = itertools.count(place, 20)
+            while await submit(next(numbers)):
+                pass
+
+        submitting = [asyncio.create_task(submit_until_away(place)) for place in range(20)]
+
+        async def have_begun() -> bool:
+            return len(took) > 100
+
+        await eventually(have_begun)
+        await asyncio.to_thread(postgres.kill)
+        await asyncio.gather(*submitting)
+        assert max(took) < AT_ONCE_SECONDS
+        await asyncio.to_thread(postgres.start)
+        await started_at(database_url)
+        for number in under_way:
+            await client.submit("noop", idempotency_key=f"key-{number}")
+    assert await _keys(database_url) == sorted(f"key-{number}" for number in under_way)
+
+
+async def _keys(database_url: str) -> list[str]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        rows = await connection.fetch("select idempotency_key from grns.tasks where idempotency_key <> ''")
+    finally:
+        await connection.close()
+    return sorted(row["idempotency_key"] for row in rows)
