@@ -498,6 +498,27 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_read(
     assert time.monotonic() - began < 8
 
 
+async def test_closing_ends_an_attempt_that_misses_its_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `asyncio.wait_for` does where the connection is refused in just that moment."""
+    attempts: list[None] = []
+
+    async def connect_to_server(_client: Client, _server: Server) -> None:
+        attempts.append(None)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if len(attempts) == 1:
+                raise ConnectionRefusedError from None
+            raise
+
+    monkeypatch.setattr(Client, "_connect_to_server", connect_to_server)
+    transport = JetStream(settings(nats_url="nats://127.0.0.1:1"), name="test")
+    await transport.connect(is_patient=True)
+    await eventually(lambda: attempts)
+    async with asyncio.timeout(5):
+        await transport.close()
+
+
 async def test_a_broker_that_forgot_a_request_is_asked_again(
     transport: JetStream, got: list[bytes], facts: Facts
 ) -> None:

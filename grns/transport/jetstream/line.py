@@ -14,6 +14,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from grns.transport.jetstream.reader import Handler, ReadingClient
 from grns.transport.jetstream.wire import encode
 
+_MISSED_SECONDS = 0.1
 _CLOSE_SECONDS = 2.0
 _PONG_SECONDS = 86_400
 
@@ -102,8 +103,18 @@ class Line:
             queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def dial(self) -> None:
-        """Connect, however long it takes."""
-        await self.client.connect(**self._options)
+        """Connect, however long it takes, or until cancelled."""
+        connecting = asyncio.create_task(self.client.connect(**self._options))
+        try:
+            await asyncio.wait({connecting})
+        finally:
+            # Where an attempt fails in the moment of its cancellation, nats-py goes on to the next one.
+            while not connecting.done():
+                connecting.cancel()
+                await asyncio.wait({connecting}, timeout=_MISSED_SECONDS)
+            if not connecting.cancelled():
+                connecting.exception()
+        connecting.result()
         self.is_dialled = True
 
     async def answers(self, *, within_seconds: float) -> bool:
