@@ -78,10 +78,12 @@ def test_the_failure_contract_names_tests_that_are_there() -> None:
     shown = [row.rstrip(" |").rpartition("|")[2] for row in rows if "shown by" not in row]
     assert len(shown) > 30
     for cell in shown:
-        files = re.findall(r"[a-z0-9_/]+[.]py", cell)
-        assert files or any(kind in cell for kind in kinds), cell
-        for name in files:
-            assert (_ROOT / "tests" / name).is_file(), name
+        named = re.findall(r"([a-z0-9_/]+[.]py)(?:::([A-Za-z0-9_]+))?", cell)
+        assert named or any(kind in cell for kind in kinds), cell
+        assert cell.count("::") == sum(bool(test) for _, test in named), cell
+        for name, test in named:
+            text = (_ROOT / "tests" / name).read_text()
+            assert not test or re.search(rf"^(async )?def {test}\(", text, re.MULTILINE), f"{name}::{test}"
 
 
 # ---------------------------------------------------------------- the network
