@@ -16,9 +16,11 @@ from grns.errors import GrnsError
 from grns.local import LocalNats
 from grns.payloads import TaskCompleted, TaskQueued
 from grns.store.database import Connection, Database
-from tests.bad_input import encoded, envelope
+from tests.bad_input import PAYLOADS, Case, encoded, envelope, messages
 from tests.harness import eventually, is_relayed, read_stream, settings_for
 from tests.test_store_kit import claim, fetch, finish
+
+HEAD_BYTES = 256 * 1024  # what a letter keeps of a body at least
 
 
 @pytest.fixture
@@ -176,27 +178,57 @@ async def test_two_under_one_name_share_the_events(client: Client, database: Dat
     assert len({row["message_id"] for row in rows}) == len(rows) == 40
 
 
+def no_events() -> list[Case]:
+    """Return all that is no event: bytes, and the reason of their dead letter."""
+    # What is a good envelope is a command, whatever is wrong with its payload.
+    commands = [
+        Case(case.name, case.value, "kind_mismatch" if case.code == "bad_payload" else case.code)
+        for case in messages()
+    ]
+    queued = "evt.task.queued"
+    events = [
+        Case(f"event_{case.name}", encoded(case.value | {"kind": queued}), case.code) for case in PAYLOADS
+    ]
+    return [*commands, *events, Case("another_command", encoded(envelope()), "kind_mismatch")]
+
+
 async def test_what_is_no_event_is_buried_and_delays_nobody(
     client: Client, database: Database, broker: LocalNats
 ) -> None:
     me = Subscriber()
     subscription = await client.subscribe("me", me.handle)
     foreign = await nats.connect(broker.url)
-    bad = [b"", b"no json", encoded(envelope(kind="evt.task.queued")), encoded(envelope()), b"\xff" * 1000]
+    bad: dict[int, Case] = {}
+    good: list[str] = []
     try:
-        for body in bad:
-            await foreign.jetstream().publish("evt.task.queued.v1", body)
+        for place, case in enumerate(no_events()):
+            bad[(await foreign.jetstream().publish("evt.task.queued.v1", case.value)).seq] = case
+            if place % 50 == 0:
+                good.append((await client.submit("noop")).id)
     finally:
         await foreign.close()
-    task_id = (await client.submit("noop")).id
-    await me.has(1)
+    good.append((await client.submit("noop")).id)
+    await me.has(len(good))
+
+    async def letters() -> dict[int, Any]:
+        rows = await fetch(database, "select stream_seq, reason, body from grns.dead_letters")
+        assert len({row["stream_seq"] for row in rows}) == len(rows), "one letter for each"
+        return {row["stream_seq"]: row for row in rows}
+
+    async def are_buried() -> bool:
+        return len(await letters()) >= len(bad)
+
+    await eventually(are_buried)
     await subscription.stop()
-    assert [event.task_id for event in me.given] == [task_id]
-    rows = await fetch(database, "select reason, body from grns.dead_letters order by stream_seq")
-    assert [row["body"] for row in rows] == bad
-    assert [row["reason"] for row in rows] == [
-        "bad_json", "bad_json", "bad_payload", "kind_mismatch", "bad_encoding",
-    ]  # fmt: skip
+    assert [event.task_id for event in me.given] == good
+    found = await letters()
+    assert set(found) == set(bad)
+    assert [
+        (case.name, found[seq]["reason"]) for seq, case in bad.items() if found[seq]["reason"] != case.code
+    ] == []
+    for seq, case in bad.items():
+        assert case.value.startswith(found[seq]["body"])
+        assert len(found[seq]["body"]) >= min(len(case.value), HEAD_BYTES)
 
 
 async def test_a_version_that_is_no_number_delays_nobody(
