@@ -32,3 +32,7 @@ class Lookback:
         """Note that the scan came to its end."""
         if self._is_everywhere:
             self._everywhere_at = time.monotonic()
+
+    def forget(self) -> None:
+        """Look everywhere next: nothing was looked at for a while."""
+        self._everywhere_at = None

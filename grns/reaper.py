@@ -43,7 +43,8 @@ class Reaper:
         self._daemon.stop()
 
     async def _tick(self) -> float:
-        if await tick_reaper(self._database, self._lease_seconds):
+        if await tick_reaper(self._database, self._lease_seconds, self._tick_seconds):
+            self._lookback.forget()  # what it would have taken meanwhile may lie far back at the hold's end
             self._emit(ReaperHolds())
             return self._tick_seconds
         rows = await reap(self._database, _BATCH, self._lookback.seconds())

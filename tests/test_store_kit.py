@@ -79,7 +79,7 @@ _EMPTY = """
     delete from grns.processed_messages; delete from grns.agents; delete from grns.failovers;
     delete from grns.replays;
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
-    update grns.reaper_state set last_tick_at = null, server_started_at = null, hold_until = null;
+    update grns.reaper_state set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
     update grns.relay_cursor set epoch = 0, owner = null, lease_until = '-infinity', low = 0, published = '{}';
 """  # noqa: E501
 

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from grns.store.database import Database, Row
 
 
-async def tick_reaper(database: Database, lease_seconds: float) -> bool:
+async def tick_reaper(database: Database, lease_seconds: float, tick_seconds: float) -> bool:
     """Note that a reaper lives; True while reapers must hold still after an outage."""
-    rows = await database.run("tick_reaper", lease_seconds)
+    rows = await database.run("tick_reaper", lease_seconds, tick_seconds)
     return bool(rows[0]["is_holding"])
 
 
 async def reap(database: Database, limit: int, lookback_seconds: float | None) -> Sequence[Row]:
-    """Take back tasks whose lease is over: rows of id, status, agent_id, attempt, was_until."""
+    """Take back tasks whose lease is over: rows of id, status, agent_id, attempt, was_until.
+
+    None during a hold, and none where the latest tick is older than an outage may be.
+    """
     return await database.run("reap", limit, lookback_seconds)
 
 

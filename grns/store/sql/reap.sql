@@ -1,4 +1,5 @@
 -- Takes tasks back whose lease is over: queued again, or dead where the attempts are spent.
+-- Where the server slept since a reaper ticked, workers had no time to renew: nothing is taken then, nor during a hold.
 -- $1 how many at most, $2 how far back to look, in seconds (null: everywhere)
 with locked as (
     select t.id, t.owner_agent_id as agent_id, t.lease_until as was_until, t.last_message_id as led_here,
@@ -11,6 +12,8 @@ with locked as (
     from grns.tasks t
     where t.lease_until is not null and t.lease_until < now()
         and t.lease_until >= coalesce(now() - $2::double precision * interval '1 second', '-infinity') and t.status = 'running'
+        and (select coalesce(r.hold_until <= now(), true) and coalesce(r.reap_until > now(), true)
+            from grns.reaper_state r where r.id = 1)
     order by t.lease_until
     limit $1
     for update of t skip locked

@@ -189,6 +189,7 @@ $$;
 create table grns.reaper_state (
     id                integer primary key default 1 check (id = 1),
     last_tick_at      timestamptz,
+    reap_until        timestamptz,  -- later than that, the latest tick says nothing of whether there was an outage
     server_started_at timestamptz,
     hold_until        timestamptz
 ) with (fillfactor = 10);
