@@ -56,6 +56,13 @@ class Janitor:
         self._chores_at = 0.0
         self._walked_to: str | None = ""
         self._walk_at = 0.0
+        self._forgets = {
+            "processed_messages": lambda: upkeep.delete_processed(database, _PAGE, self._processed_seconds),
+            "agents": lambda: upkeep.delete_agents(database, self._task_seconds),
+            # What they published goes with the log, and so does that they did.
+            "replays": lambda: upkeep.delete_replays(database, _PAGE, self._log_seconds),
+        }
+        self._to_forget: list[str] = []
         self._unserved_at = 0.0
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
@@ -74,15 +81,17 @@ class Janitor:
         if time.monotonic() >= self._chores_at:
             await self._do_chores()
             self._chores_at = time.monotonic() + self._tick_seconds
+        is_forgetting = await self._forget()
         is_walking = await self._delete_tasks()
         is_inspecting = await self._inspector.step()
-        return _PAGE_PAUSE_SECONDS if is_walking or is_inspecting else self._tick_seconds
+        is_busy = is_forgetting or is_walking or is_inspecting
+        return _PAGE_PAUSE_SECONDS if is_busy else self._tick_seconds
 
     async def _do_chores(self) -> None:
         await self._notice_failover()
         await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
         await self._tell_queue_ages()
-        await self._forget()
+        self._to_forget = list(self._forgets)
         await self._bury_unserved()
 
     async def _notice_failover(self) -> None:
@@ -120,14 +129,15 @@ class Janitor:
             return False
         return True
 
-    async def _forget(self) -> None:
-        messages = await upkeep.delete_processed(self._database, _PAGE, self._processed_seconds)
-        agents = await upkeep.delete_agents(self._database, self._task_seconds)
-        # What they published goes with the log, and so does that they did.
-        replays = await upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
-        for table, rows in (("processed_messages", messages), ("agents", agents), ("replays", replays)):
+    async def _forget(self) -> bool:
+        """Delete one page of what is past its time from each table; True while some page was full."""
+        for table in tuple(self._to_forget):
+            rows = await self._forgets[table]()
             if rows:
                 self._emit(RowsDeleted(table, rows))
+            if rows < _PAGE:
+                self._to_forget.remove(table)
+        return bool(self._to_forget)
 
     async def _bury_unserved(self) -> None:
         if time.monotonic() < self._unserved_at:

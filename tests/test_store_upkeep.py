@@ -179,6 +179,43 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
     assert await upkeep.delete_agents(shared, 1.5 * DAY) == 1
 
 
+async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database) -> None:
+    """However many a tick leaves behind: the table does not grow with the load."""
+    await fetch(
+        shared,
+        "insert into grns.processed_messages (consumer, message_id, processed_at)"
+        " select 'c', gen_random_uuid(), now() - n * interval '1 day' from generate_series(0, 9) as n,"
+        " generate_series(1, 500)",
+    )
+    await fetch(
+        shared,
+        "insert into grns.replays (workspace, patterns, since, until, ended_at, outcome)"
+        " select null, '{}', now(), now(), now() - n * interval '1 day', 'done'"
+        " from generate_series(0, 9) as n, generate_series(1, 300)",
+    )
+    app = App(
+        settings_for(shared.url, janitor_seconds=3600.0, processed_retention_days=3.5, log_retention_days=3.5)
+    )
+    janitor = app.janitor(shared, app.transport("test"))
+    running = asyncio.create_task(janitor.run())
+
+    async def left() -> tuple[int, int]:
+        (row,) = await fetch(
+            shared,
+            "select (select count(*) from grns.processed_messages) as messages,"
+            " (select count(*) from grns.replays) as replays",
+        )
+        return row["messages"], row["replays"]
+
+    async def are_forgotten() -> bool:
+        return await left() == (4 * 500, 4 * 300)
+
+    await eventually(are_forgotten)
+    janitor.stop()
+    await running
+    assert await left() == (4 * 500, 4 * 300), "and no more than that"
+
+
 # One that has not ended, however old, and five that ended, a day between each two.
 _REPLAYS = """
     insert into grns.replays (workspace, patterns, since, until, requested_at, ended_at, outcome)
