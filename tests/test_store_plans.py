@@ -23,6 +23,7 @@ from grns.submission import submission
 from tests.test_store_kit import new_database
 
 ROWS = 3000
+FEW = 20  # what the statistics count beside the rows that were asked for: each entry of an index once more
 PARTITION = f"events_{1:019}"
 EMPTY, STALE, FRESH = "never analyzed", "analyzed when empty", "analyzed"
 
@@ -213,6 +214,37 @@ async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection
     assert read["idle"] <= 4 * 11, "of each priority as many as are told of"
 
 
+async def test_of_what_is_published_the_audit_reads_nothing(connection: Connection) -> None:
+    """However long a stranger's transaction keeps a number missing, and however much comes behind it."""
+    last = await connection.fetchval("select max(seq) from grns.events")
+    assert last == 6 * ROWS
+    await connection.execute("update grns.events set created_at = now() - interval '1 h'")
+    for low, published, late in (
+        (2, [(4, last - 2), (last - 1, last)], [3, last - 2, last]),
+        (last - 20, [], list(range(last - 19, last - 9))),  # as many as are told of
+        (last, [], []),
+    ):
+        await connection.execute(
+            "update grns.relay_cursor set low = $1, published = $2",
+            low, [asyncpg.Range(*one) for one in published],
+        )  # fmt: skip
+        before = await log_reads(connection)
+        rows = await connection.fetch(statement("audit_now"), 60.0, 10, 30.0)
+        read = await log_reads(connection) - before
+        told = [row["detail"] for row in rows if row["invariant"] == "unrelayed"]
+        assert [detail.split()[4] for detail in told] == [str(number) for number in late]
+        assert read <= len(late) + FEW
+
+
+async def test_of_what_is_yet_to_be_published_the_audit_reads_a_page(connection: Connection) -> None:
+    """Where it is all young there is nothing to tell of, however much it is."""
+    await connection.execute("update grns.relay_cursor set low = 1, published = '{}'")
+    before = await log_reads(connection)
+    rows = await connection.fetch(statement("audit_now"), 3600.0, 10, 30.0)
+    assert not [row for row in rows if row["invariant"] == "unrelayed"]
+    assert await log_reads(connection) - before <= 10 + FEW
+
+
 _AGENT = """
     insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
         lease_seconds) values ('idle', 'default', 'worker', 'h', 1, '0', 1, '{noop}', 15)
@@ -227,3 +259,14 @@ async def reads(connection: Connection) -> dict[str, int]:
         " where c.oid = 'grns.tasks'::regclass or i.indrelid = 'grns.tasks'::regclass"
     )
     return {row["relname"]: row["rows"] for row in rows}
+
+
+async def log_reads(connection: Connection) -> int:
+    """Return how many rows of the log this transaction has read, through whatever index or none."""
+    rows = await connection.fetch(
+        "select pg_stat_get_xact_tuples_returned(c.oid) as rows from pg_class c"
+        " left join pg_index i on i.indexrelid = c.oid"
+        " where c.oid = $1::text::regclass or i.indrelid = $1::text::regclass",
+        f"grns.{PARTITION}",
+    )
+    return sum(int(row["rows"]) for row in rows)
