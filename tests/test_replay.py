@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from grns import replay as walk
 from grns.app import App
 from grns.cli import run
 from grns.local import LocalNats
@@ -38,7 +39,7 @@ from tests.harness import (
     submit_many,
 )
 from tests.test_inspection import lived
-from tests.test_store_kit import fetch
+from tests.test_store_kit import fetch, stranger
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -188,6 +189,24 @@ async def test_only_what_was_asked_for_goes_out(
         monkeypatch.setenv("GRNS_WORKSPACE", "other")
         assert await count("--since", "1h") == 1
     assert young
+
+
+async def test_a_transaction_that_was_open_for_long_hides_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows are as old as they are, not as old as it is: so the beginning of the stretch is found."""
+    monkeypatch.setattr(walk, "_MARGIN_ROWS", 10)
+    await submit_many(database, 50)
+    async with stranger(database) as connection:
+        since = await connection.fetchval("select clock_timestamp()")
+        await submit_many(database, 50)
+        await connection.fetch("select grns.submit_task('noop') from generate_series(1, 200)")
+        await connection.execute("commit")
+    await submit_many(database, 5)
+    async with relaying(database):
+        code, found, said = await replayed(capfd, "--since", since.isoformat())
+    assert code == 0, said
+    assert found["duplicates"] == 50 + 200 + 5
 
 
 async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(

@@ -229,6 +229,22 @@ async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> 
     assert await log.first_younger_than(shared, 0.0, numbers[-1]) > numbers[-1]
 
 
+async def test_rows_of_a_transaction_that_was_open_for_long_have_the_time_of_their_numbers(
+    shared: Database,
+) -> None:
+    """Else they would seem older than what was written before them, and hide it from the bisection."""
+    async with stranger(shared) as connection:
+        await connection.execute("select pg_current_xact_id()")
+        before = [await append(shared) for _ in range(3)]
+        await connection.fetch("select grns.submit_task('noop') from generate_series(1, 20)")
+        await connection.execute("commit")
+    rows = await fetch(shared, "select seq, created_at from grns.events order by seq")
+    assert [row["seq"] for row in rows[:3]] == before
+    assert len(rows) == 3 + 2 * 20
+    times = [row["created_at"] for row in rows]
+    assert times == sorted(times)
+
+
 # ---------------------------------------------------------------- who leads
 
 

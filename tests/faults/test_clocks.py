@@ -95,8 +95,10 @@ async def test_everybody_has_another_time(
     everything = [*at_once, delayed, *held, by_hand]
     stories = await check_stories(database, everything)
     assert len(stories) == len(everything), "the janitor deletes nothing before its time"
-    waited = stories[delayed][1]["created_at"] - stories[delayed][0]["created_at"]
-    assert timedelta(seconds=DELAY) <= waited < timedelta(seconds=DELAY + SLACK)
+    waiting, queued, *_ = stories[delayed]
+    due_at = datetime.fromisoformat(json.loads(waiting["payload"])["next_attempt_at"])
+    assert timedelta(seconds=DELAY - 1.0) < due_at - waiting["created_at"] <= timedelta(seconds=DELAY)
+    assert timedelta() <= queued["created_at"] - due_at < timedelta(seconds=SLACK)
     await eventually(lambda: is_relayed(database))
     for heard in await read_stream(broker.url, "GRNS_EVT"):
         told_at = datetime.fromisoformat(heard.body["emitted_at"])

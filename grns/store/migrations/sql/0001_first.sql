@@ -105,7 +105,8 @@ create table grns.events (
     trace_id     text not null,
     causation_id uuid,
     payload      json not null,
-    created_at   timestamptz not null default now(),
+    -- Not now(), which is when the transaction began: whoever looks for a time goes by the order of the numbers.
+    created_at   timestamptz not null default clock_timestamp(),
     primary key (seq)
 ) partition by range (seq);
 create index events_task on grns.events (task_id);
