@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from grns.outcome import Claim, Verb
 from grns.store.claim import Claimant, Claims
@@ -41,9 +41,7 @@ _ROWS = """
         cancel_requested_at is not null as is_cancel_requested, version
     from grns.tasks order by id
 """
-_MESSAGES = (
-    "select seq, task_id, version, kind, attempt, payload from grns.events where seq > $1 order by seq"
-)
+_MESSAGES = "select seq, message_id, task_id, version, kind from grns.events where seq > $1 order by seq"
 
 
 @dataclass
@@ -81,6 +79,7 @@ class Walks:
         self._claims = [Claims(database, worker, batch_limit=100) for worker in _WORKERS]
         self._finishes = Finishes(database, batch_limit=100)
         self._last_seq = 0
+        self._message_ids: set[UUID] = set()
         self.seen: Counter[str] = Counter()
         self._steps: dict[Callable[[list[Walk]], Awaitable[None]], int] = {
             self._claim: 8, self._finish: 9, self._release: 3, self._renew: 2, self._lapse: 3,
@@ -202,6 +201,8 @@ class Walks:
         self._last_seq = max([self._last_seq, *(message["seq"] for message in messages)])
         found: dict[str, list[tuple[int, str]]] = {}
         for message in messages:
+            assert message["message_id"] not in self._message_ids, "the broker drops an id that it has seen"
+            self._message_ids.add(message["message_id"])
             found.setdefault(message["task_id"], []).append((message["version"], message["kind"]))
         for walk in self._walks:
             row = rows[walk.task_id]
