@@ -123,7 +123,7 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: In
 def _say(console: Console, report: Report, inspection: Inspection) -> None:
     found = {name: len(details) for name, details in report.violations.items() if details}
     if found or inspection.counts:
-        console.print(f"violated: {found} {dict(inspection.counts)}", markup=False)
+        console.print(f"violated: {found} {dict(inspection.counts)}", markup=False, soft_wrap=True)
 
 
 def _write(options: argparse.Namespace, faults: Counter[str], report: Report, inspection: Inspection) -> None:

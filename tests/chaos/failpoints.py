@@ -243,7 +243,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make failpoints")
     parser.add_argument("--count", type=int, help="so many, drawn; all without it")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--only", default="", help="those whose names have this in them")
+    parser.add_argument("--only", default="", help="those whose names have one of these in them (a,b)")
     parser.add_argument("--result", type=Path, help="a file to write the result to")
     parser.add_argument("--stages", type=int, default=1, help="so many side by side")
     parser.add_argument("--keep", action="store_true", help="keep journals and logs")
@@ -251,7 +251,7 @@ def main() -> int:
     chance = random.Random(options.seed)
     console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(f"SEED={options.seed}")
-    cases = [case for case in CASES if options.only in str(case)]
+    cases = [case for case in CASES if any(part in str(case) for part in options.only.split(","))]
     cases = chance.sample(cases, min(options.count or len(cases), len(cases)))
     cases.sort(key=CASES.index)
     os.environ["GRNS_CHAOS_CANCELLED"] = "0.2"

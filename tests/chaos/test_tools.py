@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from grns.store import statement
+from tests.chaos.bugs import MUTANTS, Mutant
 from tests.chaos.failpoints import CASES
 from tests.chaos.moments import MOMENTS
-from tests.chaos.mutants import MUTANTS, Mutant
 from tests.chaos.proxy import HOST, Proxy
 from tests.chaos.stage import Stage
 from tests.chaos.traffic import Traffic
@@ -23,8 +23,9 @@ _ROOT = Path(__file__).parent.parent.parent
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_fits_the_code_as_it_is(mutant: Mutant) -> None:
-    assert mutant.right in (_ROOT / mutant.place).read_text()
-    assert mutant.wrong != mutant.right
+    for edit in mutant.edits:
+        assert edit.right in (_ROOT / edit.place).read_text()
+        assert edit.wrong != edit.right
 
 
 def test_there_are_enough_mutants_and_moments() -> None:

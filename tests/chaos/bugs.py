@@ -1,0 +1,126 @@
+"""The bugs that `make mutants` sows: where each is, and what its check has to say of it.
+
+Each check says why it fails in its own words: the walks name the step that differs from the model, a storm and the
+points what was violated, a test its assertion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is written at a place, and what is written there instead."""
+
+    place: str
+    right: str
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug: its edits, the check that has to find it, and by one of which words.
+
+    `at` says where the check looks: the faults of a storm, the points to strike at, a test; all where nothing is said.
+    """
+
+    name: str
+    check: str
+    words: tuple[str, ...]
+    edits: tuple[Edit, ...]
+    at: str = ""
+
+
+def _walks(name: str, statement: str, step: str, right: str, wrong: str) -> Mutant:
+    """A bug in a statement, which differs from the model at a step."""
+    return Mutant(name, "walks", (f"in _{step}",), (_sql(statement, right, wrong),))
+
+
+def _sql(statement: str, right: str, wrong: str) -> Edit:
+    return Edit(f"grns/store/sql/{statement}.sql", right, wrong)
+
+
+_FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'"
+_FIRST_COMMAND = "(select e.message_id from grns.events e where e.task_id = r.id and e.kind = 'cmd.task.execute' order by e.seq limit 1)"
+
+MUTANTS = (
+    _walks("finish without the fence", "finish", "finish", f"where {_FENCE}", "where t.status = 'running'"),
+    _walks("finish by the attempt alone, whoever has it now", "finish", "finish",
+           "t.attempt = w.attempt and t.lease_id = w.lease_id", "t.attempt >= w.attempt"),
+    _walks("renew without the fence", "renew", "renew", f"where {_FENCE}", "where t.status = 'running'"),
+    _walks("release without the fence", "release", "release", f"where {_FENCE}", "where t.status = 'running'"),
+    _walks("claim what is not due", "claim", "claim", "and (t.next_attempt_at is null or t.next_attempt_at <= now())", ""),
+    _walks("claim without counting the attempt", "claim", "compare", "attempt = t.attempt + 1", "attempt = t.attempt"),
+    _walks("claim without its event", "claim", "compare", "from claimed c\n)", "from claimed c where false\n)"),
+    _walks("reap whoever is running", "reap", "swept", "t.lease_until is not null and t.lease_until < now()", "t.lease_until is not null"),
+    _walks("a reaper that never buries", "reap", "compare", "when t.attempt - t.forgiven >= t.attempt_limit then 'dead'", ""),
+    _walks("a reaper that sends no command", "reap", "compare", "where r.status = 'queued'", "where false"),
+    # JetStream drops it; in a storm the workers' poll would find the task all the same.
+    Mutant(
+        "a reaper that sends the first command again, with its id", "walks", ("the broker drops an id that it has seen",),
+        (_sql("reap", "gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute'", f"{_FIRST_COMMAND}, r.workspace, r.id, 'cmd.task.execute'"),),
+    ),
+    _walks("a release that spends the attempt", "release", "compare",
+           "forgiven = t.forgiven + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "forgiven = t.forgiven"),
+    _walks("a release that forgives for ever", "release", "compare", "t.released < t.attempt_limit as is_forgiven", "true as is_forgiven"),
+    _walks("retries that never end", "finish", "finish", "when t.attempt - t.forgiven >= t.attempt_limit then 'dead'", ""),
+    _walks("finish that ignores a request to cancel", "finish", "finish", "when t.cancel_requested_at is not null then 'cancelled'", ""),
+    _walks("dead without a dead letter", "finish", "compare", "where f.status in ('failed', 'dead')", "where f.status = 'failed'"),
+    _walks("promote what is not due", "promote", "swept", "and t.next_attempt_at <= now()", ""),
+    _walks("redrive without a fresh budget", "redrive", "compare", "forgiven = t.attempt", "forgiven = t.forgiven"),
+    Mutant(
+        "sent on with the id of the command that came", "tests", ("assert news[\"message_id\"]", "assert UUID("),
+        (_sql("dispatch", "insert into grns.events (version, workspace,", "insert into grns.events (version, message_id, workspace,"),
+         _sql("dispatch", "select t.version, t.workspace,", "select t.version, w.causation_id, t.workspace,")),
+        "tests/test_walk.py::test_what_is_not_for_us_now_is_sent_on",
+    ),
+    Mutant(
+        "acked before it is run", "tests", ("['running'] == ['succeeded']",),
+        (Edit("grns/attempt.py", "        await self.run(claim, delivery.token)\n        await delivery.ack()\n",
+              "        await delivery.ack()\n        await self.run(claim, delivery.token)\n"),),
+        "tests/test_walk.py::test_a_lane_is_acked_when_the_end_has_committed",
+    ),
+    Mutant(
+        "leases by the worker's clock", "tests", ("in _taken_back", "by the lease, not sooner or much later"),
+        (_sql("claim", "now() + $9::double precision * interval '1 second'", "to_timestamp($9::double precision)"),
+         Edit("grns/store/claim.py", "self._types, self._maxima, self._who.lease_seconds,\n",
+              "self._types, self._maxima, time.time() + self._who.lease_seconds,\n"),
+         _sql("renew", "now() + $4::double precision * interval '1 second'", "to_timestamp($4::double precision)"),
+         Edit("grns/store/renew.py", "for lease in leases], lease_seconds,\n", "for lease in leases], time.time() + lease_seconds,\n"),
+         Edit("grns/store/renew.py", "from collections.abc", "import time\nfrom collections.abc")),
+        "tests/faults/test_clocks.py::test_everybody_has_another_time",
+    ),
+    Mutant(
+        "what the broker lost is noticed, and not replayed", "tests", ("not within 20.0 s; last seen: False",),
+        (Edit("grns/broker_watch.py", "            self._begin_replay(since, high, _KINDS[memory.stream])\n", ""),),
+        "tests/faults/test_tail_lost.py::test_what_stood_at_the_end_is_published_again",
+    ),
+    Mutant(
+        "a cursor by plain sequence", "storm", ("missing event",),
+        (_sql("read_log", "where e.seq >= m.lower_seq and e.seq < m.upper_seq", "where false"),),
+        "stranger,network to Postgres",
+    ),
+    Mutant(
+        "published before the broker has it", "storm", ("missing event",),
+        (Edit("grns/outbound.py", "            self._postpone(parcel, _RETRY_SECONDS)\n\n    def _refused",
+              "            self._end(parcel)\n\n    def _refused"),),
+        "network to NATS,NATS: killed,NATS: frozen",
+    ),
+    Mutant(
+        "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),
+        (Edit("grns/store/finish.py", "[finish.outcome.result for finish in finishes],",
+              "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],"),),
+        "worker",
+    ),
+    Mutant(
+        "own writes committed without the finish", "storm", ("effect",),
+        (Edit("grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
+              "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),),
+    ),
+    Mutant(
+        "an unknown outcome told as nothing done", "points", ("invented",),
+        (Edit("grns/store/fault.py", "raise OutcomeUnknown(f\"no answer", "raise Unavailable(f\"no answer"),),
+        "submit_tasks.answered=drop",
+    ),
+)  # fmt: skip
