@@ -82,6 +82,12 @@ MUTANTS = (
         "tests/test_walk.py::test_a_lane_is_acked_when_the_end_has_committed",
     ),
     Mutant(
+        "own writes committed without the finish", "tests", ("[] == ['lease_expir",),
+        (Edit("grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
+              "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),),
+        "tests/e2e/test_worker_killed.py::test_gone_before_the_commit",
+    ),
+    Mutant(
         "leases by the worker's clock", "tests", ("in _taken_back", "by the lease, not sooner or much later"),
         (_sql("claim", "now() + $9::double precision * interval '1 second'", "to_timestamp($9::double precision)"),
          Edit("grns/store/claim.py", "self._types, self._maxima, self._who.lease_seconds,\n",
@@ -105,18 +111,13 @@ MUTANTS = (
         "published before the broker has it", "storm", ("missing event",),
         (Edit("grns/outbound.py", "            self._postpone(parcel, _RETRY_SECONDS)\n\n    def _refused",
               "            self._end(parcel)\n\n    def _refused"),),
-        "network to NATS,NATS: killed,NATS: frozen",
+        "NATS: killed,NATS: frozen",
     ),
     Mutant(
         "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),
         (Edit("grns/store/finish.py", "[finish.outcome.result for finish in finishes],",
               "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],"),),
         "worker",
-    ),
-    Mutant(
-        "own writes committed without the finish", "storm", ("effect",),
-        (Edit("grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
-              "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),),
     ),
     Mutant(
         "an unknown outcome told as nothing done", "points", ("invented",),
