@@ -148,8 +148,11 @@ class Lead:
         return len(reading.entries) >= limit
 
     async def look_after_broker(self) -> None:
-        """Make streams that are gone, and replay what the broker lost, beside the live rows."""
+        """Make streams that are gone, and see what the broker has lost: also while nothing is taken."""
         await self._watch.look(self._progress.high)
+
+    async def replay_losses(self) -> None:
+        """Replay what the broker lost, beside the live rows."""
         if self._watch.is_replaying and self._outbound.replays < _MOST_ROWS:
             for entry in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
                 self._outbound.add(Parcel(entry, is_replay=True))
@@ -230,10 +233,11 @@ class Relay:
         lead = self._lead
         lead.check()
         await lead.keep()
+        await lead.look_after_broker()
         if lead.is_full(self._most_pending):
             return _FULL_PAUSE_SECONDS
         has_more = await lead.read()
-        await lead.look_after_broker()
+        await lead.replay_losses()
         await lead.replay_on_request()
         if has_more:
             return 0.0

@@ -1,0 +1,88 @@
+"""What the relay does about a broker that has lost something: whatever else keeps it busy or in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import nats.errors
+import nats.js.errors
+import pytest
+
+from grns.app import App
+from grns.local import LocalNats
+from grns.settings import load
+from grns.store.database import Database
+from grns.telemetry.facts import BrokerLost, Fact
+from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
+from tests.test_store_kit import fetch
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(autouse=True)
+def servers(database_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let relays find the test's own servers."""
+    monkeypatch.setenv("GRNS_DATABASE_URL", database_url)
+    monkeypatch.setenv("GRNS_NATS_URL", broker.url)
+
+
+class _Note:
+    """Keeps what is told."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+
+    def read(self, fact: Fact) -> None:
+        """Take note of one fact."""
+        self.facts.append(fact)
+
+    async def has_told(self, kind: type[Fact]) -> bool:
+        """Tell whether there was one of a kind."""
+        return any(isinstance(fact, kind) for fact in self.facts)
+
+
+@asynccontextmanager
+async def relaying(count: int = 1) -> AsyncIterator[_Note]:
+    """Run relays meanwhile, as the environment says, each with connections of its own."""
+    note = _Note()
+    async with AsyncExitStack() as resources:
+        for number in range(count):
+            app = App(load(), (note,))
+            database, transport = await resources.enter_async_context(app.connections(f"test {number}"))
+            relay = app.relay(database, transport)
+            resources.push_async_callback(asyncio.wait_for, asyncio.create_task(relay.run()), 30)
+            resources.callback(relay.stop)
+        yield note
+
+
+async def knows_the_streams(database: Database) -> bool:
+    """Tell whether a relay has looked at them, and written down which ones they are."""
+    (row,) = await fetch(database, "select evt_epoch, dlq_epoch from grns.relay_cursor")
+    return None not in (row["evt_epoch"], row["dlq_epoch"])
+
+
+async def holds_all(database: Database, url: str, stream: str = "GRNS_EVT", kind: str = "evt.") -> bool:
+    """Tell whether a stream has all that was ever committed for it."""
+    try:
+        heard = await read_stream(url, stream)
+    except (nats.errors.Error, nats.js.errors.Error):  # it is not there
+        return False
+    return await committed(database, kind) <= {one.headers["Nats-Msg-Id"] for one in heard}
+
+
+async def test_a_full_relay_makes_a_stream_that_is_gone(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps it full would never be acknowledged otherwise."""
+    monkeypatch.setenv("GRNS_RELAY_WINDOW", "5")
+    async with relaying() as note:
+        await submit_many(database, 20)
+        await eventually(lambda: is_relayed(database))
+        await eventually(lambda: knows_the_streams(database))
+        await manage(broker.url, "STREAM.DELETE.GRNS_EVT")
+        await submit_many(database, 100)  # all of it is read at once, and is more than the window
+        await eventually(lambda: holds_all(database, broker.url), every=0.2)
+        await eventually(lambda: is_relayed(database))
+        assert await note.has_told(BrokerLost)
