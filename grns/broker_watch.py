@@ -7,7 +7,7 @@ what it acknowledged, or acknowledges a new message with a number it gave out be
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grns import subjects
@@ -22,7 +22,9 @@ _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
 # Messages are sent with many under way: the last one that survived may stand before some that did not.
 _MARGIN_ROWS = 20_000
-_REPLAY_ROWS = 500
+# Of a lost stream there may be little in the log: it is looked for in so many rows at a time, so often.
+_PAGE_ROWS = 1000
+_PAGES_AT_ONCE = 20
 _UNSETTLED = "replaying"
 # Of commands nothing has to be replayed: the workers' poll finds their tasks.
 _KINDS = {subjects.EVT_STREAM: "evt.", subjects.DLQ_STREAM: "dlq."}
@@ -127,24 +129,29 @@ class BrokerWatch:
             return
         self._look_at = self._looked_at + _LOOK_SECONDS
 
-    async def next_replay(self, *, is_settled: bool) -> list[log.Entry]:
+    async def next_replay(self, *, is_settled: bool) -> Sequence[log.Entry]:
         """Return what to replay next; ends the replay once all of it is `is_settled`."""
         if (replay := self._replay) is None:
             return []
-        entries: list[log.Entry] = []
-        if replay.after < replay.up_to:
-            entries = await log.read_kinds(
-                self._session, sorted(replay.kinds), replay.after, replay.up_to, _REPLAY_ROWS
-            )
+        if replay.after >= replay.up_to:
+            if is_settled:
+                self._emit(EventsReplayed(self._replayed))
+                self._replay = None
+            return []
+        entries = await self._read(replay)
         self._replayed += len(entries)
-        if entries:
-            self._replay = replace(replay, after=entries[-1].seq)
-        elif is_settled:
-            self._emit(EventsReplayed(self._replayed))
-            self._replay = None
-        else:
-            self._replay = replace(replay, after=replay.up_to)
         return entries
+
+    async def _read(self, replay: Replay) -> Sequence[log.Entry]:
+        """Read on until there is something to replay, or for long enough."""
+        after = replay.after
+        for _ in range(_PAGES_AT_ONCE):
+            page = await log.read_kinds(self._session, sorted(replay.kinds), after, replay.up_to, _PAGE_ROWS)
+            after = replay.up_to if page.last_seq is None else page.last_seq
+            self._replay = replace(replay, after=after)
+            if page.entries or after >= replay.up_to:
+                return page.entries
+        return []
 
     async def _look_at_stream(self, memory: Memory, acknowledged: int, went_back: bool, high: int) -> None:
         """Compare one stream with what it had acknowledged when the look began."""

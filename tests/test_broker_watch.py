@@ -14,7 +14,7 @@ from grns.app import App
 from grns.local import LocalNats
 from grns.settings import load
 from grns.store.database import Database
-from grns.telemetry.facts import BrokerLost, Fact
+from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.test_store_kit import fetch
 
@@ -86,3 +86,26 @@ async def test_a_full_relay_makes_a_stream_that_is_gone(
         await eventually(lambda: holds_all(database, broker.url), every=0.2)
         await eventually(lambda: is_relayed(database))
         assert await note.has_told(BrokerLost)
+
+
+async def test_what_is_rare_in_the_log_is_replayed_from_all_of_it(
+    database: Database, broker: LocalNats
+) -> None:
+    """A few letters among more rows than are looked at in one tick, and none among the last of them."""
+    await fetch(
+        database,
+        "insert into grns.events (version, workspace, kind, trace_id, payload)"
+        " select 1, 'default', case n % 30000 when 7 then 'dlq.task.dead' else 'evt.agent.a.b' end,"
+        " 'trace', '{}'"
+        " from generate_series(1, 45000) as n",
+    )
+    await fetch(
+        database,
+        "update grns.relay_cursor set dlq_epoch = 'of another stream',"
+        " low = (select max(seq) from grns.events)",
+    )
+    async with relaying() as note:
+        await eventually(lambda: note.has_told(EventsReplayed))
+        assert [fact.events for fact in note.facts if isinstance(fact, EventsReplayed)] == [2]
+        assert await holds_all(database, broker.url, "GRNS_DLQ", "dlq.")
+        assert await read_stream(broker.url, "GRNS_EVT") == [], "that one has lost nothing"

@@ -203,17 +203,31 @@ async def test_a_long_backlog_is_read_in_parts(
 async def test_a_stretch_of_some_kinds_is_read_again(shared: Database, reader: Reader) -> None:
     await submit_many(shared, 3)
     low = reader.progress.high
-    entries = await log.read_kinds(shared, ["evt."], low, low + 4, 10)
-    assert {entry.kind for entry in entries} == {"evt.task.queued"}
-    assert all(low < entry.seq <= low + 4 for entry in entries)
-    assert len(await log.read_kinds(shared, ["evt."], low, low + 100, 2)) == 2
+    page = await log.read_kinds(shared, ["evt."], low, low + 4, 10)
+    assert {entry.kind for entry in page.entries} == {"evt.task.queued"}
+    assert all(low < entry.seq <= low + 4 for entry in page.entries)
     await place(shared, "failed")
-    letters = await log.read_kinds(shared, ["dlq."], low, low + 100, 10)
+    letters = (await log.read_kinds(shared, ["dlq."], low, low + 100, 20)).entries
     assert [entry.kind for entry in letters] == ["dlq.task.failed"]
-    both = await log.read_kinds(shared, ["dlq.", "evt."], low, low + 100, 10)
+    both = (await log.read_kinds(shared, ["dlq.", "evt."], low, low + 100, 20)).entries
     assert {entry.kind for entry in both} == {
         "evt.task.queued", "evt.task.claimed", "evt.task.failed", "dlq.task.failed"
     }  # fmt: skip
+
+
+async def test_of_a_kind_that_is_rare_no_more_is_looked_at_than_a_page(
+    shared: Database, reader: Reader
+) -> None:
+    """However far apart its rows stand: the answer comes soon, and says how far it got."""
+    low = reader.progress.high
+    numbers = [await append(shared) for _ in range(7)]
+    await fetch(shared, "update grns.events set kind = 'dlq.task.dead' where seq = $1", numbers[5])
+    after, pages = low, []
+    while (page := await log.read_kinds(shared, ["dlq."], after, low + 1000, 3)).last_seq is not None:
+        after = page.last_seq
+        pages.append((after, [entry.seq for entry in page.entries]))
+    assert pages == [(numbers[2], []), (numbers[5], [numbers[5]]), (numbers[6], [])]
+    assert not page.entries
 
 
 async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> None:

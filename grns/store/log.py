@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from grns import subjects
-from grns.store.database import Database, Session
+from grns.store.database import Database, Row, Session
 
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
 
@@ -35,6 +35,19 @@ class Reading:
 
     entries: list[Entry]
     xmin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One page of the log: where it ended, None where there was nothing, and what of it is wanted."""
+
+    last_seq: int | None
+    entries: Sequence[Entry]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Stretch:
+        """Return what a statement read: the page's last number, then the columns of `Entry` in its order."""
+        return cls(rows[0]["last_seq"], [Entry._make(row[1:]) for row in rows if row["seq"] is not None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +115,9 @@ async def read(database: Database | Session, missing: Sequence[Span], high: int,
 
 async def read_kinds(
     database: Database | Session, kinds: Sequence[str], after: int, up_to: int, limit: int
-) -> list[Entry]:
-    """Read a stretch of the log: only those kinds that begin with one of `kinds` (`evt.`, `dlq.`)."""
-    rows = await database.run("read_kinds", after, up_to, list(kinds), limit)
-    return [Entry._make(row) for row in rows]
+) -> Stretch:
+    """Read one page of the log, and of it those kinds that begin with one of `kinds` (`evt.`, `dlq.`)."""
+    return Stretch.of(await database.run("read_kinds", after, up_to, list(kinds), limit))
 
 
 async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from grns.errors import BadInput, NotFound
 from grns.store.database import Database, Row, Session
-from grns.store.log import Entry
+from grns.store.log import Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,6 @@ class Replay:
     duplicates: int
     since_seconds: float
     until_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """One page of the log: where it ended, None where there was nothing, and what of it is wanted."""
-
-    last_seq: int | None
-    entries: Sequence[Entry]
 
 
 async def request(
@@ -96,6 +88,4 @@ async def read(session: Database | Session, replay: Replay, after: int, up_to: i
         "read_stretch", after, up_to, limit, replay.since, replay.until, replay.workspace,
         list(replay.patterns),
     )  # fmt: skip
-    # The page's last number comes first, then the columns of `Entry` in its order.
-    entries = [Entry._make(row[1:]) for row in rows if row["seq"] is not None]
-    return Stretch(rows[0]["last_seq"], entries)
+    return Stretch.of(rows)
