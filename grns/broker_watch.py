@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grns import subjects
-from grns.errors import GrnsError
+from grns.errors import Drift, GrnsError
 from grns.store import log
 from grns.store.database import Session
 from grns.telemetry.emit import Emit
@@ -118,16 +118,25 @@ class BrokerWatch:
         if time.monotonic() < self._look_at:
             return
         self._looked_at = time.monotonic()
-        self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
+        self._look_at = self._looked_at + _LOOK_SECONDS
         known = {memory.stream: (memory.last_seq, memory.went_back) for memory in self._memories.values()}
         try:
             await self._transport.provision()
-            for memory in self._memories.values():
+        except GrnsError as error:  # what is wrong with one stream says nothing of what the others have lost
+            self._fail(error)
+        for memory in self._memories.values():
+            if not self._transport.is_connected:
+                return
+            try:
                 await self._look_at_stream(memory, *known[memory.stream], high)
-        except GrnsError as error:
-            self._emit(TickFailed("broker_watch", str(error)))
-            return
-        self._look_at = self._looked_at + _LOOK_SECONDS
+            except GrnsError as error:
+                self._fail(error)
+
+    def _fail(self, error: GrnsError) -> None:
+        """Tell what could not be looked at; look again soon where that may pass by itself."""
+        self._emit(TickFailed("broker_watch", str(error)))
+        if not isinstance(error, Drift):
+            self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
 
     async def next_replay(self, *, is_settled: bool) -> Sequence[log.Entry]:
         """Return what to replay next; ends the replay once all of it is `is_settled`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import nats.errors
 import nats.js.errors
@@ -14,7 +15,7 @@ from grns.app import App
 from grns.local import LocalNats
 from grns.settings import load
 from grns.store.database import Database
-from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact
+from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact, TickFailed
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.test_store_kit import fetch
 
@@ -109,3 +110,34 @@ async def test_what_is_rare_in_the_log_is_replayed_from_all_of_it(
         assert [fact.events for fact in note.facts if isinstance(fact, EventsReplayed)] == [2]
         assert await holds_all(database, broker.url, "GRNS_DLQ", "dlq.")
         assert await read_stream(broker.url, "GRNS_EVT") == [], "that one has lost nothing"
+
+
+@pytest.mark.parametrize("manage_as", ["verify", "apply"])
+async def test_a_stream_that_is_not_as_it_should_be_hides_no_loss(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, manage_as: str
+) -> None:
+    """Where grns may change nothing, and where the server refuses what grns would change."""
+    app = App(load())
+    async with app.connections("test") as (_, transport):
+        await transport.provision()
+    commands = await config_of(broker, "GRNS_CMD")
+    await manage(broker.url, "STREAM.DELETE.GRNS_CMD")
+    await manage(broker.url, "STREAM.CREATE.GRNS_CMD", commands | {"storage": "memory"})  # for ever
+    monkeypatch.setenv("GRNS_NATS_MANAGE", manage_as)
+    async with relaying() as note:
+        await submit_many(database, 20, delay_seconds=3600.0)
+        await eventually(lambda: is_relayed(database))
+        await eventually(lambda: knows_the_streams(database))
+        assert await note.has_told(TickFailed), "and what differs is told"
+        events = await config_of(broker, "GRNS_EVT")
+        await manage(broker.url, "STREAM.DELETE.GRNS_EVT")
+        await manage(broker.url, "STREAM.CREATE.GRNS_EVT", events | {"metadata": {"grns.epoch": "another"}})
+        await submit_many(database, 1, delay_seconds=3600.0)
+        await eventually(lambda: holds_all(database, broker.url), every=0.2)
+        assert await note.has_told(BrokerLost)
+
+
+async def config_of(broker: LocalNats, stream: str) -> dict[str, Any]:
+    """Return how a stream is set up."""
+    found: dict[str, Any] = (await manage(broker.url, f"STREAM.INFO.{stream}"))["config"]
+    return found
