@@ -52,8 +52,8 @@ chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS
 failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= STAGES=3 RESULT=)
 	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY STAGES RESULT,$(call given,$(option)))
 
-mutants: $(STAMP) ## sow bugs into a copy: the checks must find each (COUNT= SEED= ONLY=)
-	$(BIN)/python -m tests.chaos.mutants $(foreach option,COUNT SEED ONLY,$(call given,$(option)))
+mutants: $(STAMP) ## sow bugs into a copy: the checks must find each (COUNT= SEED= ONLY= RESULT=)
+	$(BIN)/python -m tests.chaos.mutants $(foreach option,COUNT SEED ONLY RESULT,$(call given,$(option)))
 
 recovery: $(STAMP) ## measure how long each fault is felt, 30 times each (SAMPLES=30 ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos.recovery $(foreach option,SAMPLES ONLY RESULT,$(call given,$(option)))

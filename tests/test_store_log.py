@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from grns.progress import Progress
 from grns.store import log
 from grns.store.database import Database
+from tests.chaos.proxy import Proxy
 from tests.harness import submit_many
 from tests.test_store_kit import fetch, place, stranger
 
@@ -257,6 +259,23 @@ async def test_rows_of_a_transaction_that_was_open_for_long_have_the_time_of_the
     assert len(rows) == 3 + 2 * 20
     times = [row["created_at"] for row in rows]
     assert times == sorted(times)
+
+
+async def test_it_is_found_in_one_round_trip_however_long_the_log_is(shared: Database) -> None:
+    """The relay asks while its lead runs out: so many steps across a network would outlast it."""
+    number = await append(shared)
+    port = int(shared.url.rpartition("/")[0].rpartition(":")[2])
+    network = Proxy(port)
+    await network.start()
+    far = Database(shared.url.replace(f":{port}/", f":{network.port}/"), name="far", size=1)
+    try:
+        async with far.opened():
+            await log.first_younger_than(far, 3600.0, 0)
+            network.latency_seconds = 0.05
+            async with asyncio.timeout(2.0):
+                assert await log.first_younger_than(far, 3600.0, 2**60) <= number
+    finally:
+        await network.stop()
 
 
 # ---------------------------------------------------------------- who leads

@@ -122,12 +122,6 @@ async def read_kinds(
 
 async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:
     """Return a number of the log such that rows from there on are younger than that, by bisection."""
-    low, top = 0, high + 1
-    while low < top:
-        middle = (low + top) // 2
-        rows = await database.run("read_log_age", middle)
-        if rows and rows[0]["age_seconds"] > seconds:
-            low = rows[0]["seq"] + 1
-        else:
-            top = middle
-    return low
+    rows = await database.run("read_log_age", seconds, high)
+    number: int = rows[0]["seq"]
+    return number

@@ -1,6 +1,18 @@
--- Reads the first row of the log at or behind a number, with its age. $1 number
-select e.seq, extract(epoch from now() - e.created_at)::double precision as age_seconds
-from grns.events e
-where e.seq >= $1
-order by e.seq
-limit 1
+-- Finds by bisection a number of the log such that the rows from there on are younger than so many seconds. One
+-- statement, for each step would cost a round trip. $1 seconds, $2 the highest number that is looked at
+with recursive hunt (low, top) as (
+    select 0::bigint, $2::bigint + 1
+    union all
+    select coalesce(e.seq + 1, h.low), case when e.seq is null then h.middle else h.top end
+    from (select h.low, h.top, (h.low + h.top) / 2 as middle from hunt h where h.low < h.top) as h
+    left join lateral (
+        select e.seq, e.created_at
+        from grns.events e
+        where e.seq >= h.middle
+        order by e.seq
+        limit 1
+    ) as e on extract(epoch from now() - e.created_at) > $1::double precision
+)
+select h.low as seq
+from hunt h
+where h.low >= h.top
