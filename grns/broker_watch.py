@@ -6,6 +6,7 @@ what it acknowledged, or acknowledges a new message with a number it gave out be
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,19 @@ class Replay:
     kinds: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What a stream has answered: where it is, and what it has lost, if anything.
+
+    `survived` is the number of the log that its last message says, where only its end is gone.
+    """
+
+    memory: Memory
+    state: StreamState
+    reason: str | None
+    survived: int | None
+
+
 class BrokerWatch:
     """Looks at the streams now and then, and whenever something is odd."""
 
@@ -86,6 +100,7 @@ class BrokerWatch:
         self._emit = emit
         self._look_at = 0.0
         self._looked_at = 0.0
+        self._asking: asyncio.Task[list[Finding]] | None = None
         self._replay: Replay | None = None
         self._replayed = 0
 
@@ -114,23 +129,42 @@ class BrokerWatch:
         self._look_at = min(self._look_at, self._looked_at + _LOOK_AGAIN_SECONDS)
 
     async def look(self, high: int) -> None:
-        """See whether the streams are there and hold what they acknowledged, if it is time to."""
-        if time.monotonic() < self._look_at:
-            return
+        """See whether the streams are there and hold what they acknowledged, if it is time to.
+
+        The broker is asked beside the caller, whose lead does not wait for it: a later call takes in it in.
+        """
+        if self._asking is None:
+            if time.monotonic() >= self._look_at:
+                self._asking = asyncio.create_task(self._ask())
+        elif self._asking.done():
+            asked, self._asking = self._asking, None
+            for finding in asked.result():
+                await self._take_in(finding, high)
+
+    async def end(self) -> None:
+        """Look no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask(self) -> list[Finding]:
+        """Make the streams that are gone, and ask each where it is."""
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
         known = {memory.stream: (memory.last_seq, memory.went_back) for memory in self._memories.values()}
+        found: list[Finding] = []
         try:
             await self._transport.provision()
         except GrnsError as error:  # what is wrong with one stream says nothing of what the others have lost
             self._fail(error)
         for memory in self._memories.values():
             if not self._transport.is_connected:
-                return
+                break
             try:
-                await self._look_at_stream(memory, *known[memory.stream], high)
+                found.append(await self._find(memory, *known[memory.stream]))
             except GrnsError as error:
                 self._fail(error)
+        return found
 
     def _fail(self, error: GrnsError) -> None:
         """Tell what could not be looked at; look again soon where that may pass by itself."""
@@ -162,27 +196,32 @@ class BrokerWatch:
                 return page.entries
         return []
 
-    async def _look_at_stream(self, memory: Memory, acknowledged: int, went_back: bool, high: int) -> None:
+    async def _find(self, memory: Memory, acknowledged: int, went_back: bool) -> Finding:
         """Compare one stream with what it had acknowledged when the look began."""
         state = await self._transport.state(memory.stream)
         reason = memory.loss(state, acknowledged, went_back)
+        is_cut = reason is not None and state.epoch == memory.epoch and not went_back
+        last = await self._transport.last_message(memory.stream) if is_cut else None
+        survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
+        return Finding(memory, state, reason, survived)
+
+    async def _take_in(self, finding: Finding, high: int) -> None:
+        """Have replayed what a stream has lost, and remember where it is."""
+        memory, state, reason = finding.memory, finding.state, finding.reason
         if reason is not None:
-            is_cut = state.epoch == memory.epoch and not went_back
-            since = await self._lost_since(memory.stream, high, is_cut=is_cut)
+            since = await self._lost_since(finding.survived, high)
             self._emit(BrokerLost(reason, since))
             self._begin_replay(since, high, _KINDS[memory.stream])
             memory.went_back = False
             memory.last_seq = state.last_seq
         memory.epoch = state.epoch
 
-    async def _lost_since(self, stream: str, high: int, *, is_cut: bool) -> int:
+    async def _lost_since(self, survived: int | None, high: int) -> int:
         """Return the number of the log from which on messages may be lost."""
         # Rows stand in the order of their numbers, and only nearly in that of their times.
         first = await log.first_younger_than(self._session, self._replay_seconds, high)
         since = max(0, first - 1 - _MARGIN_ROWS)
-        last = await self._transport.last_message(stream) if is_cut else None
-        said = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
-        return since if said is None else max(since, min(said, high) - _MARGIN_ROWS)
+        return since if survived is None else max(since, min(survived, high) - _MARGIN_ROWS)
 
     def _begin_replay(self, since: int, high: int, kind: str) -> None:
         """Replay one kind, together with what is being replayed already."""

@@ -166,6 +166,7 @@ class Lead:
     async def end(self) -> None:
         """Send nothing more."""
         self._outbound.close()
+        await self._watch.end()
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
 
@@ -237,7 +238,9 @@ class Relay:
         if lead.is_full(self._most_pending):
             return _FULL_PAUSE_SECONDS
         has_more = await lead.read()
+        await lead.keep()
         await lead.replay_losses()
+        await lead.keep()
         await lead.replay_on_request()
         if has_more:
             return 0.0

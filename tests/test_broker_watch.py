@@ -16,6 +16,7 @@ from grns.local import LocalNats
 from grns.settings import load
 from grns.store.database import Database
 from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact, TickFailed
+from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.test_store_kit import fetch
 
@@ -135,6 +136,27 @@ async def test_a_stream_that_is_not_as_it_should_be_hides_no_loss(
         await submit_many(database, 1, delay_seconds=3600.0)
         await eventually(lambda: holds_all(database, broker.url), every=0.2)
         assert await note.has_told(BrokerLost)
+
+
+async def test_a_broker_that_is_far_away_does_not_cost_the_lead(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look asks it five times or more, one after another: a standby would take the lead meanwhile."""
+    network = Proxy(broker.port)
+    await network.start()
+    network.latency_seconds = 0.3
+    monkeypatch.setenv("GRNS_NATS_URL", f"nats://127.0.0.1:{network.port}")
+    try:
+        async with relaying(count=2):
+            await submit_many(database, 20)
+            await eventually(lambda: is_relayed(database))
+            await eventually(lambda: knows_the_streams(database))
+            await manage(broker.url, "STREAM.DELETE.GRNS_EVT")
+            await submit_many(database, 20)
+            await eventually(lambda: holds_all(database, broker.url), every=0.2)
+            await eventually(lambda: is_relayed(database))
+    finally:
+        await network.stop()
 
 
 async def config_of(broker: LocalNats, stream: str) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from tests.harness import (
     submit,
     submit_many,
 )
+from tests.test_broker_watch import knows_the_streams
 from tests.test_inspection import lived
 from tests.test_store_kit import fetch, stranger
 
@@ -215,7 +216,10 @@ async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
     await submit_many(database, 1500)
     for _ in range(5):
         await lived(database)
+    async with App(load()).connections("test") as (_, transport):
+        await transport.provision()  # so that the relay looks at them once, and not again soon
     async with relaying(database) as (transport, _):
+        await eventually(lambda: knows_the_streams(database))
         for stream in ("GRNS_EVT", "GRNS_DLQ"):
             now = (await manage(broker.url, f"STREAM.INFO.{stream}"))["config"]
             await manage(broker.url, f"STREAM.UPDATE.{stream}", now | {"duplicate_window": _SHORT_WINDOW})
