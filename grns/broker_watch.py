@@ -23,9 +23,9 @@ _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
 # Messages are sent with many under way: the last one that survived may stand before some that did not.
 _MARGIN_ROWS = 20_000
-# Of a lost stream there may be little in the log: it is looked for in so many rows at a time, so often.
+# Of a lost stream there may be little in the log: it is looked for in so many rows at a time, for so long.
 _PAGE_ROWS = 1000
-_PAGES_AT_ONCE = 20
+_READ_SECONDS = 0.25
 _UNSETTLED = "replaying"
 # Of commands nothing has to be replayed: the workers' poll finds their tasks.
 _KINDS = {subjects.EVT_STREAM: "evt.", subjects.DLQ_STREAM: "dlq."}
@@ -187,14 +187,13 @@ class BrokerWatch:
 
     async def _read(self, replay: Replay) -> Sequence[log.Entry]:
         """Read on until there is something to replay, or for long enough."""
-        after = replay.after
-        for _ in range(_PAGES_AT_ONCE):
+        after, until = replay.after, time.monotonic() + _READ_SECONDS
+        while True:
             page = await log.read_kinds(self._session, sorted(replay.kinds), after, replay.up_to, _PAGE_ROWS)
             after = replay.up_to if page.last_seq is None else page.last_seq
             self._replay = replace(replay, after=after)
-            if page.entries or after >= replay.up_to:
+            if page.entries or after >= replay.up_to or time.monotonic() > until:
                 return page.entries
-        return []
 
     async def _find(self, memory: Memory, acknowledged: int, went_back: bool) -> Finding:
         """Compare one stream with what it had acknowledged when the look began."""

@@ -20,7 +20,7 @@ from grns.transport.base import Receipt
 
 _LOOK_SECONDS = 1.0
 _PAGE_ROWS = 500
-_PAGES_AT_ONCE = 20
+_READ_SECONDS = 0.25  # the lead is not kept meanwhile
 # Rows stand in the order of their numbers, not of their times: what lies near the bounds is looked at too.
 _MARGIN_ROWS = 20_000
 
@@ -114,9 +114,8 @@ class Replays:
     async def _read(self, current: Replay, high: int) -> Sequence[Entry]:
         """Read on until there is something to send, or for long enough."""
         after, bound = current.after_seq or 0, min(current.up_to_seq or 0, high)
-        for _ in range(_PAGES_AT_ONCE):
-            if after >= bound:
-                break
+        until = time.monotonic() + _READ_SECONDS
+        while after < bound and time.monotonic() < until:
             page = await replay.read(self._session, current, after, bound, _PAGE_ROWS)
             after = self._page_end = page.last_seq or bound
             if page.entries:

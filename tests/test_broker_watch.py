@@ -14,8 +14,9 @@ import pytest
 from grns.app import App
 from grns.local import LocalNats
 from grns.settings import load
+from grns.store import replay
 from grns.store.database import Database
-from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact, TickFailed
+from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact, ReplayDone, TickFailed
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.test_store_kit import fetch
@@ -154,6 +155,41 @@ async def test_a_broker_that_is_far_away_does_not_cost_the_lead(
             await manage(broker.url, "STREAM.DELETE.GRNS_EVT")
             await submit_many(database, 20)
             await eventually(lambda: holds_all(database, broker.url), every=0.2)
+            await eventually(lambda: is_relayed(database))
+    finally:
+        await network.stop()
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True], ids=["what was lost", "what was asked for"])
+async def test_a_postgres_that_is_far_away_does_not_cost_the_lead(
+    database: Database, monkeypatch: pytest.MonkeyPatch, is_asked_for: bool
+) -> None:
+    """Where little of a long stretch is replayed, a tick reads no more pages than the lead allows."""
+    await fetch(
+        database,
+        "insert into grns.events (version, workspace, kind, trace_id, payload)"
+        " select 1, 'default', 'evt.agent.a.b', 'trace', '{}' from generate_series(1, $1) as n",
+        11_000 if is_asked_for else 22_000,
+    )
+    await fetch(
+        database,
+        "update grns.relay_cursor set low = (select max(seq) from grns.events),"
+        " dlq_epoch = case when $1 then dlq_epoch else 'of another stream' end",
+        is_asked_for,
+    )
+    if is_asked_for:
+        await replay.request(database, workspace=None, patterns=["^dlq"], since=3600.0, until=0.0)
+    network = Proxy(int(database.url.rpartition("/")[0].rpartition(":")[2]))
+    await network.start()
+    far = database.url.replace(f":{network.target_port}/", f":{network.port}/")
+    monkeypatch.setenv("GRNS_DATABASE_URL", far)
+    monkeypatch.setenv("GRNS_RELAY_LEASE_SECONDS", "1.5")
+    network.latency_seconds = 0.05
+    try:
+        async with relaying(count=2) as note:
+            ended = ReplayDone if is_asked_for else EventsReplayed
+            await eventually(lambda: note.has_told(ended), within_seconds=40.0)
+            await submit_many(database, 1)
             await eventually(lambda: is_relayed(database))
     finally:
         await network.stop()
