@@ -58,12 +58,14 @@ async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
     assert waited > 5, "a queue older than the patience was looked at"
     assert had_room > 0, "and some of these looks saw it beside a free slot"
 
-    # What a stranger holds nobody can claim: the worker has room, and takes nothing. (It holds the row's key,
-    # and lets it be changed meanwhile into one that is for this worker.)
+    # What a stranger holds nobody can claim: the worker has room, and takes nothing. (Made one of this
+    # worker's behind the broker's back, it is found by the poll alone, and that leaves it for 2 s.)
     held = (await submit(database, agent_type="nobody")).id
     async with stranger(database) as connection:
-        await connection.fetch("select from grns.tasks where id = $1 for key share", held)
-        await fetch(database, "update grns.tasks set agent_type = 'worker' where id = $1", held)
+        await fetch(
+            database, "update grns.tasks set agent_type = 'worker', queued_at = now() where id = $1", held
+        )
+        await connection.fetch("select from grns.tasks where id = $1 for share", held)
 
         async def is_found() -> list[str | None]:
             return await undelivered(database)

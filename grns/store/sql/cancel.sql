@@ -10,7 +10,7 @@ locked as (
     join grns.tasks t on t.id = w.id
     where t.workspace = $3
     order by t.id
-    for update of t
+    for no key update of t
 ),
 requested as (
     update grns.tasks t

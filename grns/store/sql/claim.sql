@@ -15,7 +15,7 @@ locked as (
         and (t.lease_until is null or t.lease_until < now())
         and t.workspace = $5 and t.agent_type = $6 and t.task_type = any($7::text[])
     order by t.id
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 claimed as (
     update grns.tasks t

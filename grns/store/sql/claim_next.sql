@@ -9,7 +9,7 @@ with locked as (
         and t.status = 'queued' and t.task_type = any($5::text[])
     order by t.priority, t.queued_at
     limit cardinality($1::uuid[])
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 numbered as (
     select l.*, row_number() over () as ordinal from locked l

@@ -22,7 +22,7 @@ locked as (
     join grns.tasks t on t.id = w.id
     where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
     order by t.id
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 finished as (
     update grns.tasks t

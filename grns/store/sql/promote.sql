@@ -9,7 +9,7 @@ with locked as (
         and t.next_attempt_at >= coalesce(now() - $2::double precision * interval '1 second', '-infinity') and t.status in ('retry_wait', 'waiting')
     order by t.next_attempt_at
     limit $1
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 promoted as (
     update grns.tasks t

@@ -16,7 +16,7 @@ with locked as (
             from grns.reaper_state r where r.id = 1)
     order by t.lease_until
     limit $1
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 reaped as (
     update grns.tasks t

@@ -9,7 +9,7 @@ locked as (
     join grns.tasks t on t.id = w.id
     where t.workspace = $2
     order by t.id
-    for update of t
+    for no key update of t
 ),
 redriven as (
     update grns.tasks t

@@ -16,7 +16,7 @@ locked as (
     join grns.tasks t on t.id = w.id
     where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
     order by t.id
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 given_back as (
     update grns.tasks t

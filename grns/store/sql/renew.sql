@@ -10,7 +10,7 @@ locked as (
     join grns.tasks t on t.id = w.id
     where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
     order by t.id
-    for update of t skip locked
+    for no key update of t skip locked
 ),
 renewed as (
     update grns.tasks t
