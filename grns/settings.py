@@ -162,7 +162,9 @@ class Settings(BaseSettings):
         description="connections of one process to Postgres; a worker's handlers get as many of their own",
     )
     database_tuned: bool = Field(
-        True, description="send planner settings when connecting; false behind a pooler that refuses them"
+        True,
+        description="send planner settings when connecting; false behind a pooler that refuses them"
+        " (then the server's default_transaction_isolation must be read committed)",
     )
     nats_url: SecretStr = Field(
         SecretStr("nats://127.0.0.1:4222"), description="one or more servers, by commas"

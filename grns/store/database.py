@@ -30,6 +30,8 @@ _PLANNER = {
 }
 _LOCK_TIMEOUT = {"lock_timeout": "2s"}
 _UTC = {"timezone": "UTC"}
+# A guard that has waited for a row, or comes after others have written it, judges what the row is by then.
+_ISOLATION = {"default_transaction_isolation": "read committed"}
 _FOREVER = 2**62
 
 
@@ -73,7 +75,7 @@ class Database:
         """Open the first connection, where one is kept, or say why it cannot be had."""
         settings = {"application_name": f"grns {self._name}"[:63]}
         if self._is_tuned:
-            settings |= _PLANNER | _LOCK_TIMEOUT | _UTC
+            settings |= _PLANNER | _LOCK_TIMEOUT | _UTC | _ISOLATION
         try:
             with translated():
                 self._pool = await asyncpg.create_pool(
@@ -139,10 +141,13 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Lend one connection inside a transaction; what the borrower changed on it is reset afterwards."""
+        """Lend one connection inside a transaction; what the borrower changed on it is reset afterwards.
+
+        It is `read committed`, whatever the server's default: renewals write the row that it will finish.
+        """
         async with self.connection() as connection:
             try:
-                async with connection.transaction():
+                async with connection.transaction(isolation="read_committed"):
                     yield connection
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 if _is_broken(connection):
