@@ -13,18 +13,22 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import Unavailable
-from grns.outcome import Claim, Unclaimed
+from grns.outcome import Claim, Unclaimed, Verb
+from grns.store.audit import audit_tasks
 from grns.store.claim import Claims
 from grns.store.database import Database
 from grns.store.dispatch import dispatch, explain
 from grns.store.finish import Finishes
+from grns.store.sweep import promote
 from tests.harness import submit, submit_many
 from tests.test_store_kit import (
     OTHER_WORKER,
     WORKER,
     claim,
     ending,
+    fall_due,
     fetch,
+    finish,
     kinds_of,
     locked,
     log_of,
@@ -185,6 +189,25 @@ async def test_the_limit_of_the_row_wins_over_the_handlers_and_three_is_the_last
         (await submit(shared, "noop", max_attempts=2)).id,
     ]
     assert [(await claim(shared, task_id, who=who)).attempt_limit for task_id in ids] == [5, 3, 2]
+
+
+@pytest.mark.parametrize("way", ["by_id", "by_poll"])
+async def test_a_claim_that_allows_less_than_is_spent_allows_just_itself(shared: Database, way: str) -> None:
+    """While a new version is rolled out, a task that was retried is claimed by one with a smaller limit."""
+    older, newer = (replace(WORKER, handled={"noop": limit}) for limit in (5, 2))
+    task_id = (await submit(shared)).id
+    for who in (older, older, older, newer):
+        if way == "by_id":
+            held = await claim(shared, task_id, who=who)
+        else:
+            (held,) = await Claims(shared, who, batch_limit=1).claim_next(1, older_than_seconds=0.0)
+        finished = await finish(shared, held, Verb.RETRY)
+        if finished.status == "retry_wait":
+            await fall_due(shared, task_id)
+            assert await promote(shared, 1, None)
+    assert (held.attempt, held.attempt_limit) == (4, 4)
+    assert finished.status == "dead"
+    assert (await audit_tasks(shared, "", 10)).findings == []
 
 
 async def test_a_claim_brings_what_the_handler_needs(shared: Database) -> None:

@@ -24,7 +24,9 @@ claimed as (
     set status = 'running', owner_agent_id = $2, lease_id = l.lease_id,
         lease_until = now() + $7::double precision * interval '1 second',
         attempt = t.attempt + 1,
-        attempt_limit = coalesce(t.max_attempts, ($6::integer[])[array_position($5::text[], t.task_type)], 3),
+        -- what has been allowed already counts: a new version of the pool may allow less
+        attempt_limit = greatest(t.attempt - t.forgiven + 1,
+            coalesce(t.max_attempts, ($6::integer[])[array_position($5::text[], t.task_type)], 3)),
         next_attempt_at = null, queued_at = null, started_at = now(), updated_at = now(),
         version = t.version + 1, last_message_id = l.event_id
     from leased l
