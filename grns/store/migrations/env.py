@@ -14,9 +14,10 @@ TABLE, SCHEMA = "schema_version", "grns"
 
 
 def _run(connection: Connection) -> None:
-    connection.execute(text("create schema if not exists grns"))
-    # Two processes that upgrade at once: the second waits, then finds nothing to do.
+    # Two processes that upgrade at once: the second waits, then finds nothing to do. It waits before it looks
+    # for anything, and sees what has come meanwhile: a schema that both find missing would be made twice.
     connection.execute(text("select pg_advisory_xact_lock(hashtext('grns.schema_version'))"))
+    connection.execute(text("create schema if not exists grns"))
     context.configure(connection=connection, version_table=TABLE, version_table_schema=SCHEMA)
     with context.begin_transaction():
         context.run_migrations()
@@ -24,7 +25,10 @@ def _run(connection: Connection) -> None:
 
 async def _run_online(url: str) -> None:
     engine = create_async_engine(
-        "postgresql+asyncpg://", poolclass=pool.NullPool, async_creator=lambda: asyncpg.connect(url)
+        "postgresql+asyncpg://",
+        poolclass=pool.NullPool,
+        isolation_level="READ COMMITTED",
+        async_creator=lambda: asyncpg.connect(url),
     )
     try:
         async with engine.begin() as connection:
