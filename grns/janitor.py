@@ -9,6 +9,7 @@ from grns.daemon import Daemon
 from grns.envelope import rfc3339
 from grns.errors import GrnsError
 from grns.inspection import Inspector
+from grns.retention import Retention
 from grns.store import upkeep
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
@@ -20,7 +21,6 @@ from grns.transport.base import Transport
 _DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05
-_WALK_EVERY_SECONDS = 3600.0
 _UNSERVED_EVERY_SECONDS = 60.0
 
 
@@ -49,13 +49,10 @@ class Janitor:
         self._partition_rows = partition_rows
         self._log_seconds = log_days * _DAY_SECONDS
         self._task_seconds = task_days * _DAY_SECONDS
-        self._dead_seconds = dead_days * _DAY_SECONDS
         self._processed_seconds = processed_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
         self._chores_at = 0.0
-        self._walked_to: str | None = ""
-        self._walk_at = 0.0
         self._forgets = {
             "processed_messages": lambda: upkeep.delete_processed(database, _PAGE, self._processed_seconds),
             "agents": lambda: upkeep.delete_agents(database, self._task_seconds),
@@ -64,6 +61,9 @@ class Janitor:
         }
         self._to_forget: list[str] = []
         self._unserved_at = 0.0
+        self._retention = Retention(
+            database, ended_seconds=self._task_seconds, dead_seconds=dead_days * _DAY_SECONDS, emit=emit
+        )
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
         )
@@ -82,7 +82,7 @@ class Janitor:
             await self._do_chores()
             self._chores_at = time.monotonic() + self._tick_seconds
         is_forgetting = await self._forget()
-        is_walking = await self._delete_tasks()
+        is_walking = await self._retention.step()
         is_inspecting = await self._inspector.step()
         is_busy = is_forgetting or is_walking or is_inspecting
         return _PAGE_PAUSE_SECONDS if is_busy else self._tick_seconds
@@ -112,22 +112,6 @@ class Janitor:
     async def _tell_queue_ages(self) -> None:
         for row in await upkeep.queue_ages(self._database):
             self._emit(QueueAge(row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"]))
-
-    async def _delete_tasks(self) -> bool:
-        """Look at one page of tasks; True while the walk over all of them has not come to its end."""
-        if time.monotonic() < self._walk_at:
-            return False
-        page = await upkeep.delete_tasks(
-            self._database, self._walked_to or "", _PAGE, self._task_seconds, self._dead_seconds
-        )
-        if page.deleted:
-            self._emit(RowsDeleted("tasks", page.deleted))
-        self._walked_to = page.last_id
-        if page.seen < _PAGE:
-            self._walked_to = ""
-            self._walk_at = time.monotonic() + _WALK_EVERY_SECONDS
-            return False
-        return True
 
     async def _forget(self) -> bool:
         """Delete one page of what is past its time from each table; True while some page was full."""

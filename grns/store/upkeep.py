@@ -29,6 +29,12 @@ async def delete_tasks(
     return Page(row["last_id"] or "", row["seen"], row["deleted"])
 
 
+async def next_task(database: Database, after: str) -> str | None:
+    """Return the id that a page begins with, None behind the last one."""
+    task_id: str | None = (await database.run("next_task", after))[0]["id"]
+    return task_id
+
+
 async def delete_processed(database: Database, limit: int, seconds: float) -> int:
     """Forget handled message ids; returns how many."""
     return len(await database.run("delete_processed_messages", limit, seconds))

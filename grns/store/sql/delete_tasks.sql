@@ -1,15 +1,21 @@
--- Deletes ended tasks past their retention, one page of ids at a time.
+-- Deletes ended tasks past their retention, one page of ids at a time; what somebody has locked stays for another walk.
 -- $1 after this id, $2 rows to look at, $3 retention of succeeded and cancelled, $4 of dead and failed, in seconds
 with page as (
     select t.id from grns.tasks t where t.id > $1 order by t.id limit $2
 ),
+doomed as (
+    select t.id
+    from page p
+    join grns.tasks t on t.id = p.id
+    where (t.status in ('succeeded', 'cancelled')
+            and t.finished_at < now() - $3::double precision * interval '1 second')
+        or (t.status in ('dead', 'failed') and t.finished_at < now() - $4::double precision * interval '1 second')
+    for update of t skip locked
+),
 gone as (
     delete from grns.tasks t
-    using page p
-    where t.id = p.id
-        and ((t.status in ('succeeded', 'cancelled')
-                and t.finished_at < now() - $3::double precision * interval '1 second')
-            or (t.status in ('dead', 'failed') and t.finished_at < now() - $4::double precision * interval '1 second'))
+    using doomed d
+    where t.id = d.id
     returning t.id
 )
 select (select max(p.id) from page p) as last_id, (select count(*) from page) as seen, (select count(*) from gone) as deleted

@@ -1,0 +1,22 @@
+"""How long the pages of a walk are: shorter where one is refused, until the row to blame stands alone."""
+
+from __future__ import annotations
+
+
+class Stride:
+    """The number of `rows` that the next page may have."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self.rows = longest
+
+    def shorten(self) -> bool:
+        """Halve it after a refusal; False where the page was a single row already."""
+        if self.rows == 1:
+            return False
+        self.rows //= 2
+        return True
+
+    def lengthen(self) -> None:
+        """Double it, up to its first length, after a page that went well."""
+        self.rows = min(2 * self.rows, self._longest)
