@@ -17,6 +17,7 @@ from grns.errors import BadInput, Conflict, NotFound, Rejected, Unavailable, Wai
 from grns.graveyard import Graveyard
 from grns.store import read
 from grns.store.batch import Batch
+from grns.store.bulk import Bulk
 from grns.store.database import Connection, Database
 from grns.store.statement import statement
 from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
@@ -27,8 +28,6 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts import WalkBroke
 from grns.transport.base import Consumer, Delivery, Transport, whole_number
 
-_STATEMENT_TASKS = 500
-_STATEMENTS_AT_ONCE = 2
 _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
@@ -141,17 +140,15 @@ class Client:
 
         All are checked before any is created. Without `connection` they are created in
         transactions of 500; with it, all in yours.
+
+        Raises `BadInput` and `Unavailable` (none exists), and `OutcomeUnknown` where some do or may:
+        its `answers` say of each whether it was created, or the error that kept it from that.
         """
         preparer = Preparer(self._submission, self._payload_limits)
         prepared = [preparer.prepare(one) for one in submissions]
         if connection is not None:
             return await submit_in(connection, prepared)
-        parts = [
-            prepared[start : start + _STATEMENT_TASKS] for start in range(0, len(prepared), _STATEMENT_TASKS)
-        ]
-        turns = asyncio.Semaphore(_STATEMENTS_AT_ONCE)
-        answers = await asyncio.gather(*(self._submit_part(part, turns) for part in parts))
-        return [answer for part in answers for answer in part]
+        return await Bulk(self._submit_part).submit(prepared)
 
     async def get(self, task_id: str) -> Task:
         """Return a task as it is now; `NotFound` where there is none."""
@@ -252,11 +249,8 @@ class Client:
         await subscription.open(self._transport, filters, depth)
         return subscription
 
-    async def _submit_part(
-        self, part: list[Prepared], turns: asyncio.Semaphore
-    ) -> list[Submitted | Conflict]:
-        async with turns:
-            answers = await self._submissions.submit_many(part)
+    async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | Conflict]:
+        answers = await self._submissions.submit_many(part)
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return answers
 

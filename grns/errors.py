@@ -23,7 +23,9 @@ these rooms catches an error of asyncpg or nats-py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 
 class GrnsError(Exception):
@@ -96,7 +98,15 @@ class Unavailable(GrnsError):
 
 
 class OutcomeUnknown(Unavailable):
-    """The request was sent and the answer never came: it may or may not have happened."""
+    """The request was sent and the answer never came: it may or may not have happened.
+
+    Of a request for many, a part may have: `answers` then has, in their order, what became of each.
+    That is its answer, or an error: of those that are `OutcomeUnknown` nobody knows, the others do not exist.
+    """
+
+    def __init__(self, message: str, *, answers: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.answers = answers
 
 
 class WaitTimeout(GrnsError):

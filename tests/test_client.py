@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -13,14 +14,25 @@ import pytest
 
 import grns
 from grns.client import Client
-from grns.errors import BadInput, Conflict, NotFound, Unavailable, WaitTimeout
+from grns.errors import BadInput, Conflict, NotFound, OutcomeUnknown, Unavailable, WaitTimeout
 from grns.local import LocalNats
 from grns.outcome import Verb
 from grns.store.database import Database
+from grns.store.fault import Contended
 from grns.store.submit import Submitted
 from grns.task import Status
 from tests.harness import eventually
-from tests.test_store_kit import ROADS, claim, fetch, finish, kinds_of, place, release
+from tests.test_store_kit import (
+    ROADS,
+    claim,
+    fetch,
+    finish,
+    is_waiting_for_lock,
+    kinds_of,
+    place,
+    release,
+    stranger,
+)
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -91,6 +103,63 @@ async def test_none_of_many_is_created_where_one_is_bad(client: Client, shared: 
         await client.submit_many([{"task_type": "noop"}] * 600 + [{"task_type": "a.b"}])
     assert not await fetch(shared, "select from grns.tasks")
     assert await client.submit_many([]) == []
+
+
+_HELD = "select grns.submit_task('noop', idempotency_key => key) from unnest($1::text[]) as key"
+
+
+def _parts(count: int, **held: int) -> list[dict[str, Any]]:
+    """Return submissions for so many transactions; each key stands at the beginning of a part."""
+    said: list[dict[str, Any]] = [{"task_type": "noop"} for _ in range(500 * count)]
+    for key, part in held.items():
+        said[500 * part] = {"task_type": "noop", "idempotency_key": key}
+    return said
+
+
+async def _others_have_ended(known: set[asyncio.Task[Any]]) -> None:
+    """Wait for whatever was begun meanwhile and was left running."""
+    if left := asyncio.all_tasks() - known:
+        await asyncio.wait(left)
+
+
+async def test_of_many_that_exist_in_part_each_ones_fate_is_told(client: Client, shared: Database) -> None:
+    """Nobody may take it for "nothing was done", and submit all of them again."""
+    async with stranger(shared) as other:
+        await other.execute(_HELD, ["held"])
+        with pytest.raises(OutcomeUnknown, match="500 of 1000 exist, 0 may") as raised:
+            await client.submit_many(_parts(2, held=0))
+    fates = raised.value.answers
+    assert all(isinstance(fate, Contended) for fate in fates[:500])
+    assert all(isinstance(fate, Submitted) and fate.is_new for fate in fates[500:])
+    rows = await fetch(shared, "select id from grns.tasks")
+    assert {row["id"] for row in rows} == {fate.id for fate in fates[500:]}
+
+
+async def test_of_many_that_may_exist_is_told_that_they_may(client: Client, shared: Database) -> None:
+    async with stranger(shared) as other:
+        await other.execute(_HELD, ["held"])
+        asked = asyncio.create_task(client.submit_many(_parts(1, held=0)))
+        application = f"grns client {os.getpid()}"
+        await eventually(lambda: is_waiting_for_lock(shared, application))
+        await other.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name = $1 and wait_event_type = 'Lock'",
+            application,
+        )
+        with pytest.raises(OutcomeUnknown, match="0 of 500 exist, 500 may") as raised:
+            await asked
+    assert {type(fate) for fate in raised.value.answers} == {OutcomeUnknown}
+
+
+async def test_of_many_no_part_is_begun_after_one_has_failed(client: Client, shared: Database) -> None:
+    """What is raised says that none exists, and none comes into being afterwards."""
+    known = asyncio.all_tasks()
+    async with stranger(shared) as other:
+        await other.execute(_HELD, ["one", "two"])
+        with pytest.raises(Contended):
+            await client.submit_many(_parts(5, one=0, two=1))
+    await _others_have_ended(known)
+    assert not await fetch(shared, "select from grns.tasks")
 
 
 async def test_in_the_callers_transaction(client: Client, shared: Database) -> None:
