@@ -22,19 +22,20 @@ from grns.task import Status, Task
 
 if TYPE_CHECKING:
     from grns.app import connect
-    from grns.client import Client, Event, Subscription
+    from grns.client import Client
     from grns.context import Context, Transaction
     from grns.pool import Pool
     from grns.store.submit import Submitted
+    from grns.subscription import Event, Subscription
 
 # Loaded when they are asked for: the broker's client alone takes a fifth of a second to import.
 _LATER = {
     "Client": "grns.client",
     "Context": "grns.context",
-    "Event": "grns.client",
+    "Event": "grns.subscription",
     "Pool": "grns.pool",
     "Submitted": "grns.store.submit",
-    "Subscription": "grns.client",
+    "Subscription": "grns.subscription",
     "Transaction": "grns.context",
     "connect": "grns.app",
 }

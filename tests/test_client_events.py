@@ -11,11 +11,12 @@ import nats
 import pytest
 
 from grns.app import App
-from grns.client import Client, Event
+from grns.client import Client
 from grns.errors import GrnsError
 from grns.local import LocalNats
 from grns.payloads import TaskCompleted, TaskQueued
 from grns.store.database import Connection, Database
+from grns.subscription import Event
 from tests.bad_input import PAYLOADS, Case, encoded, envelope, messages
 from tests.harness import eventually, is_relayed, read_stream, settings_for
 from tests.test_store_kit import claim, fetch, finish

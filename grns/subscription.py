@@ -1,0 +1,148 @@
+"""Durable subscriptions: every event, handled once, with what its handler writes."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grns import envelope, payloads
+from grns.envelope import Envelope
+from grns.errors import BadInput, Rejected
+from grns.graveyard import Graveyard
+from grns.store.database import Connection, Database
+from grns.store.statement import statement
+from grns.strict_json import Limits
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts import WalkBroke
+from grns.transport.base import Consumer, Delivery, Transport, whole_number
+
+_RETRY_SECONDS = 1.0
+_KINDS = re.compile(r"evt(\.([A-Za-z0-9_-]{1,64}|\*)){2,3}\Z")
+_AGENTS_EVENT = next(kind for kind in payloads.PATTERNS if kind.startswith("evt."))
+_EVENTS = [kind for kind in (*payloads.PAYLOADS, *payloads.PATTERNS) if kind.startswith("evt.")]
+
+EventHandler = Callable[["Event", Connection], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event, as it was published.
+
+    `version` orders the events of one task, and a number that is missing shows that an
+    event is; `payload` is the model of the kind.
+    """
+
+    envelope: Envelope
+    subject: str
+    task_id: str | None
+    version: int | None
+    payload: Any
+
+    @property
+    def kind(self) -> str:
+        """What happened, as `evt.task.completed`."""
+        return self.envelope.kind
+
+
+class Subscription:
+    """A durable subscription that runs; `stop` ends it, its position stays."""
+
+    def __init__(
+        self,
+        name: str,
+        handler: EventHandler,
+        *,
+        database: Database,
+        graveyard: Graveyard,
+        limits: Limits,
+        emit: Emit,
+    ) -> None:
+        self._name = name
+        self._handler = handler
+        self._database = database
+        self._graveyard = graveyard
+        self._limits = limits
+        self._emit = emit
+        self._consumer: Consumer | None = None
+        self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._handling: asyncio.Task[None] | None = None
+
+    async def open(self, transport: Transport, filters: Sequence[str], depth: int) -> None:
+        """Begin to receive."""
+        self._consumer = await transport.subscribe(self._name, filters, self._arrived.put_nowait, depth=depth)
+        self._handling = asyncio.create_task(self._handle_all())
+
+    async def stop(self) -> None:
+        """End the subscription: what has arrived and was not handled is given back."""
+        if self._consumer is not None:
+            await self._consumer.stop()
+        if self._handling is not None:
+            self._handling.cancel()
+            await asyncio.gather(self._handling, return_exceptions=True)
+        while not self._arrived.empty():
+            await self._arrived.get_nowait().nak()
+
+    async def _handle_all(self) -> None:
+        while True:
+            delivery = await self._arrived.get()
+            try:
+                await self._handle(delivery)
+            except asyncio.CancelledError:
+                await delivery.nak()
+                raise
+            except Exception as error:  # the handler's own: told, and tried again
+                self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+                await delivery.nak(_RETRY_SECONDS)
+            finally:
+                if self._consumer is not None:
+                    self._consumer.done()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        """Handle one event, in order, once: the mark and what the handler writes commit together."""
+        try:
+            event = read_event(delivery, self._limits)
+        except Rejected as error:
+            await self._graveyard.bury(delivery, error.code, str(error))
+            return
+        async with self._database.transaction() as connection:
+            marked = await connection.fetchrow(
+                statement("mark_processed"), self._name, event.envelope.message_id
+            )
+            if marked is not None:
+                await self._handler(event, connection)
+        await delivery.ack()
+
+
+def read_event(delivery: Delivery, limits: Limits) -> Event:
+    """Return a delivery as an event; `Rejected` where it is none."""
+    said = envelope.decode(delivery.body, subject=delivery.subject, limits=limits)
+    return Event(
+        said,
+        delivery.subject,
+        delivery.headers.get("Grns-Task"),
+        whole_number(delivery.headers.get("Grns-Version", "")),
+        said.payload if said.payload.get("truncated") is True else payloads.read(said),
+    )
+
+
+def known_kind(kind: str) -> str:
+    """Return a kind of event, or a pattern of some, as it is; `BadInput` where no event can be of it."""
+    if not isinstance(kind, str) or not _KINDS.match(kind):
+        raise BadInput("bad_kind", f"no kind of event, nor a pattern of some: {ascii(kind)[:100]}")
+    if not any(_may_be(kind, known) for known in _EVENTS):
+        near = difflib.get_close_matches(kind, (*_EVENTS, "evt.task.*"), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are evt.task.* and {_AGENTS_EVENT}"
+        raise BadInput("bad_kind", f"no event is of the kind {kind[:100]}: {advice}")
+    return kind
+
+
+def _may_be(pattern: str, known: str) -> bool:
+    """Tell whether there can be an event of this known kind that the pattern takes."""
+    pieces, words = pattern.split("."), known.split(".")
+    return len(pieces) == len(words) and all(
+        piece in ("*", word) or word.startswith("<") for piece, word in zip(pieces, words, strict=True)
+    )
