@@ -155,12 +155,13 @@ def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
     if isinstance(error, TimeoutError) and not str(error) and handler.timeout_seconds is not None:
         message = f"no end after {handler.timeout_seconds} s"
     else:
-        message = _said(error)
+        message = said(error)
     named = error.error_class if isinstance(error, (Retry, Fail)) else None
     return clean(str(named or type(error).__name__))[:255], message
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
+    """Return an exception's message, whatever its author has made of `str`."""
     try:
         return clean(str(error))[:_LONGEST_MESSAGE]
     except Exception as broken:

@@ -6,13 +6,15 @@ import asyncio
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from grns import envelope, payloads
 from grns.envelope import Envelope
-from grns.errors import BadInput, Rejected
+from grns.errors import BadInput, GrnsError, Rejected
 from grns.graveyard import Graveyard
+from grns.handlers import said
 from grns.store.database import Connection, Database
 from grns.store.statement import statement
 from grns.strict_json import Limits
@@ -84,22 +86,26 @@ class Subscription:
             self._handling.cancel()
             await asyncio.gather(self._handling, return_exceptions=True)
         while not self._arrived.empty():
-            await self._arrived.get_nowait().nak()
+            await _give_back(self._arrived.get_nowait())
 
     async def _handle_all(self) -> None:
-        while True:
+        while not _is_cancelled():  # a handler may have swallowed it
             delivery = await self._arrived.get()
             try:
                 await self._handle(delivery)
-            except asyncio.CancelledError:
-                await delivery.nak()
-                raise
-            except Exception as error:  # the handler's own: told, and tried again
-                self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
-                await delivery.nak(_RETRY_SECONDS)
+            except (Exception, asyncio.CancelledError) as error:
+                await self._settle(delivery, error)
             finally:
                 if self._consumer is not None:
                     self._consumer.done()
+
+    async def _settle(self, delivery: Delivery, error: BaseException) -> None:
+        """Give back what was not handled: at once where we are to end, later where its handler broke."""
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            await _give_back(delivery)
+            return
+        self._emit(WalkBroke(type(error).__name__, said(error)[:500]))
+        await _give_back(delivery, _RETRY_SECONDS)
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle one event, in order, once: the mark and what the handler writes commit together."""
@@ -114,7 +120,20 @@ class Subscription:
             )
             if marked is not None:
                 await self._handler(event, connection)
-        await delivery.ack()
+        with suppress(GrnsError):  # it comes again, and is marked
+            await delivery.ack()
+
+
+def _is_cancelled() -> bool:
+    """Tell whether we are to end; a handler may raise `CancelledError` for what it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _give_back(delivery: Delivery, delay_seconds: float = 0.0) -> None:
+    """Have it delivered again; where the broker cannot be told, it does so by itself."""
+    with suppress(GrnsError):
+        await delivery.nak(delay_seconds)
 
 
 def read_event(delivery: Delivery, limits: Limits) -> Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import nats
@@ -12,11 +13,12 @@ import pytest
 
 from grns.app import App
 from grns.client import Client
-from grns.errors import GrnsError
+from grns.errors import GrnsError, Unavailable
 from grns.local import LocalNats
 from grns.payloads import TaskCompleted, TaskQueued
 from grns.store.database import Connection, Database
 from grns.subscription import Event
+from grns.transport.jetstream import JetStream
 from tests.bad_input import PAYLOADS, Case, encoded, envelope, messages
 from tests.harness import eventually, is_relayed, read_stream, settings_for
 from tests.test_store_kit import claim, fetch, finish
@@ -28,7 +30,8 @@ HEAD_BYTES = 256 * 1024  # what a letter keeps of a body at least
 async def client(database: Database, broker: LocalNats) -> AsyncIterator[Client]:
     """A client, and a relay that publishes what happens."""
     await fetch(database, "create table seen (message_id uuid, subscriber text)")
-    app = App(settings_for(database.url, broker.url))
+    # a short lease: what was not ended comes again when it is over
+    app = App(settings_for(database.url, broker.url, lease_seconds=5.0))
     async with app.connections("client") as (ours, transport), app.connections("relay") as theirs:
         relay = app.relay(*theirs)
         relaying = asyncio.create_task(relay.run())
@@ -43,7 +46,7 @@ class Subscriber:
     def __init__(self, name: str = "me") -> None:
         self.name = name
         self.given: list[Event] = []
-        self.breaks: list[Exception] = []
+        self.breaks: list[BaseException] = []
 
     async def handle(self, event: Event, connection: Connection) -> None:
         """Write a row, and perhaps break."""
@@ -275,3 +278,89 @@ async def test_a_name_with_other_kinds_is_another_subscription(client: Client, d
     with pytest.raises(GrnsError):
         await client.subscribe("me", Subscriber().handle, kinds=["evt.task.completed"])
     await first.stop()
+
+
+def cancelled_elsewhere() -> asyncio.CancelledError:
+    """Return what a handler raises that waited for something which somebody else has cancelled."""
+    return asyncio.CancelledError("not the subscription")
+
+
+class Unspeakable(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("error", [cancelled_elsewhere(), Unspeakable()], ids=type)
+async def test_it_outlives_whatever_its_handler_raises(
+    client: Client, database: Database, error: BaseException
+) -> None:
+    me = Subscriber()
+    me.breaks = [error]
+    subscription = await client.subscribe("me", me.handle, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await committed(database, 1)
+    await subscription.stop()
+    assert len(me.given) == 2
+
+
+@pytest.mark.parametrize("breaks", [True, False], ids=["nak", "ack"])
+async def test_it_outlives_a_broker_that_cannot_be_told(
+    client: Client, database: Database, broker: LocalNats, breaks: bool
+) -> None:
+    """What was not ended comes again, and has its effect once."""
+    me, untold = Subscriber(), asyncio.Event()
+    me.breaks = [ValueError("not yet")] if breaks else []
+
+    async def handle(event: Event, connection: Connection) -> None:
+        if not untold.is_set():
+            await asyncio.to_thread(broker.stop)
+            await until_nothing_can_be_sent(client)
+            untold.set()
+        await me.handle(event, connection)
+
+    subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
+    first = await client.submit("noop")
+    await untold.wait()
+    await me.has(1)
+    await asyncio.to_thread(broker.start)
+    second = await client.submit("noop")
+    rows = await committed(database, 2)
+    await subscription.stop()
+    assert sorted(str(event.task_id) for event in me.given) == sorted(
+        [first.id, second.id, *([first.id] if breaks else [])]
+    )
+    assert len({row["message_id"] for row in rows}) == len(rows) == 2
+
+
+async def until_nothing_can_be_sent(client: Client) -> None:
+    """Fill the buffer for a broker that is away, up to the last byte."""
+    transport = client._transport
+    assert isinstance(transport, JetStream)
+
+    async def is_away() -> bool:
+        return not transport.is_connected
+
+    await eventually(is_away)
+    size = 500_000
+    while size:
+        try:
+            transport._connection.publish("foo", bytes(size))
+        except Unavailable:
+            size //= 2
+
+
+async def test_a_handler_that_swallows_its_end_does_not_keep_it(client: Client) -> None:
+    began = asyncio.Event()
+
+    async def swallow(event: Event, connection: Connection) -> None:
+        began.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    subscription = await client.subscribe("me", swallow, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await began.wait()
+    async with asyncio.timeout(20):
+        await subscription.stop()
