@@ -37,6 +37,7 @@ from grns.store.database import Database
 from grns.store.finish import Finishes
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts import TransportChanged, TransportFailing, TransportReady
+from grns.telemetry.logger import LoggerLeaf
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.worker import Worker
@@ -171,11 +172,12 @@ class App:
             "janitor": self.janitor,
         }
 
-    def client(self, database: Database, transport: Transport) -> Client:
-        """Return a client."""
+    def client(self, database: Database, transport: Transport, handlers_database: Database) -> Client:
+        """Return a client; it needs `handlers_database` to be open only where it subscribes."""
         settings = self.settings
         return Client(
             database=database,
+            handlers_database=handlers_database,
             transport=transport,
             workspace=settings.workspace,
             payload_limits=settings.payload_limits,
@@ -343,8 +345,13 @@ async def connect(**settings: Any) -> AsyncIterator[Client]:
     """Open a client: `async with grns.connect() as client:`.
 
     Settings come from the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …) unless given
-    here by name. Needs Postgres; the broker is connected to in the background.
+    here by name. Needs Postgres; the broker is connected to in the background. What goes wrong there, and
+    in handlers of events, is told to the logger `grns`.
     """
-    app = App(load(**settings))
-    async with app.connections("client", is_patient=True) as (database, transport):
-        yield app.client(database, transport)
+    app = App(load(**settings), (LoggerLeaf(),))
+    handlers_database = app.handlers_database()
+    async with (
+        app.connections("client", is_patient=True) as (database, transport),
+        handlers_database.opened(),
+    ):
+        yield app.client(database, transport, handlers_database)

@@ -39,6 +39,7 @@ class Client:
         self,
         *,
         database: Database,
+        handlers_database: Database,
         transport: Transport,
         workspace: str,
         payload_limits: Limits,
@@ -47,6 +48,7 @@ class Client:
         emit: Emit,
     ) -> None:
         self._database = database
+        self._handlers_database = handlers_database
         self._transport = transport
         self._workspace = workspace
         self._payload_limits = payload_limits
@@ -192,8 +194,8 @@ class Client:
 
         `handler(event, connection)` runs inside a transaction in which the event is marked
         as processed: what it writes through `connection` happens once per event, however
-        often the event is delivered. Where it raises, the event comes again. A new `name`
-        begins with the oldest event that the broker still has.
+        often the event is delivered. Where it raises, the logger `grns` is told, and the event
+        comes again. A new `name` begins with the oldest event that the broker still has.
         Raises `BadInput` (no event is of such a kind), and `Unavailable` where the broker cannot
         be reached for half a minute.
         """
@@ -205,7 +207,7 @@ class Client:
         subscription = Subscription(
             subjects.token(name, name="name"),
             handler,
-            database=self._database,
+            database=self._handlers_database,
             graveyard=self._graveyard,
             limits=self._envelope_limits,
             emit=self._emit,

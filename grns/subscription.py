@@ -10,16 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from grns import envelope, payloads
+from grns import envelope, payloads, traces
 from grns.envelope import Envelope
-from grns.errors import BadInput, GrnsError, Rejected
+from grns.errors import BadInput, GrnsError, Rejected, Unavailable
 from grns.graveyard import Graveyard
 from grns.handlers import said
 from grns.store.database import Connection, Database
 from grns.store.statement import statement
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import WalkBroke
+from grns.telemetry.facts import EventNotHandled
 from grns.transport.base import Consumer, Delivery, Transport, whole_number
 
 _RETRY_SECONDS = 1.0
@@ -104,8 +104,14 @@ class Subscription:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             await _give_back(delivery)
             return
-        self._emit(WalkBroke(type(error).__name__, said(error)[:500]))
+        self._emit(self._fault(delivery, error))
         await _give_back(delivery, _RETRY_SECONDS)
+
+    def _fault(self, delivery: Delivery, error: BaseException) -> EventNotHandled:
+        return EventNotHandled(
+            self._name, delivery.subject, delivery.stream_seq, type(error).__name__, said(error)[:500],
+            "" if isinstance(error, Unavailable) else traces.text(error),
+        )  # fmt: skip
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle one event, in order, once: the mark and what the handler writes commit together."""

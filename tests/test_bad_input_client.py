@@ -25,7 +25,7 @@ NOT_IDS = [case.value for case in BAD_NAMES] + [None, 5, b"gr-0", [], {}]
 def client() -> Client:
     """A client of servers that are not there."""
     app = App(settings_for(NOBODY))
-    return app.client(app.database("test"), app.transport("test"))
+    return app.client(app.database("test"), app.transport("test"), app.handlers_database())
 
 
 async def refusal(work: Awaitable[Any]) -> BadInput:

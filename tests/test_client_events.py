@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import nats
 import pytest
 
+import grns
 from grns.app import App
 from grns.client import Client
 from grns.errors import GrnsError, Unavailable
@@ -30,12 +32,13 @@ HEAD_BYTES = 256 * 1024  # what a letter keeps of a body at least
 async def client(database: Database, broker: LocalNats) -> AsyncIterator[Client]:
     """A client, and a relay that publishes what happens."""
     await fetch(database, "create table seen (message_id uuid, subscriber text)")
+    app = App(settings_for(database.url, broker.url))
     # a short lease: what was not ended comes again when it is over
-    app = App(settings_for(database.url, broker.url, lease_seconds=5.0))
-    async with app.connections("client") as (ours, transport), app.connections("relay") as theirs:
+    connecting = grns.connect(database_url=database.url, nats_url=broker.url, lease_seconds=5.0)
+    async with connecting as client, app.connections("relay") as theirs:
         relay = app.relay(*theirs)
         relaying = asyncio.create_task(relay.run())
-        yield app.client(ours, transport)
+        yield client
         relay.stop()
         await relaying
 
@@ -364,3 +367,46 @@ async def test_a_handler_that_swallows_its_end_does_not_keep_it(client: Client) 
     await began.wait()
     async with asyncio.timeout(20):
         await subscription.stop()
+
+
+async def test_what_a_handler_raises_is_told_with_its_traceback(
+    client: Client, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    me = Subscriber()
+    me.breaks = [ValueError("no answer from postgresql://somebody:hunter2@books")]
+    subscription = await client.subscribe("me", me.handle, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await committed(database, 1)
+    await subscription.stop()
+    (told,) = [record for record in caplog.records if "event_not_handled" in record.getMessage()]
+    said = told.getMessage()
+    assert (told.name, told.levelno) == ("grns", logging.ERROR)
+    for words in ("subscription='me'", "evt.task.queued.v1", "ValueError", "raise self.breaks.pop()"):
+        assert words in said
+    assert said.count("postgresql://somebody:***@books") == 2, "in the message, and below its traceback"
+    assert "hunter2" not in said
+
+
+async def test_a_handlers_connection_is_as_the_server_is_set_up(client: Client, database: Database) -> None:
+    """Our own are for statements that look a few rows up and take milliseconds."""
+    seen: list[str] = []
+
+    async def handle(event: Event, connection: Connection) -> None:
+        names = ("enable_seqscan", "enable_hashjoin", "plan_cache_mode", "lock_timeout")
+        seen.extend([await connection.fetchval(f"show {name}") for name in names])
+        await connection.fetchval("select pg_sleep(2.2)")  # ours wait 2 s for an answer
+        await connection.execute("insert into seen values ($1, 'me')", event.envelope.message_id)
+
+    assert not await fetch(database, _HANDLERS_CONNECTIONS)
+    subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await committed(database, 1)
+    assert await fetch(database, _HANDLERS_CONNECTIONS)
+    await subscription.stop()
+    assert seen == ["on", "on", "auto", "0"]
+
+
+_HANDLERS_CONNECTIONS = """
+    select from pg_stat_activity
+    where datname = current_database() and application_name like 'grns handlers%'
+"""

@@ -85,7 +85,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
 def client() -> Client:
     """A client of servers that are not there: what it accepts gets as far as them."""
     app = App(settings_for(NOBODY))
-    return app.client(app.database("test"), app.transport("test"))
+    return app.client(app.database("test"), app.transport("test"), app.handlers_database())
 
 
 async def by_client(client: Client, fields: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ async def reading() -> AsyncIterator[Session]:
     database, transport = app.database(_NAME, size=_CONNECTIONS), app.transport(_NAME)
     await database.connect()
     try:
-        yield Session(app, app.client(database, transport), database, transport)
+        yield Session(app, _client(app, database, transport), database, transport)
     finally:
         await database.close()
 
@@ -57,7 +57,7 @@ async def writing() -> AsyncIterator[Session]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_NUDGE_SECONDS):
                 await transport.wait_connected()
-        yield Session(app, app.client(database, transport), database, transport)
+        yield Session(app, _client(app, database, transport), database, transport)
 
 
 @asynccontextmanager
@@ -70,6 +70,11 @@ async def listening() -> AsyncIterator[tuple[App, Transport]]:
         yield app, transport
     finally:
         await transport.close()
+
+
+def _client(app: App, database: Database, transport: Transport) -> Client:
+    """Return a client; no command subscribes, so handlers' connections stay closed."""
+    return app.client(database, transport, app.handlers_database())
 
 
 def _settings() -> Settings:

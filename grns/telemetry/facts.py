@@ -199,6 +199,19 @@ class MessageRejected(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class EventNotHandled(Fact):
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "event_not_handled"
+    repeats: ClassVar[bool] = True
+    subscription: str
+    subject: str
+    stream_seq: int
+    error_class: str
+    error: str
+    exception: str  # the traceback; none where Postgres or the broker was away
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveryDeferred(Fact):
     level: ClassVar[str] = "warning"
     event: ClassVar[str] = "delivery_deferred"

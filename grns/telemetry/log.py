@@ -15,7 +15,7 @@ import structlog
 from grns.telemetry.calm import Calm
 from grns.telemetry.facts import Fact
 
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _URL_PASSWORD = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")
 _SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_key", re.IGNORECASE)
 
@@ -50,7 +50,7 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
             redact,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
@@ -83,25 +83,36 @@ class _Lines:
     debug = info = warning = error = critical = log = msg
 
 
+class Wording:
+    """What the lines of one log say of facts: of those that repeat, fewer and fewer."""
+
+    def __init__(self) -> None:
+        self._calm = Calm()
+
+    def values(self, fact: Fact) -> dict[str, Any] | None:
+        """Return a fact's fields, as its line has them; None where it is not to have one."""
+        values = {name: getattr(fact, name) for name in fact.__match_args__}
+        if not values.get("exception", True):
+            del values["exception"]
+        if fact.repeats:
+            untold = self._calm.due((fact.event, *values.values()))
+            if untold is None:
+                return None
+            if untold:
+                values["untold_repeats"] = untold
+        return values
+
+
 class LogLeaf:
     """Writes each fact that is severe enough as one line."""
 
     def __init__(self, *, level: str, **context: Any) -> None:
-        self._least = _LEVELS[level]
-        self._calm = Calm()
+        self._least = LEVELS[level]
+        self._wording = Wording()
         self._log = structlog.get_logger(**context)
 
     def read(self, fact: Fact) -> None:
         """Write one line."""
-        severity = _LEVELS[fact.level]
-        if severity >= self._least:
-            values = {name: getattr(fact, name) for name in fact.__match_args__}
-            if not values.get("exception", True):
-                del values["exception"]
-            if fact.repeats:
-                untold = self._calm.due((fact.event, *values.values()))
-                if untold is None:
-                    return
-                if untold:
-                    values["untold_repeats"] = untold
+        severity = LEVELS[fact.level]
+        if severity >= self._least and (values := self._wording.values(fact)) is not None:
             self._log.log(severity, fact.event, **values)
