@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from grns.store import read
 from grns.store.batch import Batch
 from grns.store.bulk import Bulk
 from grns.store.database import Database
+from grns.store.fault import Unusable
 from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import Limits
 from grns.submission import Submission, submission
@@ -129,22 +131,25 @@ class Client:
         return found[task_id]
 
     async def wait(self, task_id: str, *, timeout_seconds: float | None = None) -> Task:
-        """Return the task once it has ended; `WaitTimeout` where that takes longer."""
+        """Return the task once it has ended; `WaitTimeout` where that takes longer.
+
+        The first answer is waited for in any case: a timeout of 0 asks whether it has ended. While Postgres
+        is away it goes on asking.
+        """
         _known_id(task_id)
         _check_timeout(timeout_seconds)
+        seen = await self._look(task_id)
         pause = _FIRST_LOOK_SECONDS
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while True:
-                    status = await self._statuses.ask(task_id)
-                    if status is None:
-                        raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
-                    if status in TERMINAL:
-                        return await self.get(task_id)
+                while not isinstance(seen, Task):
                     await asyncio.sleep(pause)
                     pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
-        except TimeoutError:
-            raise WaitTimeout(f"task {task_id} has not ended within {timeout_seconds} s") from None
+                    seen = await self._look(task_id)
+        if isinstance(seen, Task):
+            return seen
+        why = "" if seen is None else f", as far as is known: {seen}"
+        raise WaitTimeout(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> str:
         """End a task that has not ended.
@@ -219,6 +224,18 @@ class Client:
             raise Unavailable(f"no broker answered within {_BROKER_SECONDS:.0f} s") from error
         await subscription.open(self._transport, filters, depth)
         return subscription
+
+    async def _look(self, task_id: str) -> Task | Unavailable | None:
+        """Return the task if it has ended, None if not, and why nobody knows where Postgres is away."""
+        try:
+            status = await self._statuses.ask(task_id)
+            if status is None:
+                raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+            return await self.get(task_id) if status in TERMINAL else None
+        except Unusable:
+            raise
+        except Unavailable as error:
+            return error
 
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | Conflict]:
         answers = await self._submissions.submit_many(part)

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
@@ -105,6 +106,10 @@ async def test_none_of_many_is_created_where_one_is_bad(client: Client, shared: 
     assert await client.submit_many([]) == []
 
 
+_CUT = """
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and application_name = $1 and wait_event_type = 'Lock'
+"""
 _HELD = "select grns.submit_task('noop', idempotency_key => key) from unnest($1::text[]) as key"
 
 
@@ -141,11 +146,7 @@ async def test_of_many_that_may_exist_is_told_that_they_may(client: Client, shar
         asked = asyncio.create_task(client.submit_many(_parts(1, held=0)))
         application = f"grns client {os.getpid()}"
         await eventually(lambda: is_waiting_for_lock(shared, application))
-        await other.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where application_name = $1 and wait_event_type = 'Lock'",
-            application,
-        )
+        await other.execute(_CUT, application)
         with pytest.raises(OutcomeUnknown, match="0 of 500 exist, 500 may") as raised:
             await asked
     assert {type(fate) for fate in raised.value.answers} == {OutcomeUnknown}
@@ -200,7 +201,7 @@ async def test_wait_returns_what_has_ended_already(client: Client, shared: Datab
     assert (task.status, task.result, task.result_ref) == (
         Status.SUCCEEDED, {"answer": 42}, f"db://tasks/{done.id}",
     )  # fmt: skip
-    failed = await client.wait((await place(shared, "failed")).id, timeout_seconds=5)
+    failed = await client.wait((await place(shared, "failed")).id, timeout_seconds=0)
     assert failed.last_error == {"class": "ValueError", "message": "no such thing"}
 
 
@@ -223,6 +224,43 @@ async def test_wait_ends_in_time(client: Client, shared: Database) -> None:
     for seconds in (0, -1, 0.05):
         with pytest.raises(WaitTimeout, match=owner.id):
             await client.wait(owner.id, timeout_seconds=seconds)
+
+
+_LOCK_ALL = "lock table grns.tasks in access exclusive mode"
+
+
+async def test_wait_goes_on_while_postgres_is_away(client: Client, shared: Database) -> None:
+    """Whoever submits and waits would take it for a submission that failed, and submit again."""
+    owner = await place(shared, "running")
+    application = f"grns client {os.getpid()}"
+    async with stranger(shared) as other:
+        await other.execute(_LOCK_ALL)
+        waiting = asyncio.create_task(client.wait(owner.id, timeout_seconds=20))
+        for _ in range(3):
+            await eventually(lambda: is_waiting_for_lock(shared, application))
+            await other.execute(_CUT, application)
+            await eventually(lambda: _is_cut(shared, application))
+    await finish(shared, owner)
+    assert (await waiting).status is Status.SUCCEEDED
+
+
+async def _is_cut(database: Database, application: str) -> bool:
+    return not await is_waiting_for_lock(database, application)
+
+
+async def test_wait_says_why_it_knows_nothing(client: Client, shared: Database) -> None:
+    owner = await place(shared, "running")
+    async with stranger(shared) as other:
+        await other.execute(_LOCK_ALL)
+        with pytest.raises(WaitTimeout, match="lock timeout"):
+            await client.wait(owner.id, timeout_seconds=0)
+
+
+async def test_wait_does_not_wait_for_what_only_somebody_can_mend(shared: Database) -> None:
+    place = urlsplit(shared.url)._replace(path="/postgres").geturl()
+    async with grns.connect(database_url=place, nats_url="nats://127.0.0.1:1") as client:
+        with pytest.raises(Unavailable, match="grns db upgrade"):
+            await client.wait("gr-0")
 
 
 # ---------------------------------------------------------------- cancel and redrive

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from grns.errors import OutcomeUnknown, SettingsError, Unavailable
-from grns.store.fault import translated
+from grns.store.fault import Unusable, translated
 from grns.store.statement import statement
 from grns.telemetry import failpoint
 
@@ -123,7 +123,7 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend one connection; one that broke meanwhile is not lent again."""
         if (pool := self._pool) is None:
-            raise Unavailable("the connection to Postgres is closed")
+            raise Unusable("the connection to Postgres is closed")
         try:
             with translated():
                 connection = await pool.acquire(timeout=self._turn_seconds)

@@ -24,6 +24,10 @@ class Contended(Unavailable):
     """A row is locked by somebody else for longer than we wait, or a deadlock was broken: try again."""
 
 
+class Unusable(Unavailable):
+    """Asking again does not help, until somebody mends it: closed, refused, or without our schema."""
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn errors of asyncpg and of the network into grns' own."""
@@ -46,9 +50,9 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     if state.startswith(_DATA_CLASSES):
         return BadInput("refused_by_database", str(error)[:500])
     if state in _MISSING_SCHEMA:
-        return Unavailable(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
+        return Unusable(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
     if state in _LOGIN:
-        return Unavailable(f"Postgres refuses: {error}")
+        return Unusable(f"Postgres refuses: {error}")
     if state.startswith("53"):
         return Unavailable(f"Postgres has no room: {error}")
     # Connection failures, shutdowns, crashes: the commit may have happened.
