@@ -55,7 +55,7 @@ async def test_the_same_key_and_payload_return_the_same_task(shared: Database) -
     first = await submit(shared, idempotency_key="k", payload={"a": [1, 2.0], "b": None})
     again = await submit(shared, idempotency_key="k", payload={"b": None, "a": [1, 2.0]}, priority=0)
     assert (first.is_new, again.is_new) == (True, False)
-    assert again.id == first.id
+    assert (again.id, again.trace_id) == (first.id, first.trace_id), "the task's own"
     row = await row_of(shared, first.id)
     assert (row["version"], row["priority"]) == (1, 2), "the first submission stands"
     assert len(await log_of(shared, first.id)) == 2

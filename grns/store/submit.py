@@ -33,7 +33,7 @@ class Prepared:
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
 class Submitted:
-    """What became of a submission: the task's id, and whether this submission created it."""
+    """What became of a submission: the task's id and trace, and whether this submission created it."""
 
     id: str
     is_new: bool
@@ -134,7 +134,7 @@ def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
         )
     if not row["same"]:
         return Conflict(f"idempotency_key {key!r} belongs to task {row['task_id']}, which is another one")
-    return Submitted(row["task_id"], False, prepared.trace_id)
+    return Submitted(row["task_id"], False, row["trace_id"])
 
 
 class Submissions:

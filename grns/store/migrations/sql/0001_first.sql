@@ -283,14 +283,15 @@ $$;
 
 -- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
 -- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
--- `same` says whether that one is of the same types and payload. Arrays may be shorter than `ids`: what is missing
--- of workspaces, types and priorities is as their first, anything else null. What would become part of a subject or
--- of a message is checked here too, all rows at once: a regular expression for each row costs more than all the rest.
+-- `same` says whether that one is of the same types and payload, `trace_id` is that one's own.
+-- Arrays may be shorter than `ids`: what is missing of workspaces, types and priorities is as their first, anything
+-- else null. What would become part of a subject or of a message is checked here too, all rows at once: a regular
+-- expression for each row costs more than all the rest.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[]
-) returns table (ordinal bigint, task_id text, same boolean) language plpgsql as $$
+) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
     made text[];
@@ -363,13 +364,14 @@ begin
     -- A new statement, hence a new snapshot: it sees who took the key while the first one waited.
     return query
     select w.place, t.id, t.task_type = coalesce(w.task_type, task_types[1])
-        and t.agent_type = coalesce(w.agent_type, agent_types[1]) and t.payload = w.payload
+        and t.agent_type = coalesce(w.agent_type, agent_types[1]) and t.payload = w.payload,
+        t.trace_id
     from unnest(ids, workspaces, task_types, agent_types, payloads, keys) with ordinality
         as w (id, workspace, task_type, agent_type, payload, key, place)
     left join lateral (
-        select o.id, o.task_type, o.agent_type, o.payload from grns.tasks o where o.id = w.id
+        select o.id, o.task_type, o.agent_type, o.payload, o.trace_id from grns.tasks o where o.id = w.id
         union all
-        select o.id, o.task_type, o.agent_type, o.payload from grns.tasks o
+        select o.id, o.task_type, o.agent_type, o.payload, o.trace_id from grns.tasks o
         where o.workspace = coalesce(w.workspace, workspaces[1]) and o.idempotency_key = w.key and o.id <> w.id
             and not exists (select from grns.tasks s where s.id = w.id)
     ) as t on true
