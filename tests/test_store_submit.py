@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
-from grns.errors import BadInput, Conflict
+from grns.errors import BadInput, Conflict, Unavailable
 from grns.store.database import Database
 from grns.store.fault import Contended
 from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
@@ -158,6 +158,34 @@ async def test_a_key_that_a_stranger_keeps_is_not_waited_for_without_end(shared:
         with pytest.raises(Contended):
             await submit(shared, idempotency_key="k")
     assert (await submit(shared, idempotency_key="k")).is_new
+
+
+async def test_a_key_that_a_stranger_keeps_fails_nobody_else(shared: Database) -> None:
+    """They were asked for in one moment: those without a key do not even wait for it."""
+    submissions = Submissions(shared, batch_limit=100)
+    keys = [f"k{place}" for place in range(20)]
+    async with stranger(shared) as connection:
+        await submit_in(connection, [made(idempotency_key="k7")])
+        keyed = [asyncio.create_task(submissions.submit(made(idempotency_key=key))) for key in keys]
+        plain = await asyncio.gather(*(submissions.submit(made()) for _ in keys))
+        assert not any(one.done() for one in keyed)
+        answers = await asyncio.gather(*keyed, return_exceptions=True)
+    assert all(one.is_new for one in plain)
+    failed = [key for key, answer in zip(keys, answers, strict=True) if not isinstance(answer, Submitted)]
+    assert failed == ["k7"]
+    assert isinstance(answers[7], Contended)
+    assert await count_of(shared) == 39
+
+
+async def test_where_all_is_locked_not_each_one_is_waited_for(shared: Database) -> None:
+    submissions = Submissions(shared, batch_limit=100)
+    async with stranger(shared) as connection:
+        await connection.execute("lock table grns.tasks in access exclusive mode")
+        asked = [submissions.submit(made(idempotency_key=f"k{place}")) for place in range(60)]
+        async with asyncio.timeout(30):  # one by one, two at a time, they would take 60 s
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(answer, Unavailable) for answer in answers)
+    assert await count_of(shared) == 0
 
 
 async def test_a_key_that_cannot_be_seen_ends_the_callers_transaction(shared: Database) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import getrandbits
 from typing import Any
 
-from grns.errors import BadInput, Conflict
+from grns.errors import BadInput, Conflict, GrnsError, Unavailable
 from grns.store.batch import Batch
 from grns.store.database import Database, Row
+from grns.store.fault import Contended
 from grns.store.statement import statement
 from grns.strict_json import Limits, dumps
 from grns.submission import Submission
 from grns.task import new_id
 
 _MOST_KNOWN = 1000
+_SINGLES_AT_ONCE = 2
+_MOST_REFUSED = 8  # each takes as long as we wait for a lock
 _EMPTY: dict[str, Any] = {}
 
 
@@ -142,18 +146,55 @@ class Submissions:
 
     def __init__(self, database: Database, *, batch_limit: int) -> None:
         self._database = database
-        self._batch: Batch[Prepared, Submitted | Conflict] = Batch(self.submit_many, limit=batch_limit)
+        self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
+        # Only a key can have to wait for a stranger: what has none does not wait with it.
+        self._keyed: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_keyed, limit=batch_limit)
 
     async def submit(self, prepared: Prepared) -> Submitted:
         """Create one task, or return the one that has its key."""
-        answer = await self._batch.ask(prepared)
-        if isinstance(answer, Conflict):
+        batch = self._batch if prepared.submission.idempotency_key is None else self._keyed
+        answer = await batch.ask(prepared)
+        if isinstance(answer, GrnsError):
             raise answer
         return answer
 
     async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
         """Create many tasks in one statement and one transaction: all that do not conflict."""
         return answers(batch, await self._database.run("submit_tasks", *columns(batch)))
+
+    async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
+        """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
+        try:
+            return await self.submit_many(batch)
+        except Contended:
+            if len(batch) == 1:
+                raise
+        return await _Singles(self.submit_many).submit(batch)
+
+
+class _Singles:
+    """Sends submissions one by one, two at a time, until too many were refused: then it is no key's fault."""
+
+    def __init__(self, send: Callable[[Sequence[Prepared]], Awaitable[list[Submitted | Conflict]]]) -> None:
+        self._send = send
+        self._turns = asyncio.Semaphore(_SINGLES_AT_ONCE)
+        self._refused: list[Unavailable] = []
+
+    async def submit(self, batch: Sequence[Prepared]) -> list[Submitted | GrnsError]:
+        """Return what became of each."""
+        return await asyncio.gather(*(self._submit_one(prepared) for prepared in batch))
+
+    async def _submit_one(self, prepared: Prepared) -> Submitted | GrnsError:
+        async with self._turns:
+            if len(self._refused) >= _MOST_REFUSED:
+                return Unavailable(f"not sent: {self._refused[-1]}")
+            try:
+                return (await self._send([prepared]))[0]
+            except Unavailable as error:
+                self._refused.append(error)
+                return error
+            except GrnsError as error:
+                return error
 
 
 async def submit_in(connection: Any, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
