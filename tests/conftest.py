@@ -12,6 +12,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import uvloop
 
 from grns.local import LocalNats, LocalPostgres
 from grns.store import migrate
@@ -19,6 +20,14 @@ from grns.store.database import Database
 from tests.harness import Fleet
 
 _TEMPLATE = "grns_template"
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run each test on asyncio's own loop; uvloop is for those that name their loops."""
+    marker = item.get_closest_marker("asyncio")
+    if marker is None or "loop_factories" not in marker.kwargs:
+        return {"asyncio": asyncio.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,9 @@ from tests.test_handlers import Runner, error_of
 from tests.test_store_kit import forged
 from workers import http, shell
 
+# Each loop has subprocesses, transports and errors of its own.
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+
 # ---------------------------------------------------------------- commands
 
 SH = ["/bin/sh", "-c"]
@@ -30,6 +33,7 @@ COMMANDS = {
     "echo": ["cat"],
     "quiet": [*SH, "cat > /dev/null"],
     "deaf": ["true"],
+    "heir": [*SH, 'sleep 1000 & echo $! > "$PIDS"; echo 1'],
     "env": [*SH, 'printf \'"%s %s %s"\' "$GRNS_TASK_ID" "$GRNS_ATTEMPT" "$GRNS_DATABASE_URL"'],
     "words": [*SH, "echo no json"],
     "flood": [*SH, "head -c 300000 /dev/zero | tr '\\0' 1"],
@@ -85,6 +89,18 @@ async def test_a_command_reads_json_and_answers_with_json(document: Any) -> None
 async def test_a_command_need_not_answer_nor_read() -> None:
     for name in ("quiet", "deaf"):
         assert (await command(name, input="x" * 200_000)).result == "null"
+
+
+async def test_commands_that_have_ended_before_they_are_written_to_have_succeeded() -> None:
+    outcomes = await asyncio.gather(*(command("deaf", input=number) for number in range(40)))
+    assert {(outcome.verb, outcome.result) for outcome in outcomes} == {(Verb.SUCCEED, "null")}
+
+
+async def test_what_a_command_leaves_behind_is_killed_and_not_waited_for(commands: Path) -> None:
+    outcome = await command("heir", timeout_seconds=30)
+    assert (outcome.verb, outcome.result) == (Verb.SUCCEED, "1")
+    pids = await pids_in(commands)
+    await eventually(lambda: are_gone(pids))
 
 
 async def test_a_command_gets_to_know_its_task_and_no_settings_of_ours() -> None:
@@ -146,6 +162,7 @@ async def test_a_command_that_is_not_wanted_any_more_is_killed(
     await eventually(lambda: are_gone(pids))
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # uvloop starts processes in C, with no moment to meddle in
 async def test_a_command_that_is_cancelled_while_it_starts_is_killed_too(
     commands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,7 @@ import asyncio
 import json
 import os
 import signal
-from asyncio.subprocess import PIPE
-from contextlib import suppress
-from functools import partial
+from contextlib import closing, suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -20,7 +18,7 @@ from pydantic import BaseModel, Field
 import grns
 
 COMMANDS: dict[str, list[str]] = json.loads(os.environ.get("GRNS_SHELL_COMMANDS", "{}"))
-OUTPUT_BYTES, COMPLAINT_BYTES = 256 * 1024, 2000
+KEPT_BYTES = {1: 256 * 1024, 2: 2000}  # of what it writes, the end
 pool = grns.Pool("shell")
 
 
@@ -32,6 +30,23 @@ class Run(BaseModel):
     timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
 
 
+class Talk(asyncio.SubprocessProtocol):
+    """What one command has written; with the command ends what it started, which holds its output open."""
+
+    def connection_made(self, process: Any) -> None:
+        self.process, self.written, self.closed = process, {1: b"", 2: b""}, asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.written[fd] = (self.written[fd] + data)[-KEPT_BYTES[fd] :]
+
+    def process_exited(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.get_pid(), signal.SIGKILL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+
 @pool.task("run")
 async def run(task: grns.Context, wanted: Run) -> Any:
     """Run one command to its end."""
@@ -40,41 +55,26 @@ async def run(task: grns.Context, wanted: Run) -> Any:
     # Our own settings hold passwords: the command gets to know only its task.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GRNS_")}
     env |= {"GRNS_TASK_ID": task.id, "GRNS_ATTEMPT": str(task.attempt)}
-    start = partial(asyncio.create_subprocess_exec, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-    starting = asyncio.create_task(start(*command, env=env, start_new_session=True))
+    start = asyncio.get_running_loop().subprocess_exec(Talk, *command, env=env, start_new_session=True)
+    starting: asyncio.Task[Any] = asyncio.create_task(start)
     try:
         async with asyncio.timeout(wanted.timeout_seconds):
-            process = await asyncio.shield(starting)
-            reads = _end_of(process.stdout, OUTPUT_BYTES), _end_of(process.stderr, COMPLAINT_BYTES)
-            output, complaint, _ = await asyncio.gather(*reads, _tell(process.stdin, wanted.input))
-            return _judge(await process.wait(), output, complaint.decode(errors="replace"))
+            process, talk = await asyncio.shield(starting)
+            with suppress(RuntimeError), closing(process.get_pipe_transport(0)) as stdin:
+                stdin.write(json.dumps(wanted.input).encode())  # uvloop raises if the command has ended
+            await talk.closed.wait()
+            return _judge(process.get_returncode(), talk.written[1], talk.written[2].decode(errors="replace"))
     finally:
-        process = await starting  # one that is cancelled while it starts has children already
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-
-async def _tell(stream: Any, document: Any) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
-        stream.write(json.dumps(document).encode())
-        await stream.drain()
-    stream.close()
-
-
-async def _end_of(stream: asyncio.StreamReader | None, size: int) -> bytes:
-    kept = b""
-    while stream and (chunk := await stream.read(65536)):
-        kept = (kept + chunk)[-size:]
-    return kept
+        process, talk = await starting  # one that is cancelled while it starts has children already
+        process.close()  # and with that it is killed, if it has not ended
+        await talk.closed.wait()
 
 
 def _judge(code: int, output: bytes, complaint: str) -> Any:
+    if code != 0:
+        kind = grns.Fail if 64 <= code <= 78 and code != os.EX_TEMPFAIL else grns.Retry
+        raise kind(complaint, error_class=f"exit_{code}" if code > 0 else f"signal_{-code}")
     try:
-        if code == 0:
-            return json.loads(output or b"null")
+        return json.loads(output or b"null")
     except ValueError as error:  # too much output has lost its beginning, and is no JSON either
         raise grns.Fail(f"the output is no JSON: {error}", error_class="bad_output") from error
-    error_class = f"exit_{code}" if code > 0 else f"signal_{-code}"
-    is_final = 64 <= code <= 78 and code != os.EX_TEMPFAIL
-    raise (grns.Fail if is_final else grns.Retry)(complaint, error_class=error_class)
