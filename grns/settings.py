@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -387,13 +387,3 @@ def reveal(settings: Settings) -> dict[str, Any]:
         if isinstance(value, SecretStr):
             values[name] = value.get_secret_value()
     return values
-
-
-def redact_url(url: str) -> str:
-    """Return the URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user = parts.username or ""
-    host = parts.netloc.rsplit("@", 1)[1]
-    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}"))

@@ -386,6 +386,22 @@ async def test_what_the_user_may_not_do_is_told_at_once(
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.parametrize("extra_config", ['authorization { token: "right" }'])
+async def test_a_token_is_not_told_to_anybody(
+    server: LocalNats, connect: Connect, facts: Facts, extra_config: str
+) -> None:
+    await connect(nats_url=server.url.replace("//", "//right@"))
+    with pytest.raises(Unavailable, match="refused the user") as refused:
+        await connect(nats_url=server.url.replace("//", "//wr0ng@"))
+    server.stop()
+    with pytest.raises(Unavailable, match="no broker answered") as unanswered:
+        await connect(nats_url=server.url.replace("//", "//wr0ng@"), nats_startup_seconds=0.3)
+    told = f"{refused.value} {unanswered.value} {facts}"
+    assert server.url.partition("//")[2] in told
+    assert "wr0ng" not in told
+    assert "right" not in told
+
+
 # What nats-py does not survive by itself
 
 

@@ -15,7 +15,7 @@ from grns.cli import root
 from grns.cli.config import origins, redacted
 from grns.cli.group import State
 from grns.errors import GrnsError, SettingsError
-from grns.settings import Settings, load, misspelt, redact_url, reveal
+from grns.settings import Settings, load, misspelt, reveal
 from grns.telemetry import log
 from grns.telemetry.calm import Calm
 from grns.telemetry.facts import AttemptFailed, TickFailed, TransportChanged, TransportFailing
@@ -253,8 +253,29 @@ def test_what_is_shown_of_a_url_holds_no_secret(url: str) -> None:
 
 def test_a_url_without_a_secret_is_shown_whole() -> None:
     for url in ("postgresql://grns@db:5432/app", "nats://n1:4222"):
-        assert redacted(url) == redact_url(url) == url
-    assert redact_url(f"nats://u:{CANARY}@n1:4222") == "nats://u:***@n1:4222"
+        assert redacted(url) == url
+
+
+def test_a_comma_in_a_password_divides_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRNS_DATABASE_URL", f"postgresql://grns:{CANARY},{CANARY}@db/app")
+    monkeypatch.setenv("GRNS_NATS_URL", f"nats://u:{CANARY}@n1,nats://n2")
+    shown = CliRunner().invoke(root, ["config", "show", "-o", "jsonl"], obj=State())
+    rows = [json.loads(line) for line in shown.output.splitlines()]
+    values = {row["name"]: row["value"] for row in rows}
+    assert values["database_url"] == "postgresql://grns:***@db/app"
+    assert values["nats_url"] == "nats://u:***@n1, nats://n2"
+
+
+@pytest.mark.parametrize("scheme", ["nats", "tls", "ws", "wss"])
+def test_a_log_line_holds_no_token_of_a_broker(scheme: str, tmp_path: Path) -> None:
+    urls = f"{scheme}://{CANARY}@n1:4222,{scheme}://u:{CANARY}@n2, {scheme}://n3"
+    with (tmp_path / "log").open("w") as stream:
+        log.configure(level="info", format="json", stream=stream)
+        log.LogLeaf(level="info", service="relay").read(TransportFailing("broker_error", f"servers={urls}"))
+    told = (tmp_path / "log").read_text()
+    assert CANARY not in told
+    assert f"{scheme}://***@n1:4222" in told
+    assert f"{scheme}://n3" in told
 
 
 def test_settings_do_not_show_secrets_by_themselves() -> None:

@@ -36,7 +36,7 @@ def show(ctx: click.Context, out: Output, has_origin: bool) -> None:
     rows = [
         {
             "name": name,
-            "value": shown(getattr(settings, name)),
+            "value": shown(name, getattr(settings, name)),
             "origin": found[name],
             "description": field.description,
         }
@@ -75,12 +75,14 @@ def _origin(source: Any, name: str, flags: frozenset[str]) -> str:
     return f"flag --{name.replace('_', '-')}" if name in flags else f"env GRNS_{name.upper()}"
 
 
-def shown(value: object) -> object:
+def shown(name: str, value: object) -> object:
     """Return a setting's value as it may be shown: of a secret, the parts that are none."""
     from pydantic import SecretStr
 
     if isinstance(value, SecretStr):
-        return ", ".join(redacted(part.strip()) for part in value.get_secret_value().split(","))
+        # Only the brokers are a list: a comma in the database's URL may be one of its password.
+        urls = value.get_secret_value().split(",") if name == "nats_url" else [value.get_secret_value()]
+        return ", ".join(redacted(url.strip()) for url in urls)
     if value is None or isinstance(value, (str, int, float)):
         return value
     return jsonable(value)

@@ -17,6 +17,8 @@ from grns.telemetry.facts import Fact
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _URL_PASSWORD = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")
+# Who shows a token to the broker writes it where a user would stand.
+_URL_TOKEN = re.compile(r"(?P<scheme>\b(?:nats|tls|wss?)://)[^\s:/@]+@")
 _SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_key", re.IGNORECASE)
 
 
@@ -26,7 +28,7 @@ def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
         if _SECRET_NAMES.search(name):
             event[name] = "***"
         elif isinstance(value, str) and "://" in value:
-            event[name] = _URL_PASSWORD.sub(r"\g<scheme>:***@", value)
+            event[name] = _URL_TOKEN.sub(r"\g<scheme>***@", _URL_PASSWORD.sub(r"\g<scheme>:***@", value))
     return event
 
 

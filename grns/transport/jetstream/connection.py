@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
-from grns.settings import Settings, redact_url
+from grns.settings import Settings
 from grns.transport.base import HeaderLines
 from grns.transport.jetstream.fact import OnFact
 from grns.transport.jetstream.line import Line
@@ -189,7 +189,7 @@ class Connection:
 
     def _no_start(self, dialling: asyncio.Task[None]) -> GrnsError:
         """Say why there is no connection, and what to do."""
-        servers = ", ".join(redact_url(url) for url in self._settings.nats_servers())
+        servers = self._settings.nats_hosts()
         if self._refused.is_set():
             return Unavailable(
                 f"the broker at {servers} refused the user: check GRNS_NATS_URL or GRNS_NATS_CREDENTIALS_FILE"
