@@ -254,9 +254,8 @@ class _WorkerKit:
             lease_seconds=settings.lease_seconds,
         )
         self.slots = Slots(settings.concurrency)
-        book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
-        self.book_slots = book.slots
-        self.leases = Leases(book, lease_seconds=settings.lease_seconds, emit=self.emit)
+        self.book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
+        self.leases = Leases(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch)
         self.result_limits = settings.result_limits
         self.handlers = Handlers(
@@ -308,9 +307,15 @@ class _WorkerKit:
     def keeper_process(self) -> KeeperProcess:
         """Return the process that keeps this worker's leases."""
         orders = KeeperOrders(
-            self.book_descriptor, self.book_slots, self.claimant.agent_id, os.getpid(), self.settings
+            self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
         )
-        return KeeperProcess(book_descriptor=self.book_descriptor, orders=orders.dump(), emit=self.emit)
+        return KeeperProcess(
+            book_descriptor=self.book_descriptor,
+            orders=orders.dump(),
+            lease_seconds=self.settings.lease_seconds,
+            beats=lambda: self.book.beats,
+            emit=self.emit,
+        )
 
     def floor(self, worker: Worker) -> Floor:
         """Return the worker's floor."""

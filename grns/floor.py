@@ -51,6 +51,8 @@ class Floor:
 
     async def tick(self) -> float:
         """Claim what fits, and say when to ask again."""
+        if self._slots.is_held:  # nor the few that need not wait for a slot
+            return _WHILE_FAILING_SECONDS
         if self._is_broker_failing():
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS

@@ -141,7 +141,7 @@ class Intake:
         """Tell each lane how much to fetch."""
         if self._is_held:
             return
-        ahead = 2 * self._slots.size if self._is_eager else None
+        ahead = 2 * self._slots.size if self._is_eager and not self._slots.is_held else None
         for lane in self._lanes:
             depth = lane.held + self._slots.free if ahead is None else ahead
             if depth != lane.depth and lane.consumer is not None:

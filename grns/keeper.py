@@ -25,6 +25,7 @@ from grns.telemetry.facts import LeasesRenewed, RenewFailed
 from grns.transport.base import Transport
 
 _ASK_AGAIN_SECONDS = 0.2
+_BEAT_SECONDS = 0.2
 _MOST_PER_STATEMENT = 5000
 
 
@@ -56,18 +57,28 @@ class Keeper:
             "keeper", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
         )
         self._progressing = Daemon("keeper_progress", self._progress, emit=emit)
+        self._beating = Daemon("keeper_beat", self._beat, emit=emit)
         self._round_at = 0.0
         self._locked: set[tuple[int, int]] = set()
 
     async def run(self) -> None:
         """Keep leases until stopped."""
+        await asyncio.gather(self._beating.run(), self._keep())
+
+    def stop(self) -> None:
+        """End all loops."""
+        self._beating.stop()
+        self._renewing.stop()
+        self._progressing.stop()
+
+    async def _keep(self) -> None:
         await self._transport.on_nudge(subjects.lease_nudge(self._agent_id), self._hurry)
         await asyncio.gather(self._renewing.run(), self._progressing.run())
 
-    def stop(self) -> None:
-        """End both loops."""
-        self._renewing.stop()
-        self._progressing.stop()
+    async def _beat(self) -> float:
+        """Show the worker that this loop turns: a keeper that is there and stuck keeps nothing."""
+        self._book.beat()
+        return _BEAT_SECONDS
 
     def _hurry(self) -> None:
         """Renew all at once: somebody asks for the end of one of them."""

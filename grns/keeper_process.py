@@ -7,13 +7,19 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 from grns.errors import Unavailable
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import KeeperRestarted
+from grns.telemetry.facts import KeeperRestarted, KeeperStuck
 
 _STARTUP_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
+_LEAST_STUCK_SECONDS = 2.0
+_LEAST_GONE_SECONDS = 20.0
+# More than this has not passed for a process between two looks: it was frozen, or blocked.
+_MOST_PER_LOOK_SECONDS = 0.5
 
 
 class KeeperProcess:
@@ -23,47 +29,102 @@ class KeeperProcess:
     read by everybody. The input stays open: its end tells the keeper that the worker died.
     """
 
-    def __init__(self, *, book_descriptor: int, orders: bytes, emit: Emit) -> None:
+    def __init__(
+        self,
+        *,
+        book_descriptor: int,
+        orders: bytes,
+        lease_seconds: float,
+        beats: Callable[[], int],
+        emit: Emit,
+    ) -> None:
+        """`beats` returns a number that changes for as long as the keeper lives and is not stuck."""
         self._book_descriptor = book_descriptor
         self._orders = orders
+        self._beats = beats
         self._emit = emit
+        # Early enough for another one to renew what this one has just not renewed.
+        self._stuck_seconds = max(lease_seconds / 3, _LEAST_STUCK_SECONDS)
+        self._gone_seconds = max(2 * lease_seconds, _LEAST_GONE_SECONDS)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
+        self.is_keeping = False
+        self._seen = beats()
+        self._looked_at = time.monotonic()
+        # Seconds in which the worker itself ran, and how many there were at some moments.
+        self._clock = 0.0
+        self._beat_at = 0.0
+        self._kept_at = 0.0
 
     async def start(self) -> None:
         """Start the keeper and wait until it keeps."""
         read_end, write_end = os.pipe()
+        try:
+            await self._start(read_end, write_end)
+        finally:
+            os.close(read_end)
+        self._beat_at = self._clock
+        self.is_keeping = True
+
+    async def _start(self, read_end: int, write_end: int) -> None:
         try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, done in a moment
                 [sys.executable, "-m", "grns", "keeper", str(self._book_descriptor), str(write_end)],
                 stdin=subprocess.PIPE,
                 pass_fds=(self._book_descriptor, write_end),
             )
+        except OSError as error:
+            raise Unavailable(f"the keeper's process cannot be started: {error}") from error
         finally:
             os.close(write_end)
         try:
             self._instruct()
-            is_ready = await asyncio.wait_for(asyncio.to_thread(os.read, read_end, 1), _STARTUP_SECONDS)
-        except (TimeoutError, BrokenPipeError) as error:
+            is_ready = await _read_byte(read_end, within_seconds=_STARTUP_SECONDS)
+        except (BlockingIOError, BrokenPipeError) as error:
+            self._process.kill()
             self._end()
             raise Unavailable("the keeper did not start") from error
-        finally:
-            os.close(read_end)
         if not is_ready:
             self._end()
             raise Unavailable("the keeper ended at once; its log says why")
 
+    def look(self) -> None:
+        """Look after it, a few times a second: is it there, and does it show life?"""
+        now = time.monotonic()
+        self._clock += min(now - self._looked_at, _MOST_PER_LOOK_SECONDS)
+        self._looked_at = now
+        if not self.is_keeping or self._process is None:
+            return
+        if (beats := self._beats()) != self._seen:
+            self._seen, self._beat_at, self._kept_at = beats, self._clock, self._clock
+        if self._process.poll() is not None:
+            self.is_keeping = False
+        elif (silent := self._clock - self._beat_at) > self._stuck_seconds:
+            self.is_keeping = False
+            self._emit(KeeperStuck(silent))
+            self._process.kill()
+
     async def check(self) -> None:
         """Start it again if it has ended: the book still holds everything it needs."""
-        if self._is_stopped or self._process is None:
+        if self._is_stopped or self._process is None or (code := self._process.poll()) is None:
             return
-        if (code := self._process.poll()) is not None:
-            self._emit(KeeperRestarted(code))
-            try:
-                await self.start()
-            except Unavailable:
-                await asyncio.sleep(_RETRY_SECONDS)  # Postgres may be away, and a start is no small thing
-                raise
+        self.is_keeping = False
+        self._emit(KeeperRestarted(code))
+        self._end()
+        try:
+            await self.start()
+        except Unavailable:
+            await asyncio.sleep(_RETRY_SECONDS)  # Postgres may be away, and a start is no small thing
+            raise
+
+    @property
+    def is_missing(self) -> bool:
+        """True where there has been none that keeps for so long that there may never be one."""
+        return self._clock - self._kept_at > self._gone_seconds
+
+    def excuse(self) -> None:
+        """Count anew how long it has been missing: it could not have been there."""
+        self._kept_at = self._clock
 
     @property
     def pid(self) -> int | None:
@@ -93,6 +154,23 @@ class KeeperProcess:
             return
         self._process.stdin.write(self._orders + b"\n")
         self._process.stdin.flush()
+
+
+async def _read_byte(pipe: int, *, within_seconds: float) -> bytes:
+    """Read what comes within this time: nothing at the pipe's end, else `BlockingIOError`.
+
+    Not in a thread: those of the loop are the handlers' too, and may all be busy.
+    """
+    os.set_blocking(pipe, False)
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pipe, readable.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await readable.wait()
+    finally:
+        loop.remove_reader(pipe)
+    return os.read(pipe, 1)  # also where the time is over: the loop may have been blocked all the while
 
 
 def book_size(concurrency: int) -> int:

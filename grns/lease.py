@@ -31,7 +31,8 @@ from grns.telemetry.facts import LeaseLost, RenewalsUnanswered
 
 MAX_TOKEN_BYTES = 400
 
-_HEADER = struct.Struct("<QQ")  # how often the keeper has answered, and how often it got no answer itself
+# How often the keeper has answered, how often it got no answer itself, and how often it has shown life.
+_HEADER = struct.Struct("<QQQ")
 _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
 _STATE_AT = 4  # one byte, and so never half-written
 _ANSWER = struct.Struct("<IBd")
@@ -146,11 +147,15 @@ class LeaseBook:
 
     def announce(self) -> None:
         """Say that there are new answers (the keeper's side)."""
-        self._memory[: _HEADER.size] = _HEADER.pack((self.announced + 1) % 2**64, self.failures)
+        self._count(announced=1)
 
     def note_failure(self) -> None:
         """Say that a renewal got no answer (the keeper's side)."""
-        self._memory[: _HEADER.size] = _HEADER.pack(self.announced, (self.failures + 1) % 2**64)
+        self._count(failures=1)
+
+    def beat(self) -> None:
+        """Say that the keeper lives (its own side)."""
+        self._count(beats=1)
 
     def note_work(self) -> None:
         """Say that the worker is full, or begins or ends a task (its own side)."""
@@ -175,6 +180,15 @@ class LeaseBook:
     def failures(self) -> int:
         """How many renewals got no answer."""
         return int(_HEADER.unpack(self._memory[: _HEADER.size])[1])
+
+    @property
+    def beats(self) -> int:
+        """A number that changes for as long as the keeper lives and is not stuck."""
+        return int(_HEADER.unpack(self._memory[: _HEADER.size])[2])
+
+    def _count(self, *, announced: int = 0, failures: int = 0, beats: int = 0) -> None:
+        counts = (self.announced + announced, self.failures + failures, self.beats + beats)
+        self._memory[: _HEADER.size] = _HEADER.pack(*(count % 2**64 for count in counts))
 
     def answer_for(self, slot: int, generation: int) -> tuple[Verdict, float] | None:
         """Read the answer for a slot's present holder (the worker's side)."""

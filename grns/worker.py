@@ -10,7 +10,7 @@ from grns import subjects
 from grns.attempt import Walk
 from grns.daemon import Daemon
 from grns.door import FrontDoor
-from grns.errors import GrnsError
+from grns.errors import GrnsError, Unavailable
 from grns.floor import Floor
 from grns.handlers import Handlers
 from grns.intake import Intake
@@ -85,8 +85,7 @@ class Worker:
         watches = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_keeper())]
         # None of these ends by itself: without one, a worker would look alive and not be.
         await self._until_stopped(floor, *watches)
-        running = self._slots.size - self._slots.free
-        self._emit(WorkerStopping(running, self._grace_seconds, "a second signal exits at once"))
+        self._emit(WorkerStopping(self._slots.taken, self._grace_seconds, "a second signal exits at once"))
         opening.cancel()
         await self._close(floor)
         for watch in watches:
@@ -178,6 +177,11 @@ class Worker:
         was_failing = False
         while True:
             self._leases.check()
+            self._keeper.look()
+            if self._keeper.is_keeping:
+                self._slots.resume()
+            else:  # what is claimed now would be cut before its lease is over, again and again
+                self._slots.hold()
             if self._slots.free <= 0:
                 self._leases.note_full()
             self.intake.keep_waiting()
@@ -190,7 +194,18 @@ class Worker:
     async def _watch_keeper(self) -> None:
         while True:
             await self._guard(self._keeper.check())
+            if self._keeper.is_missing:
+                await self._guard(self._excuse_keeper())
+            if self._keeper.is_missing:
+                raise Unavailable("there has been no keeper for too long: its log says why")
             await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _excuse_keeper(self) -> None:
+        """Go on without a keeper while Postgres is away: none can be there, and nobody could do better."""
+        try:
+            await agent.touch(self._database, self._claimant.agent_id, idle_seconds=0.0)
+        except Unavailable:
+            self._keeper.excuse()
 
     async def _close(self, floor: asyncio.Task[None]) -> None:
         """Start nothing more, give back what has not started, let run what runs, release the rest."""

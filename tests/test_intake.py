@@ -250,3 +250,29 @@ async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Sta
     assert stage.leases.free_slots == free
     assert stage.urgent[0].held == 0
     assert not stage.intake.running
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetched(
+    stage: Stage, is_quick: bool
+) -> None:
+    """As while leases cannot be renewed. What runs goes on, what waits starts afterwards."""
+    if is_quick:
+        await stage.be_quick()
+    (running,) = stage.receive(stage.urgent, "a")
+    await asyncio.sleep(0)
+    stage.slots.hold()
+    stage.slots.hold()
+    assert (stage.slots.taken, stage.slots.free > 0, stage.slots.try_take()) == (1, False, False)
+    assert stage.idle[1].depth <= 0
+    (late,) = stage.receive(stage.idle, "b")
+    await stage.end("a")
+    assert (running.settled, stage.started) == (["ack"], ["a"])
+    assert stage.idle[1].depth <= 0 or stage.idle[0].held == stage.idle[1].depth
+    assert late.settled == ([] if is_quick else ["nak"]), "where tasks are long another worker has it"
+    stage.slots.resume()
+    stage.slots.resume()
+    await asyncio.sleep(0)
+    assert stage.started == (["a", "b"] if is_quick else ["a"])
+    assert stage.slots.taken == stage.idle[0].held == (1 if is_quick else 0)
+    assert stage.idle[1].depth > 0

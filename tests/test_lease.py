@@ -147,6 +147,16 @@ def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
     assert keeper.idle_seconds == 0.0, "a half-written time is not believed"
 
 
+def test_the_keepers_numbers_are_counted_apart(pair: tuple[LeaseBook, LeaseBook]) -> None:
+    worker, keeper = pair
+    for _ in range(3):
+        keeper.beat()
+    keeper.note_failure()
+    keeper.note_failure()
+    keeper.announce()
+    assert (worker.announced, worker.failures, worker.beats) == (1, 2, 3)
+
+
 # ---------------------------------------------------------------- the worker's side
 
 

@@ -174,6 +174,13 @@ class KeeperRestarted(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class KeeperStuck(Fact):
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "keeper_stuck"
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class WalkBroke(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "walk_broke"

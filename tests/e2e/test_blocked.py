@@ -172,3 +172,20 @@ async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats
         return not is_alive(second)
 
     await eventually(is_gone, within_seconds=2.0)
+
+
+async def test_keeper_stuck(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
+    """A keeper that is there and keeps nothing is replaced before what it should have kept is lost."""
+    lease = 9.0
+    fleet.start("server", **environment(lease))
+    worker = fleet.start("worker", "tests.pools:pool", **environment(lease))
+    await ready(database, worker)
+    task = await submit(database, "effect", payload={"seconds": 1.3 * lease})
+    await noted(journal, f"begin {task.id} 1")
+    (first,) = keepers_of(worker.pid)
+    os.kill(first, signal.SIGSTOP)
+    rows = await all_in(database, [task.id], within_seconds=1.3 * lease + 2 * SLACK)
+    assert rows[task.id]["attempt"] == 1
+    assert len(fleet.facts_of(worker, "keeper_stuck")) == 1
+    assert first not in keepers_of(worker.pid)
+    await check_everything(database, broker.url)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from grns import keeper_process
 from grns.app import App
 from grns.daemon import Daemon
+from grns.errors import Unavailable
 from grns.local import LocalNats
 from grns.store.database import Database
+from grns.worker import Worker
 from tests.harness import (
     Fleet,
     all_in,
@@ -95,19 +102,104 @@ async def test_transactions_of_handlers_wait_for_their_turn_and_nobody_for_them(
     assert {(row["status"], row["attempt"]) for row in rows.values()} == {("succeeded", 1)}
 
 
+@asynccontextmanager
+async def own_worker(database: Database, broker: LocalNats, **settings: Any) -> AsyncIterator[Worker]:
+    """A worker inside the test's process, not yet running."""
+    app = App(settings_for(database.url, broker.url, shutdown_grace_seconds=1, **settings))
+    own = app.handlers_database()
+    async with app.connections("worker", is_patient=True) as (connections, transport), own.opened():
+        yield app.worker(pool, connections, transport, own)
+
+
+async def stops_without_keeper(worker: Worker) -> None:
+    """Take the keeper away for good, and wait until nothing is started any more."""
+    worker._keeper._orders = b"nonsense"
+    assert worker._keeper.pid is not None
+    os.kill(worker._keeper.pid, signal.SIGKILL)
+
+    async def is_held() -> bool:
+        return worker._slots.is_held
+
+    await eventually(is_held)
+
+
+async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
+    database: Database,
+    broker: LocalNats,
+    journal: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it claimed would be cut before its lease is over, again and again, until it is dead."""
+    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 1.0)
+    soon = {"floor_after_seconds": 0.1, "floor_max_seconds": 0.1, "floor_busy_age_seconds": 0.1}
+    async with own_worker(database, broker, lease_seconds=3.0, **soon) as worker:
+        running = asyncio.create_task(worker.run())
+        before = await submit_many(database, 1)
+        await all_in(database, before, within_seconds=20)
+        await stops_without_keeper(worker)
+        ids = await submit_many(database, 3)
+        with pytest.raises(Unavailable, match="no keeper"):
+            await asyncio.wait_for(running, 30)
+    rows = await rows_of(database, ids)
+    assert {(row["status"], row["attempt"]) for row in rows.values()} == {("queued", 0)}
+
+
+async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 0.5)
+    async with own_worker(database, broker, lease_seconds=1.0) as worker:
+        running = asyncio.create_task(worker.run())
+        await all_in(database, await submit_many(database, 1), within_seconds=20)
+        orders, url = worker._keeper._orders, worker._database
+        asked = asyncio.Semaphore(0)
+
+        async def is_away(*_: Any) -> Any:
+            asked.release()
+            raise Unavailable("Postgres is away")
+
+        with monkeypatch.context() as away:
+            away.setattr(url, "run", is_away)
+            await stops_without_keeper(worker)
+            await asyncio.wait_for(asked.acquire(), 20)
+            await asyncio.wait_for(asked.acquire(), 20)
+        assert not running.done()
+        worker._keeper._orders = orders
+        await all_in(database, await submit_many(database, 3), within_seconds=20)
+        worker.stop()
+        await running
+
+
+async def test_jobs_in_the_loops_threads_do_not_keep_the_keeper_from_its_start(
+    database: Database, broker: LocalNats
+) -> None:
+    """They are the handlers' as well: `asyncio.to_thread` uses them."""
+    over = threading.Event()
+    threads = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+    async with own_worker(database, broker) as worker:
+        busy = asyncio.create_task(asyncio.to_thread(over.wait))
+        keeper = asyncio.create_task(worker._keeper.start())
+        try:
+            await asyncio.wait_for(asyncio.shield(keeper), 20)
+            assert worker._keeper.is_keeping
+        finally:
+            over.set()
+            await busy
+            await asyncio.wait({keeper})
+            worker._keeper.stop()
+
+
 async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would look alive, and not be."""
-    app = App(settings_for(database.url, broker.url, shutdown_grace_seconds=1))
 
     async def broken() -> float:
         raise ZeroDivisionError("a bug")
 
-    own = app.handlers_database()
-    async with app.connections("worker", is_patient=True) as (connections, transport), own.opened():
-        worker = app.worker(pool, connections, transport, own)
-        monkeypatch.setattr(worker, "_floor_loop", Daemon("floor", broken, emit=app.telemetry.emit))
+    async with own_worker(database, broker) as worker:
+        monkeypatch.setattr(worker, "_floor_loop", Daemon("floor", broken, emit=worker._emit))
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await asyncio.wait_for(worker.run(), 30)
     rows = await fetch(database, "select stopped_at is not null as has_stopped from grns.agents")
