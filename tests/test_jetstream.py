@@ -460,6 +460,36 @@ async def test_a_read_loop_that_ended_is_noticed(
     assert client_of(transport) is client
 
 
+async def test_a_blocked_loop_is_no_deaf_server(connect: Connect, server: LocalNats) -> None:
+    """The answer has come and so has the end of the patience: the answer counts."""
+    line = (await connect(lease_seconds=60.0))._connection._line
+    assert line is not None
+    for blocked_seconds in (0.6, 1.5):
+        freeze(server)
+        asking = asyncio.create_task(line.answers(within_seconds=0.5))
+        await eventually(lambda: line.client._pongs)
+        server.thaw()
+        time.sleep(blocked_seconds)  # noqa: ASYNC251 - what a handler does
+        assert await asking
+
+
+async def test_a_server_that_is_deaf_is_noticed_by_a_loop_that_is_blocked_again_and_again(
+    connect: Connect, server: LocalNats
+) -> None:
+    line = (await connect(lease_seconds=60.0))._connection._line
+    assert line is not None
+    freeze(server)
+
+    async def block() -> None:
+        while True:
+            time.sleep(0.6)  # noqa: ASYNC251 - what handlers do
+            await asyncio.sleep(0)
+
+    blocking = asyncio.create_task(block())
+    assert not await asyncio.wait_for(line.answers(within_seconds=0.5), 30)
+    blocking.cancel()
+
+
 async def test_an_error_that_closes_the_client_does_not_close_the_transport(
     transport: JetStream, got: list[bytes], facts: Facts
 ) -> None:

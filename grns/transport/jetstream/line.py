@@ -16,6 +16,8 @@ from grns.transport.jetstream.wire import encode
 
 _MISSED_SECONDS = 0.1
 _CLOSE_SECONDS = 2.0
+_SLICE_SECONDS = 0.25
+_TURNS = 10
 _PONG_SECONDS = 86_400
 
 
@@ -126,7 +128,7 @@ class Line:
         self._hand_on()
         socket = self._socket
         ping = self._begin(self.client.flush(timeout=_PONG_SECONDS))
-        await asyncio.wait({ping}, timeout=within_seconds)
+        await _listen(ping, within_seconds)
         return ping.done() or not self.client.is_connected or self._socket != socket
 
     async def drain(self, bound: NatsSubscription) -> None:
@@ -216,3 +218,18 @@ class Line:
         transport = getattr(self._writer, "transport", None)
         if transport is not None and (transport.is_closing() or not only_if_closing):
             transport.abort()
+
+
+async def _listen(ping: asyncio.Task[None], seconds: float) -> None:
+    """Wait for the end of a ping, for so many seconds in which this loop could have heard the answer.
+
+    A slice in which a handler blocks the loop counts for no more than others, however long
+    that was: meanwhile the answer has come, and is not read yet.
+    """
+    while seconds > 0 and not ping.done():
+        await asyncio.wait({ping}, timeout=min(seconds, _SLICE_SECONDS))
+        seconds -= _SLICE_SECONDS
+    for _ in range(_TURNS):  # from the socket to the end of the task is a way of some turns
+        if ping.done():
+            return
+        await asyncio.sleep(0)
