@@ -17,15 +17,19 @@ from tests.harness import eventually, manage
 ELECTED_SECONDS = 30.0
 
 
-def cluster(directory: Path, count: int = 3) -> list[LocalNats]:
-    """Return brokers that will find one another; none of them is started."""
+def cluster(directory: Path, count: int = 3, *, is_told: bool = False) -> list[LocalNats]:
+    """Return brokers that will find one another; none of them is started.
+
+    Clients are not told of the others, unless `is_told`.
+    """
+    secret = "" if is_told else ", no_advertise: true"
     ports = [free_port() for _ in range(count)]
     routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
     return [
         LocalNats(
             directory / f"nats-{number}",
             extra_config=f"""
-                cluster {{ name: tests, listen: {HOST}:{port}, routes: [{routes}], no_advertise: true }}
+                cluster {{ name: tests, listen: {HOST}:{port}, routes: [{routes}]{secret} }}
             """,
         )
         for number, port in enumerate(ports, start=1)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlparse, urlsplit
 
 import nats
 import pytest
@@ -47,6 +47,7 @@ from grns.transport.jetstream.option import next_server, options
 from grns.transport.jetstream.publisher import verdict
 from grns.transport.jetstream.reply import Replies, whole
 from grns.transport.jetstream.stream import matches, parse_headers
+from tests.cluster import cluster
 from tests.rude import RUDE, rude
 
 LANE = subjects.lane("default", "worker", 2)
@@ -679,11 +680,52 @@ def test_credentials_are_looked_into_first(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_reconnects_are_spread() -> None:
-    servers = [cast(Server, object()) for _ in range(3)]
+    servers = [Server(urlparse(f"nats://server-{number}")) for number in range(3)]
     chosen = [next_server(servers, {}) for _ in range(200)]
     assert {id(server) for server, _ in chosen} == {id(server) for server in servers}
     assert all(0.1 <= pause <= 1.0 for _, pause in chosen)
     assert max(pause for _, pause in chosen) - min(pause for _, pause in chosen) > 0.5
+
+
+def test_each_server_is_tried_before_any_is_tried_again() -> None:
+    servers = [Server(urlparse(f"nats://server-{number}")) for number in range(5)]
+    for _ in range(3):
+        tried = []
+        for _ in servers:
+            server, _pause = next_server(servers, {})
+            tried.append(server.uri.netloc)
+            server.reconnects += 1
+        assert len(set(tried)) == len(servers)
+
+
+async def test_servers_that_have_left_the_cluster_are_forgotten(tmp_path: Path, facts: Facts) -> None:
+    """All but those that the settings name; and a new one is found that came after the line was made."""
+    first, leaving, coming = brokers = cluster(tmp_path, is_told=True)
+    for broker in (first, leaving):
+        await asyncio.to_thread(broker.start)
+    transport = JetStream(
+        settings(nats_url=first.url), name="test", on_fact=lambda name, fields: facts.append((name, fields))
+    )
+    await transport.connect()
+    try:
+
+        def known() -> set[str]:
+            return {f"nats://{server.uri.netloc}" for server in client_of(transport).server_pool}
+
+        await eventually(lambda: known() == {first.url, leaving.url})
+        await asyncio.to_thread(leaving.stop)
+        await asyncio.to_thread(coming.start)
+        await eventually(lambda: known() == {first.url, coming.url})
+        client_of(transport)._server_pool[0].reconnects = 7  # it was down for long, once
+        await asyncio.to_thread(first.stop)
+        line = transport._connection._line
+        await eventually(lambda: line is not None and f"nats://{line.server}" == coming.url)
+        assert known() == {first.url, coming.url}
+        await eventually(lambda: not any(one.reconnects for one in client_of(transport).server_pool))
+    finally:
+        await transport.close()
+        for broker in brokers:
+            await asyncio.to_thread(broker.stop)
 
 
 # Small things

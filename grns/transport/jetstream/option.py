@@ -39,8 +39,13 @@ def options(settings: Settings, *, name: str) -> dict[str, Any]:
 
 
 def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
-    """Choose the server of the next attempt and the pause before it: spread, so that no herd returns."""
-    return random.choice(servers), random.uniform(0.1, 1.0)
+    """Choose the server of the next attempt and the pause before it: spread, so that no herd returns.
+
+    Each is tried once before any is tried again: one whose address is dead takes seconds to say nothing.
+    """
+    fewest = min(server.reconnects for server in servers)
+    untried = [server for server in servers if server.reconnects == fewest]
+    return random.choice(untried), random.uniform(0.1, 1.0)
 
 
 def _userinfo(urls: list[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -111,3 +111,22 @@ class ReadingClient(Client):
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         """Return the headers as far as they can be read: nats-py's own reading may end the loop."""
         return read_headers(headers) if headers else None
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Take in what a server tells of its cluster; forget those that are no part of it any more.
+
+        nats-py only adds. Where addresses change, most of those it knows would be dead in the end.
+        """
+        await super()._process_info(info, initial_connection)
+        if told := info.get("connect_urls"):
+            self._server_pool = [
+                server
+                for server in self._server_pool
+                if not server.discovered or server is self._current_server or server.uri.netloc in told
+            ]
+
+    async def _process_connect_init(self) -> None:
+        """Connect; how often servers failed until then says nothing of the next time."""
+        await super()._process_connect_init()
+        for server in self._server_pool:
+            server.reconnects = 0
