@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from dataclasses import replace
+from importlib.resources import files
 from uuid import uuid4
 
 import pytest
@@ -227,6 +230,24 @@ async def test_what_a_handlers_transaction_writes_stands_and_falls_with_the_fini
         await _pay(shared, lost)
     assert [row["task_id"] for row in await fetch(shared, "select task_id from public.payments")] == [kept.id]
     assert (await row_of(shared, lost.id))["status"] == "queued"
+
+
+async def test_a_handler_may_teach_its_connection_to_encode_json(shared: Database) -> None:
+    owner = await claim(shared, (await submit(shared)).id)
+    async with shared.transaction() as connection:
+        await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+        outcome = Outcome(Verb.SUCCEED, result='{"paid":true}')
+        await finish_in(connection, Finish(owner, outcome, uuid4()))
+    rows = await fetch(shared, "select result::text as result from grns.tasks where id = $1", owner.id)
+    assert json.loads(rows[0]["result"]) == {"paid": True}
+
+
+def test_json_is_sent_as_text() -> None:
+    """A connection may be the users' own, and encode what is sent as JSON in its own manner."""
+    typed = re.compile(r"\$\d+::jsonb?\b")
+    places = sorted((files("grns.store") / "sql").iterdir(), key=lambda place: place.name)
+    assert len(places) > 40
+    assert [place.name for place in places if typed.search(place.read_text())] == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -250,6 +251,19 @@ async def test_what_the_caller_commits_is_there_and_what_it_undoes_is_not(
     assert await kinds_of(shared, first) == ["evt.task.queued", "cmd.task.execute"]
     assert await kinds_of(shared, second) == ["evt.task.waiting"]
     assert await count_of(shared) == 2
+
+
+async def test_a_connection_that_encodes_json_itself_changes_nothing(shared: Database) -> None:
+    """Applications often teach their connections to take and give values instead of JSON's text."""
+    wanted = made(payload={"a": [1, "b"]}, idempotency_key="k")
+    async with lent(shared, "asyncpg") as user:
+        for name in ("json", "jsonb"):
+            await user.set_type_codec(name, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+        (first,) = await submit_in(user, [wanted])
+        again = await submit_in(user, [made(payload={"a": [1, "b"]}, idempotency_key="k")])
+    assert isinstance(first, Submitted)
+    assert json.loads((await row_of(shared, first.id))["payload"]) == {"a": [1, "b"]}
+    assert new(again) == [False]
 
 
 @pytest.mark.parametrize("kind", ["asyncpg", "connection", "session"])

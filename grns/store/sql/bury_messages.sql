@@ -4,7 +4,7 @@
 with wanted as (
     select w.*
     from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::integer[],
-                $8::jsonb[], $9::bytea[], $10::text[], $11::text[])
+                $8::text[]::jsonb[], $9::bytea[], $10::text[], $11::text[])
         as w (workspace, reason, detail, subject, stream, stream_seq, delivery_count, headers, body, sha, head)
 ),
 buried as (

@@ -2,10 +2,11 @@
 -- with the task's new status, `lost`, or `locked` where somebody else has the row locked just now.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
 -- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids
+-- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
 with wanted as (
     select w.*
-    from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::jsonb[], $7::jsonb[], $8::text[],
-                $9::text[], $10::double precision[], $11::uuid[])
+    from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]::jsonb[], $7::text[]::jsonb[],
+                $8::text[], $9::text[], $10::double precision[], $11::uuid[])
         as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id)
 ),
 locked as (
