@@ -222,7 +222,9 @@ class Settings(BaseSettings):
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
     dead_retention_days: Days = Field(90.0, description="how long dead and failed tasks stay")
     processed_retention_days: Days = Field(8.0, description="how long handled message ids are remembered")
-    log_partition_rows: int = Field(2_000_000, ge=1000, description="rows of one partition of the log")
+    log_partition_rows: int = Field(
+        2_000_000, ge=1000, description="rows of one partition of the log, at least"
+    )
     inspect_seconds: Seconds = Field(
         86_400.0, description="how often the janitor holds all tasks against the log"
     )

@@ -58,14 +58,30 @@ async def test_there_are_always_three_partitions_ahead(database: Database) -> No
     assert await partitions(database) == before, "a new log has enough of them"
     await submit_many(database, 1)
     await use_up(database, 2 * ROWS + 5)
-    await upkeep.keep_partitions(database, 1000, DAY)
+    await upkeep.keep_partitions(database, ROWS // 2, DAY)
     after = await partitions(database)
     assert after[:4] == before
-    assert after[4:] == [f"events_{number:019}" for number in (4 * ROWS + 1, 4 * ROWS + 1001)]
-    await use_up(database, 4 * ROWS + 1500)
+    assert after[4:] == [f"events_{number:019}" for number in (4 * ROWS + 1, 4 * ROWS + ROWS // 2 + 1)]
+    await use_up(database, 4 * ROWS + ROWS // 2 + 500)
     await submit_many(database, 1)
-    await upkeep.keep_partitions(database, 1000, DAY)
+    await upkeep.keep_partitions(database, ROWS // 2, DAY)
     assert len(await partitions(database)) == 6 + 3
+
+
+async def test_a_long_log_has_large_partitions_and_not_many(database: Database) -> None:
+    """Each read of the log locks them all, whatever it looks for."""
+    kept = 1_000_000
+    for number in range(4 * ROWS, 5 * ROWS, 50_000):
+        await use_up(database, number)
+        await relayed_up_to(database, number - kept)
+        await upkeep.keep_partitions(database, 1000, DAY)
+        # What is below the watermark is gone: nothing was ever written there.
+        (log,) = await fetch(
+            database, "select min(lower_seq) as low, max(upper_seq) as high from grns.log_partitions"
+        )
+        assert log["low"] > number - kept - ROWS
+        assert log["high"] > number, "there is room"
+        assert len(await partitions(database)) <= 50 + upkeep.PARTITIONS_AHEAD
 
 
 async def test_a_partition_is_made_beside_a_stranger_who_writes(database: Database) -> None:
@@ -107,6 +123,25 @@ async def test_the_partition_that_is_written_never_goes(database: Database) -> N
     await relayed_up_to(database, 2)
     await upkeep.keep_partitions(database, ROWS, DAY)
     assert len(await partitions(database)) == 4
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "is_kept"),
+    [
+        pytest.param(ROWS + 5, ROWS, False, id="used_up_and_relayed"),
+        pytest.param(ROWS + 5, ROWS - 1, True, id="one_number_not_relayed"),
+        pytest.param(ROWS - 1, ROWS, True, id="one_number_not_used_up"),
+    ],
+)
+async def test_an_empty_partition_goes_once_nothing_can_come_into_it(
+    database: Database, high: int, low: int, is_kept: bool
+) -> None:
+    """Submissions that were undone have taken all of its numbers."""
+    await use_up(database, high)
+    await relayed_up_to(database, low)
+    first = (await partitions(database))[0]
+    await upkeep.keep_partitions(database, ROWS, DAY)
+    assert (first in await partitions(database)) == is_kept
 
 
 async def test_a_stranger_who_reads_the_log_delays_it_and_breaks_nothing(database: Database) -> None:

@@ -10,6 +10,8 @@ from grns.store.database import Database, Row
 from grns.store.fault import translated
 
 PARTITIONS_AHEAD = 3
+# Whoever reads the log locks each of its partitions: as it grows, they do, and not their number.
+_PARTITIONS_KEPT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,13 @@ async def queue_ages(database: Database) -> Sequence[Row]:
 async def keep_partitions(database: Database, rows_per_partition: int, retention_seconds: float) -> None:
     """See to enough partitions ahead, and take away those past their retention.
 
-    No partition goes that is not wholly below the relay's low watermark.
+    A new one has `rows_per_partition`, or more where there would be too many of them for a log
+    of this length. None goes that is not wholly below the relay's low watermark.
     """
     partitions = await database.run("read_partitions")
+    rows = max(rows_per_partition, _length(partitions) // _PARTITIONS_KEPT)
     for _ in range(PARTITIONS_AHEAD - sum(row["is_ahead"] for row in partitions)):
-        await database.run("add_log_partition", rows_per_partition)
+        await database.run("add_log_partition", rows)
     for row in partitions:
         if row["is_detaching"] or _is_past(row, retention_seconds):
             await _alone(database, row["detach_statement"])
@@ -70,9 +74,18 @@ async def keep_partitions(database: Database, rows_per_partition: int, retention
         await _alone(database, row["drop_statement"])
 
 
+def _length(partitions: Sequence[Row]) -> int:
+    """Return how many numbers of the log are kept, from its oldest partition on."""
+    return int(partitions[0]["high"] - partitions[0]["lower_seq"]) if partitions else 0
+
+
 def _is_past(row: Row, retention_seconds: float) -> bool:
-    age = row["newest_age_seconds"]
-    return bool(row["is_relayed"]) and not row["is_ahead"] and age is not None and age > retention_seconds
+    if not row["is_relayed"] or row["is_ahead"]:
+        return False
+    age: float | None = row["newest_age_seconds"]
+    if age is None:  # nothing came of its numbers; once all are given out, nothing can
+        return bool(row["upper_seq"] <= row["high"] + 1)
+    return age > retention_seconds
 
 
 async def _alone(database: Database, sql: str) -> None:

@@ -1,6 +1,6 @@
--- Lists the log's partitions, oldest first: how many rows lie ahead, whether the relay is past it, how old its
--- newest row is, and the statements that take it away.
-select p.name, p.lower_seq, p.upper_seq, p.is_detaching,
+-- Lists the log's partitions, oldest first: whether it lies ahead, whether the relay is past it, how old its
+-- newest row is, the highest number given out so far, and the statements that take it away.
+select p.name, p.lower_seq, p.upper_seq, p.is_detaching, s.last_value as high,
     p.upper_seq - 1 <= c.low as is_relayed,
     (select extract(epoch from now() - e.created_at)::double precision from grns.events e
         where e.seq >= p.lower_seq and e.seq < p.upper_seq order by e.seq desc limit 1) as newest_age_seconds,
