@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 
 from grns import subjects
 from grns.daemon import Daemon
@@ -21,6 +22,7 @@ from grns.transport.base import Transport
 _DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05
+_RETRY_SECONDS = 2.0
 _UNSERVED_EVERY_SECONDS = 60.0
 
 
@@ -52,14 +54,6 @@ class Janitor:
         self._processed_seconds = processed_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
-        self._chores_at = 0.0
-        self._forgets = {
-            "processed_messages": lambda: upkeep.delete_processed(database, _PAGE, self._processed_seconds),
-            "agents": lambda: upkeep.delete_agents(database, self._task_seconds),
-            # What they published goes with the log, and so does that they did.
-            "replays": lambda: upkeep.delete_replays(database, _PAGE, self._log_seconds),
-        }
-        self._to_forget: list[str] = []
         self._unserved_at = 0.0
         self._retention = Retention(
             database, ended_seconds=self._task_seconds, dead_seconds=dead_days * _DAY_SECONDS, emit=emit
@@ -67,6 +61,9 @@ class Janitor:
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
         )
+        self._chores = self._all_chores()
+        self._due_at = dict.fromkeys(self._chores, 0.0)
+        self._is_stopping = False
         self._daemon = Daemon("janitor", self._tick, emit=emit)
 
     async def run(self) -> None:
@@ -75,32 +72,48 @@ class Janitor:
 
     def stop(self) -> None:
         """Ask for the end."""
+        self._is_stopping = True
         self._daemon.stop()
 
+    def _all_chores(self) -> dict[str, Callable[[], Awaitable[bool]]]:
+        """Return what there is to do, by name: each does a little, and says whether more is left."""
+        return {
+            "failover": self._notice_failover,
+            "partitions": self._keep_partitions,
+            "queue_ages": self._tell_queue_ages,
+            "unserved": self._bury_unserved,
+            "processed_messages": lambda: self._forget(
+                "processed_messages",
+                upkeep.delete_processed(self._database, _PAGE, self._processed_seconds),
+            ),
+            "agents": lambda: self._forget(
+                "agents", upkeep.delete_agents(self._database, self._task_seconds)
+            ),
+            # What they published goes with the log, and so does that they did.
+            "replays": lambda: self._forget(
+                "replays", upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
+            ),
+            "tasks": self._retention.step,
+            "inspection": self._inspector.step,
+        }
+
     async def _tick(self) -> float:
-        if time.monotonic() >= self._chores_at:
-            await self._do_chores()
-            self._chores_at = time.monotonic() + self._tick_seconds
-        is_forgetting = await self._forget()
-        is_walking = await self._retention.step()
-        is_inspecting = await self._inspector.step()
-        is_busy = is_forgetting or is_walking or is_inspecting
-        return _PAGE_PAUSE_SECONDS if is_busy else self._tick_seconds
+        for name in self._chores:
+            if time.monotonic() >= self._due_at[name] and not self._is_stopping:
+                self._due_at[name] = await self._do(name)
+        return max(_PAGE_PAUSE_SECONDS, min(self._due_at.values()) - time.monotonic())
 
-    async def _do_chores(self) -> None:
-        await self._notice_failover()
-        await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
-        await self._tell_queue_ages()
-        self._to_forget = list(self._forgets)
-        await self._bury_unserved()
-
-    async def _notice_failover(self) -> None:
+    async def _do(self, name: str) -> float:
+        """Do one chore, and return when it is due again; a failure is told, and ends no other chore."""
         try:
-            failover = await note_server(self._database)
+            is_more_left = await self._chores[name]()
         except GrnsError as error:
-            # Something like Postgres may not know its timeline; the house is kept all the same.
-            self._emit(TickFailed("janitor_failover", str(error)))
-            return
+            self._emit(TickFailed(f"janitor_{name}", str(error)))
+            return time.monotonic() + min(_RETRY_SECONDS, self._tick_seconds)
+        return time.monotonic() + (_PAGE_PAUSE_SECONDS if is_more_left else self._tick_seconds)
+
+    async def _notice_failover(self) -> bool:
+        failover = await note_server(self._database)
         if failover is not None:
             self._emit(
                 PostgresFailedOver(
@@ -108,36 +121,36 @@ class Janitor:
                     rfc3339(failover.last_seen_at), "`grns verify` lists what may have been lost",
                 )
             )  # fmt: skip
+        return False
 
-    async def _tell_queue_ages(self) -> None:
+    async def _keep_partitions(self) -> bool:
+        await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
+        return False
+
+    async def _tell_queue_ages(self) -> bool:
         for row in await upkeep.queue_ages(self._database):
             self._emit(QueueAge(row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"]))
+        return False
 
-    async def _forget(self) -> bool:
-        """Delete one page of what is past its time from each table; True while some page was full."""
-        for table in tuple(self._to_forget):
-            rows = await self._forgets[table]()
-            if rows:
-                self._emit(RowsDeleted(table, rows))
-            if rows < _PAGE:
-                self._to_forget.remove(table)
-        return bool(self._to_forget)
+    async def _forget(self, table: str, deleting: Awaitable[int]) -> bool:
+        """Delete one page of what is past its time; True where the page was full."""
+        rows = await deleting
+        if rows:
+            self._emit(RowsDeleted(table, rows))
+        return rows >= _PAGE
 
-    async def _bury_unserved(self) -> None:
+    async def _bury_unserved(self) -> bool:
         if time.monotonic() < self._unserved_at:
-            return
+            return False
         self._unserved_at = time.monotonic() + min(_UNSERVED_EVERY_SECONDS, self._unserved_seconds)
-        try:
-            for message in await self._transport.unserved(
-                subjects.CMD_STREAM, older_than_seconds=self._unserved_seconds
-            ):
-                self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
-                corpse = Corpse(
-                    subjects.DEFAULT_WORKSPACE, "unserved", "no durable serves this subject", message.subject,
-                    message.stream, message.seq, 0, message.headers, message.body,
-                )  # fmt: skip
-                await bury(self._database, [corpse])
-                await self._transport.discard(message.stream, message.seq)
-        except GrnsError as error:
-            # The rest of the house does not depend on the broker.
-            self._emit(TickFailed("janitor_unserved", str(error)))
+        for message in await self._transport.unserved(
+            subjects.CMD_STREAM, older_than_seconds=self._unserved_seconds
+        ):
+            self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
+            corpse = Corpse(
+                subjects.DEFAULT_WORKSPACE, "unserved", "no durable serves this subject", message.subject,
+                message.stream, message.seq, 0, message.headers, message.body,
+            )  # fmt: skip
+            await bury(self._database, [corpse])
+            await self._transport.discard(message.stream, message.seq)
+        return False

@@ -10,7 +10,15 @@ from grns.app import App
 from grns.errors import Unavailable
 from grns.store import upkeep
 from grns.store.database import Database
-from grns.store.failover import failovers
+from grns.store.failover import failovers, note_server
+from grns.telemetry.facts import (
+    Fact,
+    InvariantChecked,
+    PostgresFailedOver,
+    QueueAge,
+    RowsDeleted,
+    TickFailed,
+)
 from tests.harness import eventually, settings_for, submit_many
 from tests.test_store_kit import ROADS, fetch, finish, place, stranger
 
@@ -249,6 +257,81 @@ async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database)
     janitor.stop()
     await running
     assert await left() == (4 * 500, 4 * 300), "and no more than that"
+
+
+_OLD_OF_EACH = """
+    insert into grns.processed_messages (consumer, message_id, processed_at)
+    values ('c', gen_random_uuid(), now() - interval '99 days');
+    insert into grns.replays (workspace, patterns, since, until, ended_at, outcome)
+    values (null, '{}', now(), now(), now() - interval '99 days', 'done');
+    insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
+        lease_seconds, last_seen_at)
+    values ('new', 'default', 'worker', 'h', 1, '0', 1, '{}', 15, now()),
+        ('old', 'default', 'worker', 'h', 1, '0', 1, '{}', 15, now() - interval '99 days');
+    update grns.tasks set finished_at = now() - interval '99 days' where finished_at is not null;
+"""
+
+
+class _Told:
+    """Keeps which chores of the janitor have told of a success, and which of a failure."""
+
+    def __init__(self) -> None:
+        self.done: set[str] = set()
+        self.failed: set[str] = set()
+
+    def read(self, fact: Fact) -> None:
+        """Take note of one fact."""
+        match fact:
+            case RowsDeleted():
+                self.done.add(fact.table)
+            case QueueAge():
+                self.done.add("queue_ages")
+            case InvariantChecked():
+                self.done.add("inspection")
+            case PostgresFailedOver():
+                self.done.add("failover")
+            case TickFailed():
+                self.failed.add(fact.service.removeprefix("janitor_"))
+
+
+@pytest.mark.parametrize(
+    ("table", "held_up"),
+    [
+        ("server", {"failover"}),
+        ("agents", {"queue_ages", "agents"}),
+        ("processed_messages", {"processed_messages"}),
+        ("tasks", {"queue_ages", "tasks", "inspection"}),
+    ],
+)
+async def test_a_chore_that_fails_is_told_and_ends_no_other(
+    shared: Database, table: str, held_up: set[str]
+) -> None:
+    await place(shared, "succeeded")
+    async with shared.connection() as connection:
+        await connection.execute(_OLD_OF_EACH)
+    await note_server(shared)
+    await fetch(shared, "update grns.server set timeline = 99")
+    told = _Told()
+    app = App(settings_for(shared.url, janitor_seconds=0.5), (told,))
+    janitor = app.janitor(shared, app.transport("test"))
+    chores = {"failover", "queue_ages", "processed_messages", "agents", "replays", "tasks", "inspection"}
+    async with stranger(shared) as connection:
+        await connection.execute(f"lock table grns.{table}")
+        running = asyncio.create_task(janitor.run())
+
+        async def have_failed() -> bool:
+            return told.failed >= held_up and told.done >= chores - held_up
+
+        await eventually(have_failed)
+        assert not told.done & held_up
+
+    async def are_all_done() -> bool:
+        return told.done == chores
+
+    await eventually(are_all_done)
+    janitor.stop()
+    await running
+    assert "unserved" in told.failed, "there is no broker here"
 
 
 # One that has not ended, however old, and five that ended, a day between each two.
