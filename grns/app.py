@@ -155,7 +155,7 @@ class App:
             log_days=settings.log_retention_days,
             task_days=settings.task_retention_days,
             dead_days=settings.dead_retention_days,
-            processed_days=settings.processed_retention_days,
+            processed_days=settings.remembered_days,
             unserved_seconds=settings.unserved_seconds,
             inspect_seconds=settings.inspect_seconds,
             patience_seconds=settings.patience_seconds,

@@ -221,7 +221,9 @@ class Settings(BaseSettings):
     log_retention_days: Days = Field(30.0, description="how long events stay in the log")
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
     dead_retention_days: Days = Field(90.0, description="how long dead and failed tasks stay")
-    processed_retention_days: Days = Field(8.0, description="how long handled message ids are remembered")
+    processed_retention_days: Days | None = Field(
+        None, description="how long handled message ids are remembered; as long as the log where unset"
+    )
     log_partition_rows: int = Field(
         2_000_000, ge=1000, description="rows of one partition of the log, at least"
     )
@@ -287,6 +289,11 @@ class Settings(BaseSettings):
     def reap_tick_seconds(self) -> float:
         """How often the reaper looks."""
         return self.reap_seconds or min(2.0, self.lease_seconds / 5)
+
+    @property
+    def remembered_days(self) -> float:
+        """How long handled message ids are remembered: all that the log can bring back, by default."""
+        return self.processed_retention_days or self.log_retention_days
 
     @property
     def renew_seconds(self) -> float:

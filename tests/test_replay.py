@@ -192,6 +192,30 @@ async def test_only_what_was_asked_for_goes_out(
     assert young
 
 
+async def test_what_handlers_have_forgotten_is_replayed_only_on_demand(
+    database: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They know by what they remember that they have handled it."""
+    await submit_many(database, 3)
+    await fetch(database, "update grns.events set created_at = now() - interval '9 d 1 h'")
+    (moment,) = await fetch(database, "select now() - interval '10 d' as past")
+    async with relaying(database):
+        assert (await replayed(capfd, "--since", "30d"))[0] == 0, "the whole log is remembered"
+        assert (await replayed(capfd, "--since", "31d"))[0] == 4
+        monkeypatch.setenv("GRNS_PROCESSED_RETENTION_DAYS", "9.5")
+        assert (await replayed(capfd, "--since", "9.5d"))[0] == 0
+        for since in ("10d", moment["past"].isoformat()):
+            asked = await fetch(database, "select from grns.replays")
+            code, found, said = await replayed(capfd, "--since", since)
+            assert (code, found) == (4, None)
+            assert "event handlers remember what they handled: 9.5 days" in said
+            assert "try: grns events replay --since 9.5d" in said
+            assert len(await fetch(database, "select from grns.replays")) == len(asked)
+        code, found, said = await replayed(capfd, "--since", "10d", "--forgotten")
+        assert (code, found["duplicates"]) == (0, 3)
+        assert "event handlers handle again what they handled more than 9.5 days ago" in said
+
+
 async def test_a_transaction_that_was_open_for_long_hides_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,7 +337,9 @@ async def leading(database: Database, emit: Emit) -> AsyncIterator[Replays]:
 
 async def asked(database: Database) -> int:
     """Ask for everything."""
-    return await replay.request(database, workspace=None, patterns=["^evt"], since=3600.0, until=0.0)
+    return await replay.request(
+        database, workspace=None, patterns=["^evt"], since=3600.0, until=0.0, remembered_seconds=None
+    )
 
 
 async def high(database: Database) -> int:

@@ -18,6 +18,7 @@ from grns.cli.group import Verb
 from grns.cli.output import Output, output_option, text
 from grns.errors import BadInput, Conflict, WaitTimeout
 
+_DAY_SECONDS = 86_400.0
 _LOOK_SECONDS = 0.25
 _PLAIN_EVERY_SECONDS = 5.0
 _LONG_SECONDS = 5.0
@@ -39,6 +40,9 @@ class _Show(Protocol):
     "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.Kind(), help="Only evt.task.dead, …"
 )
 @click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Not only this workspace's.")
+@click.option(
+    "--forgotten", "is_forgotten", is_flag=True, help="Even what event handlers do not know they handled."
+)
 @option.timeout_option
 @output_option
 def replay(
@@ -46,6 +50,7 @@ def replay(
     until: float | datetime | None,
     kinds: Sequence[str],
     is_everywhere: bool,
+    is_forgotten: bool,
     timeout: float | None,
     out: Output,
 ) -> None:
@@ -55,11 +60,14 @@ def replay(
     withdraws what is not done yet. Messages keep their ids: what the broker stored within its duplicate
     window (10 minutes, where grns made the stream) it drops, and subscribers see the rest once more.
 
+    Event handlers remember what they handled (processed_retention_days, else as long as the log is kept), and
+    do not handle it again. What is older than that takes --forgotten.
+
     Commands cannot be replayed: workers find their tasks in Postgres.
     """
     end = 0.0 if until is None else until
     _check(since, end)
-    row = asyncio.run(_replay(since, end, kinds, is_everywhere, timeout))
+    row = asyncio.run(_replay(since, end, kinds, is_everywhere, is_forgotten, timeout))
     record = {
         "replay": row["id"],
         "since": row["since"],
@@ -83,6 +91,7 @@ async def _replay(
     until: float | datetime,
     kinds: Sequence[str],
     is_everywhere: bool,
+    is_forgotten: bool,
     timeout: float | None,
 ) -> Any:
     from grns.cli.session import writing
@@ -90,6 +99,9 @@ async def _replay(
     from grns.subjects import RELAY_NUDGE
 
     async with writing() as session:
+        days = session.app.settings.remembered_days
+        if is_forgotten:
+            failure.note(f"event handlers handle again what they handled more than {days:g} days ago")
         try:
             number = await store.request(
                 session.database,
@@ -97,7 +109,13 @@ async def _replay(
                 patterns=[_expression(kind) for kind in kinds] or _EVERYTHING,
                 since=since,
                 until=until,
+                remembered_seconds=None if is_forgotten else days * _DAY_SECONDS,
             )
+        except Conflict as error:
+            raise failure.hinted(
+                Conflict(f"{error}: {days:g} days; --forgotten lets them handle it again"),
+                f"grns events replay --since {days:g}d",
+            ) from error
         except BadInput as error:
             raise failure.hinted(error, "grns events replay --since 2h --until 1h") from error
         await session.transport.nudge(RELAY_NUDGE)

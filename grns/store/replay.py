@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grns.errors import BadInput, NotFound
+from grns.errors import BadInput, Conflict, NotFound
 from grns.store.database import Database, Row, Session
 from grns.store.log import Stretch
 
@@ -39,14 +39,21 @@ async def request(
     patterns: Sequence[str],
     since: float | datetime,
     until: float | datetime,
+    remembered_seconds: float | None,
 ) -> int:
-    """Ask for a replay between two times, or two numbers of seconds ago; returns its number."""
-    rows = await database.run(
-        "request_replay", workspace, list(patterns), *_moment(since), *_moment(until)
+    """Ask for a replay between two times, or two numbers of seconds ago; returns its number.
+
+    `Conflict` where it begins earlier than event handlers remember what they handled: they would
+    handle it again. None asks for it all the same.
+    """
+    (row,) = await database.run(
+        "request_replay", workspace, list(patterns), *_moment(since), *_moment(until), remembered_seconds
     )  # fmt: skip
-    if not rows:
+    if not row["is_stretch"]:
         raise BadInput("bad_stretch", "nothing lies there: it has to begin in the past, and before it ends")
-    number: int = rows[0]["id"]
+    if row["id"] is None:
+        raise Conflict("it begins earlier than event handlers remember what they handled")
+    number: int = row["id"]
     return number
 
 
