@@ -20,6 +20,7 @@ from grns.store import agent
 from grns.store.audit import INVARIANTS
 from grns.store.database import Database
 from grns.store.failover import note_server
+from grns.store.fault import Contended
 from grns.telemetry.facts import Fact, InvariantViolated
 from grns.telemetry.metrics import MetricsLeaf
 from grns.transport.base import Message, StoredMessage
@@ -36,6 +37,7 @@ from tests.test_store_kit import (
     place,
     redrive,
     release,
+    stranger,
 )
 
 pytest_plugins = ["tests.test_store_kit"]
@@ -115,6 +117,34 @@ async def test_a_command_that_is_missing_is_found(shared: Database) -> None:
     )
     (finding,) = (await found(shared)).findings
     assert (finding.invariant, finding.task_id) == ("missing_message", task_id)
+
+
+async def through_all_tasks(inspection: Inspection) -> None:
+    """Look at tasks until there are no more."""
+    while await inspection.look_at_tasks():
+        pass
+
+
+async def test_a_page_that_is_not_answered_is_asked_again_and_shorter(
+    database: Database, database_url: str
+) -> None:
+    """What takes too long here is a table that somebody has locked."""
+    ids = [await lived(database) for _ in range(3)]
+    await fetch(database, WOUNDS["missing_message"], ids[1])
+    await fetch(database, f"alter database {database_url.rsplit('/', 1)[1]} set statement_timeout = '300ms'")
+    hurried = Database(database_url, name="hurried")
+    async with hurried.opened():
+        inspection = Inspection(hurried, patience_seconds=300.0)
+        async with stranger(database) as connection:
+            await connection.execute("set statement_timeout = 0; lock table grns.events")
+            for _ in range(3):
+                assert await inspection.look_at_tasks(), "there is more to be done"
+            assert inspection.tasks == 0
+            with pytest.raises(Contended):
+                await through_all_tasks(inspection)
+        await through_all_tasks(inspection)
+    assert inspection.tasks == 3
+    assert [(one.invariant, one.task_id) for one in inspection.findings] == [("missing_message", ids[1])]
 
 
 async def test_an_owner_who_never_claimed_is_found(shared: Database) -> None:

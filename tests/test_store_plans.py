@@ -20,6 +20,7 @@ from grns.store.statement import statement
 from grns.store.submit import columns, prepare
 from grns.strict_json import DEFAULT_LIMITS
 from grns.submission import submission
+from grns.task import STATUS_AFTER
 from tests.test_store_kit import new_database
 
 ROWS = 3000
@@ -244,6 +245,47 @@ async def test_of_what_is_yet_to_be_published_the_audit_reads_a_page(connection:
     assert not [row for row in rows if row["invariant"] == "unrelayed"]
     assert await log_reads(connection) - before <= 10 + FEW
 
+
+async def test_the_audit_compares_no_event_with_each_other_one(connection: Connection) -> None:
+    """A thousand tasks of a dozen attempts have 37,000 events and 13,000 commands: that would be minutes."""
+    await connection.execute(_RETRIED)
+    await connection.execute(f"prepare hot as {statement('audit_tasks')}")
+    arguments = ", ".join(
+        f"array{values}::text[]"
+        for values in (
+            list(STATUS_AFTER),
+            [status.value for status in STATUS_AFTER.values()],
+            [],
+            ["none>queued>evt.task.queued", "retry_wait>queued>evt.task.queued"],
+            ["running>dead>evt.task.dead"],
+        )
+    )
+    plan = await connection.fetchval(
+        f"explain (analyze, format json) execute hot ('gr-zz-', 1000, {arguments})"
+    )
+    pending, compared = [json.loads(plan)[0]["Plan"]], 0
+    while pending:
+        node = pending.pop()
+        compared += node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]
+        pending += node.get("Plans", ())
+    assert compared < 25 * _RETRIED_EVENTS, "with the kinds that there are, and with a hundred tasks at most"
+
+
+# A hundred tasks of 12 attempts each.
+_RETRIED_EVENTS = 100 * (1 + 3 * 12 + 1 + 12)
+_RETRIED = """
+    insert into grns.tasks (id, workspace, task_type, agent_type, priority, status, payload, attempt,
+        attempt_limit, trace_id, last_message_id, version, queued_at)
+    select 'gr-zz-' || n, 'default', 'noop', 'worker', 1, 'queued', '{}', 12, 20, 't', gen_random_uuid(), 37,
+        now()
+    from generate_series(1, 100) as n;
+    insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, payload)
+    select e.version, 'default', 'gr-zz-' || n, e.kind, e.attempt, 't', '{}'
+    from generate_series(1, 100) as n, generate_series(0, 12) as a, lateral (values
+        (3 * a - 1, 'evt.task.claimed', a), (3 * a, 'evt.task.retry_scheduled', a),
+        (3 * a + 1, 'evt.task.queued', a), (3 * a + 1, 'cmd.task.execute', a)) as e (version, kind, attempt)
+    where e.version > 0;
+"""
 
 _AGENT = """
     insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
