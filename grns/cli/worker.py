@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import traceback
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import click
 
 from grns.app import App, KeeperOrders
 from grns.cli.process import fail, make_app, run, run_services
+from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import BadInput, GrnsError, SettingsError
 from grns.pool import Pool
 from grns.settings import load
@@ -36,12 +36,21 @@ _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
     type=click.IntRange(0, 65535),
     help="Serve Prometheus metrics (process N: this port + N).",
 )
-def worker(target: str, concurrency: int | None, processes: int, metrics_port: int | None) -> None:
+@click.option(PARENT, type=int, hidden=True)
+def worker(
+    target: str,
+    concurrency: int | None,
+    processes: int,
+    metrics_port: int | None,
+    parent_descriptor: int | None,
+) -> None:
     """Run a pool's handlers until SIGTERM; what does not end within the grace is given back."""
-    if processes > 1:
-        sys.exit(_run_many(target, concurrency, processes, metrics_port))
-    pool = load_pool(target)
     settings = load(concurrency=concurrency, metrics_port=metrics_port)
+    if processes > 1:
+        sys.exit(run_together(_commands(target, concurrency, processes, settings.metrics_port)))
+    if parent_descriptor is not None:
+        end_with_parent(parent_descriptor)
+    pool = load_pool(target)
     code = 1
     try:
         with ExitStack() as resources:
@@ -151,22 +160,14 @@ def _pools(module: ModuleType) -> str:
     return ", ".join(name for name, value in vars(module).items() if isinstance(value, Pool)) or "none"
 
 
-def _run_many(target: str, concurrency: int | None, processes: int, metrics_port: int | None) -> int:
-    """Run worker processes side by side; signals are passed on, the first failure is returned."""
+def _commands(
+    target: str, concurrency: int | None, processes: int, metrics_port: int | None
+) -> list[list[str]]:
+    """Return the command of each process; each has a port of its own."""
     command = [sys.executable, "-m", "grns", "worker", target]
     if concurrency is not None:
         command += ["--concurrency", str(concurrency)]
-    children = []
-    for place in range(processes):
-        port = ["--metrics-port", str(metrics_port + place)] if metrics_port else []
-        children.append(subprocess.Popen([*command, *port], start_new_session=True))
-
-    def pass_on(number: int, _frame: object) -> None:
-        for child in children:
-            if child.poll() is None:
-                child.send_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
-    codes = [child.wait() for child in children]
-    return next((abs(code) for code in codes if code), 0)
+    if metrics_port is None:
+        return [command] * processes
+    ports = [metrics_port + place if metrics_port else 0 for place in range(processes)]
+    return [[*command, "--metrics-port", str(port)] for port in ports]
