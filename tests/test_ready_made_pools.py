@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import subprocess
@@ -312,3 +313,22 @@ async def test_an_agent_that_hangs_up_is_asked_again(agent: Agent) -> None:
     assert (await post()).verb is Verb.RETRY
     agent.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}"
     assert (await post()).verb is Verb.RETRY
+
+
+async def test_all_tasks_that_run_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, everybody = Agent(), asyncio.Barrier(120)
+    agent.will_say(200)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await everybody.wait()
+        await agent.serve(reader, writer)
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    importlib.reload(http)  # its own client, made for this loop
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, backlog=200) as server, http.client:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setattr(http, "URLS", {"noop": f"http://127.0.0.1:{port}/run"})
+        posts = [asyncio.create_task(post()) for _ in range(everybody.parties)]
+        done, _ = await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
+        assert {one.result().verb for one in done} == {Verb.SUCCEED}, "none waits for another's connection"
+        assert {one.verb for one in await asyncio.gather(*posts)} == {Verb.SUCCEED}

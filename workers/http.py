@@ -22,7 +22,9 @@ URLS: dict[str, str] = json.loads(os.environ.get("GRNS_HTTP_URL", "{}"))
 TIMEOUT_SECONDS, LONGEST_WAIT_SECONDS, ANSWER_BYTES = 300.0, 86_400.0, 256 * 1024
 
 pool = grns.Pool(os.environ.get("GRNS_HTTP_AGENT_TYPE", "http"))
-client = httpx2.AsyncClient(timeout=httpx2.Timeout(10.0, read=TIMEOUT_SECONDS))
+client = httpx2.AsyncClient(  # --concurrency is the bound: a wait for a free connection would spend attempts
+    timeout=httpx2.Timeout(10.0, read=TIMEOUT_SECONDS, pool=None), limits=httpx2.Limits(max_connections=None)
+)
 
 
 async def post(task: grns.Context, payload: dict[str, Any]) -> Any:
