@@ -28,7 +28,8 @@ class Slots:
     def give(self) -> None:
         """Give a slot back."""
         self.free += 1
-        self._tell()
+        for tell in self.on_free:
+            tell()
 
     @property
     def taken(self) -> int:

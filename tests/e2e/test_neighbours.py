@@ -123,16 +123,15 @@ async def stops_without_keeper(worker: Worker) -> None:
     await eventually(is_held)
 
 
+@pytest.mark.parametrize("after_seconds", [0.1, 60.0], ids=["free", "busy"])
 async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
-    database: Database,
-    broker: LocalNats,
-    journal: Callable[[], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, after_seconds: float
 ) -> None:
     """What it claimed would be cut before its lease is over, again and again, until it is dead."""
     monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 1.0)
-    soon = {"floor_after_seconds": 0.1, "floor_max_seconds": 0.1, "floor_busy_age_seconds": 0.1}
-    async with own_worker(database, broker, lease_seconds=3.0, **soon) as worker:
+    # A busy worker takes a few tasks also where no slot is free.
+    soon = {"floor_after_seconds": after_seconds, "floor_max_seconds": 0.1, "floor_busy_age_seconds": 0.1}
+    async with own_worker(database, broker, lease_seconds=1.5, **soon) as worker:
         running = asyncio.create_task(worker.run())
         before = await submit_many(database, 1)
         await all_in(database, before, within_seconds=20)
@@ -151,7 +150,7 @@ async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
     async with own_worker(database, broker, lease_seconds=1.0) as worker:
         running = asyncio.create_task(worker.run())
         await all_in(database, await submit_many(database, 1), within_seconds=20)
-        orders, url = worker._keeper._orders, worker._database
+        orders, connections = worker._keeper._orders, worker._database
         asked = asyncio.Semaphore(0)
 
         async def is_away(*_: Any) -> Any:
@@ -159,7 +158,7 @@ async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
             raise Unavailable("Postgres is away")
 
         with monkeypatch.context() as away:
-            away.setattr(url, "run", is_away)
+            away.setattr(connections, "run", is_away)
             await stops_without_keeper(worker)
             await asyncio.wait_for(asked.acquire(), 20)
             await asyncio.wait_for(asked.acquire(), 20)
