@@ -54,7 +54,7 @@ def read_own(body: bytes, *, subject: str, limits: Limits) -> Command | None:
     said = _OWN_FORM.fullmatch(body)
     if said is None or not (subject.startswith(_OWN_SUBJECTS) or subject == _FRONT_DOOR):
         return None
-    if limits.depth < _OWN_DEPTH or len(body) > min(limits.document_bytes, limits.nodes, limits.string_bytes):
+    if limits.depth < _OWN_DEPTH or len(body) > min(limits.document_bytes, limits.nodes):
         return None  # too long to be sure that it keeps within them: each value takes a byte
     message_id, emitted_at, task_id, agent_type = said.groups()
     number = int(message_id.replace(b"-", b""), 16)

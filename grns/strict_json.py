@@ -16,12 +16,11 @@ _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large and how deep a document may be."""
+    """How large and how deep a document may be. One text may fill all of it."""
 
     document_bytes: int = 256 * 1024
     depth: int = 64
     nodes: int = 10_000
-    string_bytes: int = 64 * 1024
 
 
 DEFAULT_LIMITS = Limits()
@@ -58,7 +57,7 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         if isinstance(item, dict):
             _check_depth(depth, limits)
             for key, member in item.items():
-                _check_key(key, limits)
+                _check_key(key)
                 pending.append((member, depth + 1))
         elif isinstance(item, (list, tuple)):
             _check_depth(depth, limits)
@@ -66,7 +65,7 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
                 raise BadInput("too_many_nodes", f"more than {limits.nodes} values in one document")
             pending.extend((member, depth + 1) for member in item)
         else:
-            _check_scalar(item, limits)
+            _check_scalar(item)
 
 
 def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
@@ -93,7 +92,7 @@ def _is_plainly_fine(body: bytes, limits: Limits) -> bool:
     (a raw one is no JSON) and no lone surrogate (a raw one is no UTF-8).
     """
     return (
-        len(body) <= min(limits.nodes, limits.string_bytes)
+        len(body) <= limits.nodes
         and b"\\u" not in body
         and body.count(b"{") + body.count(b"[") <= limits.depth
     )
@@ -165,15 +164,15 @@ def _check_depth(depth: int, limits: Limits) -> None:
         raise BadInput("too_deep", f"nested more than {limits.depth} levels deep")
 
 
-def _check_key(key: Any, limits: Limits) -> None:
+def _check_key(key: Any) -> None:
     if not isinstance(key, str):
         raise BadInput("bad_type", f"object keys are strings, not {type(key).__name__}")
-    _check_string(key, limits)
+    _check_string(key)
 
 
-def _check_scalar(item: Any, limits: Limits) -> None:
+def _check_scalar(item: Any) -> None:
     if isinstance(item, str):
-        _check_string(item, limits)
+        _check_string(item)
     elif item is None or isinstance(item, bool):
         return
     elif isinstance(item, int):
@@ -186,15 +185,11 @@ def _check_scalar(item: Any, limits: Limits) -> None:
         raise BadInput("bad_type", f"{type(item).__name__} is not a JSON type")
 
 
-def _check_string(text: str, limits: Limits) -> None:
-    if text.isascii():
-        size = len(text)
-    else:
+def _check_string(text: str) -> None:
+    if not text.isascii():
         try:
-            size = len(text.encode("utf-8"))
+            text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise BadInput("bad_string", "a string has a lone surrogate, which is no character") from error
     if "\x00" in text:
         raise BadInput("bad_string", "a string has the character U+0000, which Postgres cannot store")
-    if size > limits.string_bytes:
-        raise BadInput("too_large", f"a string has {size} bytes, {limits.string_bytes} are allowed")

@@ -125,9 +125,9 @@ TEXTS = (
     Case("10000_elements", b"[" + b",".join([b"0"] * 10_000) + b"]", "too_many_nodes"),
     Case("20000_keys", _object(20_000), "too_many_nodes"),
     Case("100000_keys", _object(100_000), "too_large"),
-    Case("string_of_65537_bytes", b'"' + b"x" * 65_537 + b'"', "too_large"),
-    Case("string_of_65538_bytes_in_two_byte_characters", f'"{"é" * 32_769}"'.encode(), "too_large"),
-    Case("key_of_65537_bytes", b'{"' + b"x" * 65_537 + b'":1}', "too_large"),
+    Case("string_of_600000_bytes", b'"' + b"x" * 600_000 + b'"', "too_large"),
+    Case("string_of_600000_bytes_in_two_byte_characters", f'"{"é" * 300_000}"'.encode(), "too_large"),
+    Case("key_of_600000_bytes", b'{"' + b"x" * 600_000 + b'":1}', "too_large"),
 )
 
 GOOD_DOCUMENTS = (
@@ -141,8 +141,9 @@ GOOD_DOCUMENTS = (
     Case("right_to_left_override", '["\u202egnp.exe"]'.encode(), ACCEPTED),
     Case("depth_64", _nested(64), ACCEPTED),
     Case("10000_nodes", b"[" + b",".join([b"0"] * 9_999) + b"]", ACCEPTED),
-    Case("string_of_65536_bytes", b'"' + b"x" * 65_536 + b'"', ACCEPTED),
-    Case("string_of_65536_bytes_in_two_byte_characters", f'"{"é" * 32_768}"'.encode(), ACCEPTED),
+    Case("string_of_262000_bytes", b'"' + b"x" * 262_000 + b'"', ACCEPTED),
+    Case("string_of_262000_bytes_in_two_byte_characters", f'"{"é" * 131_000}"'.encode(), ACCEPTED),
+    Case("key_of_262000_bytes", b'{"' + b"x" * 262_000 + b'":1}', ACCEPTED),
     Case("floats", b"[1e308,-1e308,5e-324,0.1,1e16,1.0,-0.0,1e22,123456789.123456789]", ACCEPTED),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from grns import payloads, subjects
 from grns.envelope import Envelope, assemble, decode, encode, rfc3339, traceparent
 from grns.errors import Rejected
-from grns.payloads import PAYLOADS, TaskExecute, model_of, read
+from grns.payloads import PAYLOADS, MessageRejected, TaskExecute, model_of, read
 from grns.settings import load
+from grns.store.burial import HEAD_BYTES
 from tests import bad_input
 from tests.bad_input import (
     ENVELOPES,
@@ -278,3 +280,14 @@ def test_a_w3c_trace_id_is_kept() -> None:
     made = {traceparent(other, str(identity))[3:35] for other in others}
     assert len(made) == len(others)
     assert not made & {trace, "0" * 32}
+
+
+def test_the_largest_rejected_message_can_be_told() -> None:
+    """Its first 256 KiB are one text in base64."""
+    payload = {
+        "reason": "too_large", "subject": FRONT_DOOR, "headers": {}, "body_size": 900_000,
+        "body_base64": base64.b64encode(b"x" * HEAD_BYTES).decode(), "body_sha256": "0" * 64,
+    }  # fmt: skip
+    said = read(decode(encoded(envelope(kind="dlq.message.rejected", payload=payload)), limits=LIMITS))
+    assert isinstance(said, MessageRejected)
+    assert len(base64.b64decode(said.body_base64)) == HEAD_BYTES

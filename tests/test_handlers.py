@@ -129,6 +129,16 @@ async def test_a_result_is_json(value: Any, is_async: bool) -> None:
     assert json.loads(outcome.result or "") == (list(value) if isinstance(value, tuple) else value)
 
 
+async def test_one_text_may_fill_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is promised for the result holds for each text in it: the work is done, and is not thrown away."""
+    largest = 256 * 1024 - len('""')
+    assert (await Runner(returning("x" * largest)).run()).verb is Verb.SUCCEED
+    assert (await Runner(returning({"x" * (largest - len("{:1}")): 1})).run()).verb is Verb.SUCCEED
+    assert (await Runner(returning("x" * (largest + 1))).run()).verb is Verb.FAIL
+    monkeypatch.setenv("GRNS_RESULT_MAX_BYTES", str(512 * 1024))
+    assert (await Runner(returning("x" * (largest + 1))).run()).verb is Verb.SUCCEED
+
+
 async def test_a_model_is_a_result() -> None:
     class Answer(BaseModel):
         n: int

@@ -420,12 +420,6 @@ begin
                   where not grns.is_keepable(n.number::numeric)) then
         raise exception 'grns: a number in the payload fits neither in 64 bits nor in a float'
             using errcode = 'invalid_parameter_value', detail = 'bad_number';
-    elsif exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "string")') as s (text)
-                  where octet_length(s.text #>> '{}') > 65536)
-        or exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "object").keyvalue().key') as k (text)
-                   where octet_length(k.text #>> '{}') > 65536) then
-        raise exception 'grns: a string in the payload has more than 65536 bytes'
-            using errcode = 'invalid_parameter_value', detail = 'too_large';
     end if;
 end
 $$;
