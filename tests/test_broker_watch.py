@@ -178,7 +178,9 @@ async def test_a_postgres_that_is_far_away_does_not_cost_the_lead(
         is_asked_for,
     )
     if is_asked_for:
-        await replay.request(database, workspace=None, patterns=["^dlq"], since=3600.0, until=0.0)
+        await replay.request(
+            database, workspace=None, patterns=["^dlq"], since=3600.0, until=0.0, remembered_seconds=None
+        )
     network = Proxy(int(database.url.rpartition("/")[0].rpartition(":")[2]))
     await network.start()
     far = database.url.replace(f":{network.target_port}/", f":{network.port}/")

@@ -164,7 +164,9 @@ class Traffic:
         """Ask for the latest minute once more, again and again, from a relay that leads."""
         async with self._leading(seat):
             while True:
-                await self._ask(statement("request_replay"), None, ["^(evt|dlq)"], None, 60.0, None, 0.0)
+                await self._ask(
+                    statement("request_replay"), None, ["^(evt|dlq)"], None, 60.0, None, 0.0, None
+                )
                 await asyncio.sleep(2.0)
 
     async def _lose_streams(self, seat: Seat) -> None:
