@@ -146,22 +146,22 @@ async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
 async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 0.5)
+    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 8.0)  # a start takes seconds
     async with own_worker(database, broker, lease_seconds=1.0) as worker:
         running = asyncio.create_task(worker.run())
         await all_in(database, await submit_many(database, 1), within_seconds=20)
         orders, connections = worker._keeper._orders, worker._database
-        asked = asyncio.Semaphore(0)
+        asked = asyncio.Event()
 
-        async def is_away(*_: Any) -> Any:
-            asked.release()
+        async def is_away(statement: str, *_: Any) -> Any:
+            if statement == "touch_agent":
+                asked.set()
             raise Unavailable("Postgres is away")
 
         with monkeypatch.context() as away:
             away.setattr(connections, "run", is_away)
             await stops_without_keeper(worker)
-            await asyncio.wait_for(asked.acquire(), 20)
-            await asyncio.wait_for(asked.acquire(), 20)
+            await asyncio.wait_for(asked.wait(), 40)
         assert not running.done()
         worker._keeper._orders = orders
         await all_in(database, await submit_many(database, 3), within_seconds=20)
