@@ -229,6 +229,7 @@ async def test_a_transaction_that_was_open_for_long_hides_nothing(
         await connection.execute("commit")
     await submit_many(database, 5)
     async with relaying(database):
+        await eventually(lambda: is_relayed(database))  # what is not goes out by itself
         code, found, said = await replayed(capfd, "--since", since.isoformat())
     assert code == 0, said
     assert found["duplicates"] == 50 + 200 + 5

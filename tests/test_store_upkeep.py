@@ -299,7 +299,7 @@ class _Told:
         ("server", {"failover"}),
         ("agents", {"queue_ages", "agents"}),
         ("processed_messages", {"processed_messages"}),
-        ("tasks", {"queue_ages", "tasks", "inspection"}),
+        ("tasks", {"queue_ages", "inspection"}),
     ],
 )
 async def test_a_chore_that_fails_is_told_and_ends_no_other(
@@ -319,7 +319,8 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
         running = asyncio.create_task(janitor.run())
 
         async def have_failed() -> bool:
-            return told.failed >= held_up and told.done >= chores - held_up
+            # Retention tries with ever smaller pages before it tells.
+            return told.failed >= held_up and told.done >= chores - held_up - {table}
 
         await eventually(have_failed)
         assert not told.done & held_up
