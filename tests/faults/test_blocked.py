@@ -147,7 +147,7 @@ async def test_frozen_for_three_leases(
 
 async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
     """A keeper that dies is started again, the lease is kept; a worker that dies takes its keeper along."""
-    lease = 6.0
+    lease = 9.0
     fleet.start("server", **environment(lease))
     worker = fleet.start("worker", "tests.pools:pool", **environment(lease))
     await ready(database, worker)

@@ -57,7 +57,11 @@ async def test_with_one_that_dies_all_end(fleet: Fleet, place: int) -> None:
     [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -signal.SIGKILL)],
 )
 async def test_with_their_parent_all_end(fleet: Fleet, number: signal.Signals, code: int) -> None:
-    family = await start(fleet)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what is ignored here stays so in what is started
+    try:
+        family = await start(fleet)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     os.kill(family[0].pid, number)
     assert await all_end(family) == code
     assert len(fleet.facts_of(family[0], "worker_stopping")) == PROCESSES, "each was asked to end"
