@@ -213,7 +213,8 @@ class Campaign:
                 case = self._left.popleft()
                 tell(case, await tried.try_out(case))
             await stage.dismiss("submitter")
-            await tried.recovered()
+            for _ in range(2):  # what the last tasks wrote as they ended has to go out as well
+                await tried.recovered()
             await stage.hear_out()
             report = await Checker(directory).check(stage.postgres.url)
             await show_violations(self._console, stage.postgres.url, report)
