@@ -90,15 +90,22 @@ class Keeper:
         if not self._is_worker_running():
             return _ASK_AGAIN_SECONDS
         leases = [record for record in self._book.records() if record.state is State.LEASE]
-        now = time.monotonic()
-        if now < self._round_at:
+        if time.monotonic() < self._round_at:
             self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
         else:
-            self._locked = await self._renew_all(leases)
-            await agent.touch(self._database, self._agent_id, idle_seconds=self._book.idle_seconds)
-            self._round_at = now + self._lease_seconds / 3
+            await self._renew_round(leases)
         rest = self._round_at - time.monotonic()
         return max(0.0, min(rest, _ASK_AGAIN_SECONDS) if self._locked else rest)
+
+    async def _renew_round(self, leases: list[Record]) -> None:
+        # The next round's time is set first: who asks for one meanwhile gets it.
+        self._round_at = time.monotonic() + self._lease_seconds / 3
+        try:
+            self._locked = await self._renew_all(leases)
+            await agent.touch(self._database, self._agent_id, idle_seconds=self._book.idle_seconds)
+        except GrnsError:
+            self._round_at = 0.0
+            raise
 
     async def _renew_all(self, leases: list[Record]) -> set[tuple[int, int]]:
         """Renew these, in as few statements as may be; returns those whose rows were locked."""

@@ -1,0 +1,118 @@
+"""The keeper at its database: what it is asked for between two rounds of renewals, and during one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from grns.app import App
+from grns.keeper import Keeper
+from grns.lease import LeaseBook, State, Verdict
+from grns.local import LocalNats
+from grns.outcome import Claim
+from grns.store import agent
+from grns.store.database import Database
+from grns.subjects import lease_nudge
+from grns.transport.base import Transport
+from tests.harness import eventually, settings_for, submit
+from tests.test_store_kit import WORKER, cancel, claim, fetch, is_waiting_for_lock, stranger
+
+pytestmark = pytest.mark.timeout(60)
+
+LEASE_SECONDS = 60.0  # a round each twenty seconds: what comes sooner was asked for
+SOON_SECONDS = 5.0
+
+
+@pytest.fixture
+async def transport(database: Database, broker: LocalNats) -> AsyncIterator[Transport]:
+    """The connection of somebody who cancels."""
+    async with App(settings_for(database.url, broker.url)).connections("test") as (_, transport):
+        yield transport
+
+
+@pytest.fixture
+async def held(database: Database) -> Claim:
+    """What a worker holds."""
+    worker = replace(WORKER, lease_seconds=LEASE_SECONDS)
+    await agent.register(database, worker, concurrency=1, version="test")
+    return await claim(database, (await submit(database)).id, who=worker)
+
+
+@asynccontextmanager
+async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIterator[LeaseBook]:
+    """Run the keeper of a worker that holds one lease; shows the worker's book."""
+    ours, descriptor = LeaseBook.create(1)
+    ours.write(0, 1, State.LEASE, claim=held)
+    app = App(settings_for(database.url, broker.url))
+    async with app.connections("test keeper") as (its_database, transport):
+        keeper = Keeper(
+            database=its_database,
+            transport=transport,
+            book=LeaseBook.attach(descriptor, 1),
+            agent_id=WORKER.agent_id,
+            lease_seconds=LEASE_SECONDS,
+            ack_wait_seconds=LEASE_SECONDS,
+            is_worker_running=lambda: True,
+            emit=app.telemetry.emit,
+        )
+        running = asyncio.create_task(keeper.run())
+        yield ours
+        keeper.stop()
+        await running
+    ours.close()
+    os.close(descriptor)
+
+
+async def says(book: LeaseBook, verdict: Verdict) -> bool:
+    """Tell whether the keeper's last answer for the lease is this."""
+    answer = book.answer_for(0, 1)
+    return answer is not None and answer[0] is verdict
+
+
+async def test_a_cancellation_that_is_hurried_comes_before_the_next_round(
+    database: Database, broker: LocalNats, transport: Transport, held: Claim
+) -> None:
+    async with keeping(database, broker, held) as book:
+        await eventually(lambda: says(book, Verdict.RENEWED))
+        await cancel(database, held.id)
+        await transport.nudge(lease_nudge(WORKER.agent_id))
+        async with asyncio.timeout(SOON_SECONDS):
+            await eventually(lambda: says(book, Verdict.CANCEL_REQUESTED))
+
+
+async def test_one_that_is_hurried_during_a_round_does_so_too(
+    database: Database, broker: LocalNats, transport: Transport, held: Claim
+) -> None:
+    """The round has looked at the lease already, and waits for its last answer."""
+    async with stranger(database) as blocker:
+        await blocker.execute("select from grns.agents where agent_id = $1 for update", WORKER.agent_id)
+        async with keeping(database, broker, held) as book:
+            await eventually(lambda: is_waiting_for_lock(database, f"grns test keeper {os.getpid()}"))
+            assert await says(book, Verdict.RENEWED)
+            await cancel(database, held.id)
+            await transport.nudge(lease_nudge(WORKER.agent_id))
+            await asyncio.sleep(0.3)  # it has come by now
+            await blocker.execute("rollback")
+            async with asyncio.timeout(SOON_SECONDS):
+                await eventually(lambda: says(book, Verdict.CANCEL_REQUESTED))
+
+
+async def test_a_round_that_failed_is_done_again_soon(
+    database: Database, broker: LocalNats, held: Claim
+) -> None:
+    """A renewal without an answer may be one that was not written."""
+    await fetch(database, "alter table grns.tasks rename column lease_until to lost")
+    async with keeping(database, broker, held) as book:
+        await eventually(lambda: _has_failed(book))
+        await fetch(database, "alter table grns.tasks rename column lost to lease_until")
+        async with asyncio.timeout(SOON_SECONDS):
+            await eventually(lambda: says(book, Verdict.RENEWED))
+
+
+async def _has_failed(book: LeaseBook) -> bool:
+    return book.failures > 0
