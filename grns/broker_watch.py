@@ -28,7 +28,7 @@ _PAGE_ROWS = 1000
 _READ_SECONDS = 0.25
 _UNSETTLED = "replaying"
 # Of commands nothing has to be replayed: the workers' poll finds their tasks.
-_KINDS = {subjects.EVT_STREAM: "evt.", subjects.DLQ_STREAM: "dlq."}
+_PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
 
 
 class Memory:
@@ -65,7 +65,7 @@ class Replay:
 
     after: int
     up_to: int
-    kinds: frozenset[str]
+    patterns: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class BrokerWatch:
     ) -> None:
         self._session = session
         self._transport = transport
-        self._memories = {stream: Memory(stream, places[stream]) for stream in _KINDS}
+        self._memories = {stream: Memory(stream, places[stream]) for stream in _PATTERNS}
         self._replay_seconds = replay_seconds
         self._emit = emit
         self._look_at = 0.0
@@ -107,9 +107,9 @@ class BrokerWatch:
     @property
     def places(self) -> dict[str, log.Place]:
         """What to persist: while a replay is under way, another leader must begin it anew."""
-        kinds = self._replay.kinds if self._replay is not None else frozenset()
+        patterns = self._replay.patterns if self._replay is not None else frozenset()
         return {
-            stream: log.Place(_UNSETTLED if _KINDS[stream] in kinds else memory.epoch, memory.last_seq)
+            stream: log.Place(_UNSETTLED if _PATTERNS[stream] in patterns else memory.epoch, memory.last_seq)
             for stream, memory in self._memories.items()
         }
 
@@ -131,7 +131,7 @@ class BrokerWatch:
     async def look(self, high: int) -> None:
         """See whether the streams are there and hold what they acknowledged, if it is time to.
 
-        The broker is asked beside the caller, whose lead does not wait for it: a later call takes in it in.
+        The broker is asked beside the caller, whose lead does not wait for it: a later call takes it in.
         """
         if self._asking is None:
             if time.monotonic() >= self._look_at:
@@ -189,7 +189,9 @@ class BrokerWatch:
         """Read on until there is something to replay, or for long enough."""
         after, until = replay.after, time.monotonic() + _READ_SECONDS
         while True:
-            page = await log.read_kinds(self._session, sorted(replay.kinds), after, replay.up_to, _PAGE_ROWS)
+            page = await log.read_stretch(
+                self._session, after, replay.up_to, _PAGE_ROWS, sorted(replay.patterns)
+            )
             after = replay.up_to if page.last_seq is None else page.last_seq
             self._replay = replace(replay, after=after)
             if page.entries or after >= replay.up_to or time.monotonic() > until:
@@ -210,7 +212,7 @@ class BrokerWatch:
         if reason is not None:
             since = await self._lost_since(finding.survived, high)
             self._emit(BrokerLost(reason, since))
-            self._begin_replay(since, high, _KINDS[memory.stream])
+            self._begin_replay(since, high, _PATTERNS[memory.stream])
             memory.went_back = False
             memory.last_seq = state.last_seq
         memory.epoch = state.epoch
@@ -222,10 +224,12 @@ class BrokerWatch:
         since = max(0, first - 1 - _MARGIN_ROWS)
         return since if survived is None else max(since, min(survived, high) - _MARGIN_ROWS)
 
-    def _begin_replay(self, since: int, high: int, kind: str) -> None:
-        """Replay one kind, together with what is being replayed already."""
+    def _begin_replay(self, since: int, high: int, pattern: str) -> None:
+        """Replay what is of one pattern, together with what is being replayed already."""
         current = self._replay
         if current is None:
-            self._replay, self._replayed = Replay(since, high, frozenset({kind})), 0
+            self._replay, self._replayed = Replay(since, high, frozenset({pattern})), 0
         else:
-            self._replay = Replay(min(since, current.after), max(high, current.up_to), current.kinds | {kind})
+            self._replay = Replay(
+                min(since, current.after), max(high, current.up_to), current.patterns | {pattern}
+            )

@@ -205,13 +205,13 @@ async def test_a_long_backlog_is_read_in_parts(
 async def test_a_stretch_of_some_kinds_is_read_again(shared: Database, reader: Reader) -> None:
     await submit_many(shared, 3)
     low = reader.progress.high
-    page = await log.read_kinds(shared, ["evt."], low, low + 4, 10)
+    page = await log.read_stretch(shared, low, low + 4, 10, [r"^evt\."])
     assert {entry.kind for entry in page.entries} == {"evt.task.queued"}
     assert all(low < entry.seq <= low + 4 for entry in page.entries)
     await place(shared, "failed")
-    letters = (await log.read_kinds(shared, ["dlq."], low, low + 100, 20)).entries
+    letters = (await log.read_stretch(shared, low, low + 100, 20, [r"^dlq\."])).entries
     assert [entry.kind for entry in letters] == ["dlq.task.failed"]
-    both = (await log.read_kinds(shared, ["dlq.", "evt."], low, low + 100, 20)).entries
+    both = (await log.read_stretch(shared, low, low + 100, 20, [r"^dlq\.", r"^evt\."])).entries
     assert {entry.kind for entry in both} == {
         "evt.task.queued", "evt.task.claimed", "evt.task.failed", "dlq.task.failed"
     }  # fmt: skip
@@ -225,7 +225,7 @@ async def test_of_a_kind_that_is_rare_no_more_is_looked_at_than_a_page(
     numbers = [await append(shared) for _ in range(7)]
     await fetch(shared, "update grns.events set kind = 'dlq.task.dead' where seq = $1", numbers[5])
     after, pages = low, []
-    while (page := await log.read_kinds(shared, ["dlq."], after, low + 1000, 3)).last_seq is not None:
+    while (page := await log.read_stretch(shared, after, low + 1000, 3, [r"^dlq\."])).last_seq is not None:
         after = page.last_seq
         pages.append((after, [entry.seq for entry in page.entries]))
     assert pages == [(numbers[2], []), (numbers[5], [numbers[5]]), (numbers[6], [])]

@@ -37,7 +37,7 @@ BY_ID = (
 IN_PLACE = ("claim", "finish", "claim_next")
 # These look for rows: by the index made for them, and then change each by its id.
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
-BY_NUMBER = ("read_log", "read_kinds", "read_log_age")
+BY_NUMBER = ("read_log", "read_stretch", "read_log_age")
 BY_TASK = ("read_history", "read_finishes", "read_claims")
 
 _FILL = f"""

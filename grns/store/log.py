@@ -113,11 +113,21 @@ async def read(database: Database | Session, missing: Sequence[Span], high: int,
     return Reading(entries, rows[0]["snapshot_xmin"])
 
 
-async def read_kinds(
-    database: Database | Session, kinds: Sequence[str], after: int, up_to: int, limit: int
+async def read_stretch(
+    database: Database | Session,
+    after: int,
+    up_to: int,
+    limit: int,
+    patterns: Sequence[str],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    workspace: str | None = None,
 ) -> Stretch:
-    """Read one page of the log, and of it those kinds that begin with one of `kinds` (`evt.`, `dlq.`)."""
-    return Stretch.of(await database.run("read_kinds", after, up_to, list(kinds), limit))
+    """Read one page of the log, and of it those kinds that one of `patterns` (regular expressions) finds."""
+    return Stretch.of(
+        await database.run("read_stretch", after, up_to, limit, since, until, workspace, list(patterns))
+    )
 
 
 async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:

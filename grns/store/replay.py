@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from grns.errors import BadInput, Conflict, NotFound
+from grns.store import log
 from grns.store.database import Database, Row, Session
-from grns.store.log import Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,11 @@ async def hold(session: Database | Session, epoch: int, replay: Replay) -> bool:
     return bool(rows)
 
 
-async def read(session: Database | Session, replay: Replay, after: int, up_to: int, limit: int) -> Stretch:
+async def read(
+    session: Database | Session, replay: Replay, after: int, up_to: int, limit: int
+) -> log.Stretch:
     """Read one page of what a replay is about."""
-    rows = await session.run(
-        "read_stretch", after, up_to, limit, replay.since, replay.until, replay.workspace,
-        list(replay.patterns),
+    return await log.read_stretch(
+        session, after, up_to, limit, replay.patterns,
+        since=replay.since, until=replay.until, workspace=replay.workspace,
     )  # fmt: skip
-    return Stretch.of(rows)

@@ -56,12 +56,13 @@ class Case:
     hit: int
 
     def __str__(self) -> str:
-        return f"{self.moment.name}={self.action}#{self.hit}"
+        return f"{self.moment}={self.action}#{self.hit}"
 
     @property
     def failpoints(self) -> str:
         """What its process is started with."""
-        return ",".join(filter(None, (str(self), self.moment.beside)))
+        own = f"{self.moment.name}={self.action}#{self.hit}"
+        return ",".join(filter(None, (own, self.moment.beside)))
 
     @property
     def goes_on(self) -> bool:
@@ -231,7 +232,7 @@ def _show(console: Console, cases: list[Case], outcome: Outcome) -> None:
         for action in ACTIONS:
             of_it = [case for case in cases if (case.moment, case.action) == (moment, action)]
             cells.append(", ".join(f"#{case.hit} {outcome.verdicts[case]}" for case in of_it))
-        table.add_row(moment.name, *cells)
+        table.add_row(str(moment), *cells)
     console.print(table)
     console.print(f"{len(cases)} cases, {report.tasks:,} tasks, {report.executions:,} executions")
     if outcome.slowest is not None:

@@ -24,6 +24,9 @@ class Moment:
     beside: str = ""
     has_connection: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.needs})" if self.needs else self.name
+
     @property
     def actions(self) -> tuple[str, ...]:
         """What can be done there: without a connection, `drop` would be one more `raise`."""
@@ -76,7 +79,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("read_log_age", "relay-1", "replays"),
     *_statement("hold_replay", "relay-1", "replays"),
     *_statement("read_stretch", "relay-1", "replays"),
-    *_statement("read_kinds", "relay-1", "lost streams"),
+    *_statement("read_stretch", "relay-1", "lost streams"),
     *_statement("tick_reaper", "reaper-1"),
     *_statement("reap", "reaper-1", "dead workers"),
     *_statement("promote", "retry-scheduler-1"),

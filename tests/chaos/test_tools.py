@@ -30,7 +30,7 @@ def test_a_mutant_fits_the_code_as_it_is(mutant: Mutant) -> None:
 
 def test_there_are_enough_mutants_and_moments() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 20
-    assert len({moment.name for moment in MOMENTS}) == len(MOMENTS) >= 40
+    assert len({str(moment) for moment in MOMENTS}) == len(MOMENTS) >= 40
     assert len(CASES) > 5 * len(MOMENTS)
 
 

@@ -1,6 +1,8 @@
--- Reads one page of the log, and of it only what a replay is about; the page's last number comes with each row
--- (one row with nulls where there is nothing of it). $1 after this number, $2 up to this number, $3 rows at most,
--- $4 since, $5 until, $6 workspace, null for all, $7 patterns of kinds
+-- Reads one page of the log, and of it only what a replay is about. The page's last number comes with each row (one
+-- row with nulls where there is nothing of it): what is asked for may stand far apart, and to go on until enough is
+-- found could take longer than anybody waits for an answer.
+-- $1 after this number, $2 up to this number, $3 rows at most, $4 since, $5 until, $6 workspace, each null for all,
+-- $7 patterns of kinds
 with page as (
     select e.seq, e.version, e.message_id, e.workspace, e.task_id, e.kind, e.route, e.trace_id, e.causation_id,
         e.payload, e.created_at
@@ -15,7 +17,7 @@ select (select max(p.seq) from page p) as last_seq,
 from (select) as once
 left join (
     select p.* from page p
-    where p.created_at >= $4 and p.created_at < $5 and ($6::text is null or p.workspace = $6)
-        and p.kind ~ any($7::text[])
+    where ($4::timestamptz is null or p.created_at >= $4) and ($5::timestamptz is null or p.created_at < $5)
+        and ($6::text is null or p.workspace = $6) and p.kind ~ any($7::text[])
 ) as w on true
 order by w.seq
