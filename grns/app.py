@@ -36,7 +36,7 @@ from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
 from grns.telemetry.emit import Leaf, Telemetry
-from grns.telemetry.facts import TransportChanged, TransportFailing, TransportReady
+from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
 from grns.telemetry.logger import LoggerLeaf
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream

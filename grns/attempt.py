@@ -24,7 +24,7 @@ from grns.strict_json import Limits
 from grns.task import random_uuid
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import (
+from grns.telemetry.facts.work import (
     AttemptFinished,
     DeliveryDeferred,
     LeaseLost,

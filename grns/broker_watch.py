@@ -16,7 +16,8 @@ from grns.errors import Drift, GrnsError
 from grns.store import log
 from grns.store.database import Session
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import BrokerLost, EventsReplayed, TickFailed
+from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.facts.relay import BrokerLost, EventsReplayed
 from grns.transport.base import Receipt, StreamState, Transport, whole_number
 
 _LOOK_SECONDS = 30.0

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from grns.errors import GrnsError
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import ServiceStarted, ServiceStopped, TickFailed
+from grns.telemetry.facts.process import ServiceStarted, ServiceStopped, TickFailed
 
 _LONGEST_PAUSE_SECONDS = 2.0
 

@@ -18,7 +18,7 @@ from grns.store.claim import Claimant
 from grns.store.database import Database
 from grns.store.dispatch import dispatch, explain
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import CommandDispatched
+from grns.telemetry.facts.upkeep import CommandDispatched
 from grns.transport.base import Delivery
 
 

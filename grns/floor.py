@@ -10,7 +10,7 @@ from grns.outcome import Claim
 from grns.slots import Slots
 from grns.store.claim import Claims
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import FloorClaimed
+from grns.telemetry.facts.work import FloorClaimed
 
 _FEW = 5
 _WHILE_FAILING_SECONDS = 0.25

@@ -6,7 +6,8 @@ from grns.errors import BadInput, Unavailable
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import DeliveryDeferred, MessageRejected
+from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.work import DeliveryDeferred
 from grns.transport.base import Delivery
 
 

@@ -25,7 +25,7 @@ from grns.pool import Handler, Pool
 from grns.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.strict_json import Limits, dumps, loads_stored
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import AttemptFailed, HandlerOverran
+from grns.telemetry.facts.work import AttemptFailed, HandlerOverran
 
 _LONGEST_MESSAGE = 4000
 

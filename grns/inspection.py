@@ -16,7 +16,7 @@ from grns.store.database import Database
 from grns.store.fault import Contended
 from grns.stride import Stride
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import InvariantChecked, InvariantViolated
+from grns.telemetry.facts.upkeep import InvariantChecked, InvariantViolated
 
 _TASKS, _ROWS = 1000, 5000
 _MOST_KEPT = 1000

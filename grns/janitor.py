@@ -16,7 +16,9 @@ from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import MessageRejected, PostgresFailedOver, QueueAge, RowsDeleted, TickFailed
+from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
+from grns.telemetry.facts.upkeep import QueueAge, RowsDeleted
 from grns.transport.base import Transport
 
 _DAY_SECONDS = 86_400.0

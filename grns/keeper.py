@@ -21,7 +21,7 @@ from grns.store import agent
 from grns.store.database import Database
 from grns.store.renew import Held, renew
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import LeasesRenewed, RenewFailed
+from grns.telemetry.facts.work import LeasesRenewed, RenewFailed
 from grns.transport.base import Transport
 
 _ASK_AGAIN_SECONDS = 0.2

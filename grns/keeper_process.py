@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from grns.errors import Unavailable
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import KeeperRestarted, KeeperStuck
+from grns.telemetry.facts.work import KeeperRestarted, KeeperStuck
 
 _STARTUP_SECONDS = 30.0
 _RETRY_SECONDS = 0.5

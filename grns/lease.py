@@ -27,7 +27,7 @@ from uuid import UUID
 from grns.outcome import Claim
 from grns.scope import Scope
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import LeaseLost, RenewalsUnanswered
+from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
 
 MAX_TOKEN_BYTES = 400
 

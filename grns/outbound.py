@@ -17,7 +17,7 @@ from grns.store.log import Entry
 from grns.strict_json import dumps
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import MessageRefused, MessagesPublished
+from grns.telemetry.facts.relay import MessageRefused, MessagesPublished
 from grns.transport.base import HeaderLines, Message, Receipt, Transport, one_line
 
 _RETRY_SECONDS = 0.25

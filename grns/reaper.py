@@ -8,7 +8,7 @@ from grns.lookback import Lookback
 from grns.store.database import Database
 from grns.store.sweep import reap, tick_reaper
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import ReaperHolds, TasksReaped
+from grns.telemetry.facts.upkeep import ReaperHolds, TasksReaped
 from grns.transport.base import Transport
 
 _BATCH = 200

@@ -26,7 +26,7 @@ from grns.store import log
 from grns.store.database import Database, Session
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import RelayFollows, RelayLeads, RelayProgressed
+from grns.telemetry.facts.relay import RelayFollows, RelayLeads, RelayProgressed
 from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5

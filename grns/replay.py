@@ -15,7 +15,7 @@ from grns.store.database import Session
 from grns.store.log import Entry
 from grns.store.replay import Replay
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import ReplayDone, ReplayTaken
+from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
 from grns.transport.base import Receipt
 
 _LOOK_SECONDS = 1.0

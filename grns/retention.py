@@ -14,7 +14,8 @@ from grns.store.database import Database
 from grns.store.fault import Contended
 from grns.stride import Stride
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import RowsDeleted, TickFailed
+from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.facts.upkeep import RowsDeleted
 
 _PAGE = 1000
 _WALK_EVERY_SECONDS = 3600.0

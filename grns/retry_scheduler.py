@@ -8,7 +8,7 @@ from grns.lookback import Lookback
 from grns.store.database import Database
 from grns.store.sweep import promote
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import TasksPromoted
+from grns.telemetry.facts.upkeep import TasksPromoted
 from grns.transport.base import Transport
 
 _BATCH = 500

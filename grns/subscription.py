@@ -19,7 +19,7 @@ from grns.store.database import Connection, Database
 from grns.store.statement import statement
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import EventNotHandled
+from grns.telemetry.facts.bus import EventNotHandled
 from grns.transport.base import Consumer, Delivery, Transport, whole_number
 
 _RETRY_SECONDS = 1.0

@@ -22,7 +22,8 @@ from grns.store import agent
 from grns.store.claim import Claimant
 from grns.store.database import Database
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import ServiceStarted, ServiceStopped, WalkBroke, WorkerStopping
+from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
+from grns.telemetry.facts.work import WalkBroke, WorkerStopping
 from grns.transport.base import Consumer, Delivery, Transport
 
 _WATCH_SECONDS = 0.2

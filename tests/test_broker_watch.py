@@ -16,7 +16,9 @@ from grns.local import LocalNats
 from grns.settings import load
 from grns.store import replay
 from grns.store.database import Database
-from grns.telemetry.facts import BrokerLost, EventsReplayed, Fact, ReplayDone, TickFailed
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, ReplayDone
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.test_store_kit import fetch

@@ -25,7 +25,8 @@ from grns.retry import Backoff
 from grns.settings import load
 from grns.store.database import Database
 from grns.store.finish import Finish, Finishes
-from grns.telemetry.facts import AttemptFailed, Fact
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.work import AttemptFailed
 from tests.bad_input import ERRORS, RESULTS, Case
 from tests.harness import submit
 from tests.test_store_kit import claim, forged, row_of

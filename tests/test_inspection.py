@@ -21,7 +21,8 @@ from grns.store.audit import INVARIANTS
 from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.store.fault import Contended
-from grns.telemetry.facts import Fact, InvariantViolated
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.upkeep import InvariantViolated
 from grns.telemetry.metrics import MetricsLeaf
 from grns.transport.base import Message, StoredMessage
 from grns.transport.jetstream import JetStream

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from grns.lease import MAX_TOKEN_BYTES, Lease, LeaseBook, Leases, Record, State, Verdict
 from grns.outcome import Claim
-from grns.telemetry.facts import Fact, LeaseLost, RenewalsUnanswered
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
 from tests.test_store_kit import forged
 
 LEASE_SECONDS = 15.0

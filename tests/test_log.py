@@ -10,7 +10,8 @@ import pytest
 import structlog
 
 from grns.telemetry import log
-from grns.telemetry.facts import AttemptFinished, TransportFailing
+from grns.telemetry.facts.bus import TransportFailing
+from grns.telemetry.facts.work import AttemptFinished
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import re
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from grns.telemetry import facts
+from grns.telemetry.facts import relay, work
 from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.tally import CountTally, TimeTally
 
@@ -47,9 +47,9 @@ def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
 
 def test_the_end_of_an_attempt_is_counted() -> None:
     leaf = MetricsLeaf()
-    leaf.read(facts.TaskClaimed("gr-1", "noop", 1, "tr-1", "lane", 0.5))
+    leaf.read(work.TaskClaimed("gr-1", "noop", 1, "tr-1", "lane", 0.5))
     for status in ("succeeded", "retry_wait", "dead"):
-        leaf.read(facts.AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
+        leaf.read(work.AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
     value = leaf.registry.get_sample_value
     assert value("grns_claims_total", {"task_type": "noop", "source": "lane"}) == 1
     assert value("grns_attempts_total", {"task_type": "noop", "status": "dead"}) == 1
@@ -62,10 +62,10 @@ def test_the_end_of_an_attempt_is_counted() -> None:
 
 def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
     leaf = MetricsLeaf()
-    leaf.read(facts.RelayProgressed(100, 7, 3, 12.5))
+    leaf.read(relay.RelayProgressed(100, 7, 3, 12.5))
     value = leaf.registry.get_sample_value
     assert value("grns_relay_lag_seconds") == 12.5
-    leaf.read(facts.RelayFollows("another relay leads now"))
+    leaf.read(relay.RelayFollows("another relay leads now"))
     assert {value(f"grns_relay_{name}") for name in ("lag_seconds", "in_flight", "missing_rows")} == {0}
 
 
@@ -73,7 +73,7 @@ def test_there_are_only_so_many_series_whatever_handlers_name_their_errors() -> 
     leaf = MetricsLeaf()
     for number in range(300):
         name = f"E{number}"
-        leaf.read(facts.AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, name))
+        leaf.read(work.AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, name))
     value = leaf.registry.get_sample_value
     assert value("grns_retries_total", {"error_class": "E0"}) == 1
     assert value("grns_retries_total", {"error_class": "E299"}) is None

@@ -18,7 +18,8 @@ from grns.envelope import decode, traceparent
 from grns.local import LocalNats
 from grns.outbound import _REFUSED_RETRY_SECONDS, Outbound, Parcel, _message
 from grns.store.log import Entry
-from grns.telemetry import facts
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts import relay
 from grns.transport.jetstream import JetStream
 from tests.harness import eventually, manage, read_stream, settings_for
 from tests.rude import rude
@@ -76,12 +77,12 @@ async def sending(outbound: Outbound) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def told() -> list[facts.Fact]:
+def told() -> list[Fact]:
     """What it has told."""
     return []
 
 
-def make(transport: JetStream, done: list[int], told: list[facts.Fact]) -> Outbound:
+def make(transport: JetStream, done: list[int], told: list[Fact]) -> Outbound:
     """Return what sends through a transport."""
     return Outbound(
         transport=transport,
@@ -95,7 +96,7 @@ def make(transport: JetStream, done: list[int], told: list[facts.Fact]) -> Outbo
 
 
 @pytest.fixture
-async def outbound(transport: JetStream, done: list[int], told: list[facts.Fact]) -> AsyncIterator[Outbound]:
+async def outbound(transport: JetStream, done: list[int], told: list[Fact]) -> AsyncIterator[Outbound]:
     """Parcels on their way to a broker."""
     outbound = make(transport, done, told)
     async with sending(outbound):
@@ -235,7 +236,7 @@ def _reference(entry: Entry) -> dict[str, object]:
 
 
 async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
-    narrow: LocalNats, done: list[int], told: list[facts.Fact]
+    narrow: LocalNats, done: list[int], told: list[Fact]
 ) -> None:
     async with connected(narrow) as transport, sending(made := make(transport, done, told)):
         for entry in (rows := mixed_rows()):
@@ -247,7 +248,7 @@ async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
 
 
 async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
-    outbound: Outbound, broker: LocalNats, done: list[int], told: list[facts.Fact]
+    outbound: Outbound, broker: LocalNats, done: list[int], told: list[Fact]
 ) -> None:
     await limit_stream(broker.url, 8 * 1024)
     began_at = time.monotonic()
@@ -257,13 +258,13 @@ async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
     assert time.monotonic() - began_at < _REFUSED_RETRY_SECONDS / 2
     assert sorted(done) == [entry.seq for entry in rows]
     large = [entry.seq for entry in rows if entry.payload == LARGE]
-    refused = [fact for fact in told if isinstance(fact, facts.MessageRefused)]
+    refused = [fact for fact in told if isinstance(fact, relay.MessageRefused)]
     assert sorted((fact.seq, fact.code) for fact in refused) == [(seq, "too_large") for seq in large]
     await check_mixed(broker.url, rows)
 
 
 async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
-    broker: LocalNats, done: list[int], told: list[facts.Fact], monkeypatch: pytest.MonkeyPatch
+    broker: LocalNats, done: list[int], told: list[Fact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grns.outbound._REFUSED_RETRY_SECONDS", 0.5)
     async with connected(broker, relay_window=1) as transport, sending(made := make(transport, done, told)):
@@ -293,7 +294,7 @@ def size_of(entry: Entry) -> int:
 
 
 async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
-    transport: JetStream, done: list[int], told: list[facts.Fact]
+    transport: JetStream, done: list[int], told: list[Fact]
 ) -> None:
     """Else its row would stay on its way for ever, and all of its task behind it."""
     outbound = make(transport, done, told)
@@ -321,7 +322,7 @@ def slow(directory: Path) -> Iterator[LocalNats]:
 
 
 async def test_only_the_stream_decides_however_fast_others_answer(
-    slow: LocalNats, done: list[int], told: list[facts.Fact]
+    slow: LocalNats, done: list[int], told: list[Fact]
 ) -> None:
     troubles: list[None] = []
     async with connected(slow) as transport, sending(made := make(transport, done, told)):

@@ -23,7 +23,8 @@ from grns.settings import load
 from grns.store import log, replay
 from grns.store.database import Database
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts import Fact, ReplayDone, ReplayTaken
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
 from grns.transport.base import Message, Receipt, Transport
 from grns.transport.jetstream import config
 from tests.harness import (

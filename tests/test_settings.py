@@ -18,7 +18,9 @@ from grns.errors import GrnsError, SettingsError
 from grns.settings import Settings, load, misspelt, reveal
 from grns.telemetry import log
 from grns.telemetry.calm import Calm
-from grns.telemetry.facts import AttemptFailed, TickFailed, TransportChanged, TransportFailing
+from grns.telemetry.facts.bus import TransportChanged, TransportFailing
+from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.facts.work import AttemptFailed
 
 CANARY = "canary-7f3a"
 

@@ -11,7 +11,8 @@ import pytest
 from grns.janitor import Janitor
 from grns.store.database import Database
 from grns.store.failover import failovers, note_server, unlogged, unnoted_failover
-from grns.telemetry.facts import Fact, PostgresFailedOver
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.process import PostgresFailedOver
 from grns.telemetry.metrics import MetricsLeaf
 from grns.transport.jetstream import JetStream
 from tests.harness import eventually, settings_for, submit

@@ -11,7 +11,8 @@ from grns.app import App
 from grns.store import agent
 from grns.store.database import Database
 from grns.store.sweep import reap, tick_reaper
-from grns.telemetry.facts import Fact, ReaperHolds
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.upkeep import ReaperHolds
 from tests.harness import eventually, settings_for
 from tests.test_store_kit import WORKER, fetch, lapse, place, row_of
 

@@ -14,7 +14,9 @@ from grns.store.claim import Claims
 from grns.store.database import Database
 from grns.store.renew import Held, renew
 from grns.store.sweep import promote, reap
-from grns.telemetry.facts import Fact, RowsDeleted, TickFailed
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.facts.upkeep import RowsDeleted
 from tests.harness import submit_many
 from tests.test_store_kit import (
     LEASE_SECONDS,

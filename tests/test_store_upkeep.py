@@ -11,14 +11,9 @@ from grns.errors import Unavailable
 from grns.store import upkeep
 from grns.store.database import Database
 from grns.store.failover import failovers, note_server
-from grns.telemetry.facts import (
-    Fact,
-    InvariantChecked,
-    PostgresFailedOver,
-    QueueAge,
-    RowsDeleted,
-    TickFailed,
-)
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
+from grns.telemetry.facts.upkeep import InvariantChecked, QueueAge, RowsDeleted
 from tests.harness import eventually, settings_for, submit_many
 from tests.test_store_kit import ROADS, fetch, finish, place, stranger
 

@@ -24,7 +24,8 @@ from grns.slots import Slots
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
-from grns.telemetry.facts import Fact, NoHandler
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.work import NoHandler
 from tests.bad_input import command, encoded
 from tests.harness import submit
 from tests.test_store_kit import fetch, kinds_of, log_of, place, row_of

@@ -15,7 +15,7 @@ from grns.daemon import Service
 from grns.errors import GrnsError
 from grns.settings import Settings, misspelt
 from grns.telemetry import log
-from grns.telemetry.facts import SettingMisspelt
+from grns.telemetry.facts.process import SettingMisspelt
 from grns.telemetry.log import LogLeaf
 from grns.telemetry.metrics import MetricsLeaf, serve
 

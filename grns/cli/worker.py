@@ -19,7 +19,7 @@ from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import BadInput, GrnsError, SettingsError
 from grns.pool import Pool
 from grns.settings import load
-from grns.telemetry.facts import WorkerServes
+from grns.telemetry.facts.work import WorkerServes
 
 _LOOK_SECONDS = 1.0
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from grns.telemetry.facts import Fact
+from grns.telemetry.fact import Fact
 
 Emit = Callable[[Fact], None]
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import structlog
 
 from grns.telemetry.calm import Calm
-from grns.telemetry.facts import Fact
+from grns.telemetry.fact import Fact
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _URL_PASSWORD = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")

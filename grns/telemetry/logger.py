@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from grns.telemetry.facts import Fact
+from grns.telemetry.fact import Fact
 from grns.telemetry.log import LEVELS, Wording, redact
 
 

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
-from grns.telemetry import facts
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts import bus, process, relay, upkeep, work
 from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -27,28 +28,30 @@ class MetricsLeaf:
         self._make_tallies()
         self._make_task_metrics()
         self._make_daemon_metrics()
-        self._readers: dict[type[facts.Fact], Callable[[Any], None]] = {
-            facts.TaskClaimed: self._claimed,
-            facts.TaskNotClaimed: lambda fact: self._conflicts.labels(fact.reason).inc(),
-            facts.AttemptFinished: self._finished,
-            facts.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
-            facts.RenewalsUnanswered: lambda fact: self._renew_failures.inc(fact.times),
-            facts.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
-            facts.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
-            facts.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
-            facts.TasksPromoted: lambda fact: self._promoted.inc(fact.tasks),
-            facts.MessagesPublished: lambda fact: self._published.labels(fact.kind).inc(fact.messages),
-            facts.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
-            facts.RelayProgressed: self._progressed,
-            facts.RelayFollows: self._follows,
-            facts.BrokerLost: lambda _: self._broker_losses.inc(),
-            facts.PostgresFailedOver: lambda _: self._failovers.inc(),
-            facts.QueueAge: lambda fact: self._queue_age.labels(
+        self._readers: dict[type[Fact], Callable[[Any], None]] = {
+            work.TaskClaimed: self._claimed,
+            work.TaskNotClaimed: lambda fact: self._conflicts.labels(fact.reason).inc(),
+            work.AttemptFinished: self._finished,
+            work.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
+            work.RenewalsUnanswered: lambda fact: self._renew_failures.inc(fact.times),
+            bus.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
+            work.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
+            upkeep.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
+            upkeep.TasksPromoted: lambda fact: self._promoted.inc(fact.tasks),
+            relay.MessagesPublished: lambda fact: self._published.labels(fact.kind).inc(fact.messages),
+            relay.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
+            relay.RelayProgressed: self._progressed,
+            relay.RelayFollows: self._follows,
+            relay.BrokerLost: lambda _: self._broker_losses.inc(),
+            process.PostgresFailedOver: lambda _: self._failovers.inc(),
+            upkeep.QueueAge: lambda fact: self._queue_age.labels(
                 fact.workspace, fact.agent_type, str(fact.priority)
             ).set(fact.oldest_seconds),
-            facts.InvariantChecked: lambda fact: self._violations.labels(fact.invariant).set(fact.violations),
-            facts.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
-            facts.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
+            upkeep.InvariantChecked: lambda fact: self._violations.labels(fact.invariant).set(
+                fact.violations
+            ),
+            process.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
+            work.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
         }
 
     def _make_tallies(self) -> None:
@@ -118,7 +121,7 @@ class MetricsLeaf:
             "grns_tick_failures", "Ticks that failed", ["service"], registry=registry
         )
 
-    def read(self, fact: facts.Fact) -> None:
+    def read(self, fact: Fact) -> None:
         """Count one fact."""
         reader = self._readers.get(type(fact))
         if reader is not None:
@@ -128,11 +131,11 @@ class MetricsLeaf:
         """Add a collector of somebody else's."""
         self.registry.register(collector)
 
-    def _claimed(self, fact: facts.TaskClaimed) -> None:
+    def _claimed(self, fact: work.TaskClaimed) -> None:
         self._claims.add(fact.task_type, fact.source)
         self._queue_wait.observe(fact.task_type, fact.queued_seconds)
 
-    def _finished(self, fact: facts.AttemptFinished) -> None:
+    def _finished(self, fact: work.AttemptFinished) -> None:
         self._attempts.add(fact.task_type, fact.status)
         self._run.observe(fact.task_type, fact.run_seconds)
         if fact.status == "retry_wait":
@@ -148,12 +151,12 @@ class MetricsLeaf:
             self._error_classes.add(error_class)
         return error_class if error_class in self._error_classes else "other"
 
-    def _follows(self, _fact: facts.RelayFollows) -> None:
+    def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""
         for gauge in (self._relay_lag, self._relay_flight, self._relay_missing):
             gauge.set(0)
 
-    def _progressed(self, fact: facts.RelayProgressed) -> None:
+    def _progressed(self, fact: relay.RelayProgressed) -> None:
         self._relay_lag.set(fact.lag_seconds)
         self._relay_flight.set(fact.in_flight)
         self._relay_missing.set(fact.missing)

@@ -1,0 +1,1 @@
+"""The facts, by those they happen to."""

@@ -1,0 +1,76 @@
+"""Facts of the other daemons: what was put back, sent again, deleted, and found wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grns.telemetry.fact import Fact
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDispatched(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "command_dispatched"
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TasksReaped(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "task_reaped"
+    task_id: str
+    agent_id: str
+    attempt: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperHolds(Fact):
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "reaper_holds"
+
+
+@dataclass(frozen=True, slots=True)
+class TasksPromoted(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "tasks_promoted"
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDeleted(Fact):
+    event: ClassVar[str] = "rows_deleted"
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAge(Fact):
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "queue_age"
+    workspace: str
+    agent_type: str
+    priority: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantChecked(Fact):
+    """How often an invariant is violated, as of the last look at all that it is about."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "invariant_checked"
+    invariant: str
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantViolated(Fact):
+    """Something that must never be; `grns verify` shows all of it."""
+
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "invariant_violated"
+    invariant: str
+    task_id: str | None
+    detail: str
