@@ -85,6 +85,13 @@ def broker(directory: Path) -> Iterator[LocalNats]:
 
 
 @pytest.fixture
+def in_environment(database_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what reads the environment find the test's own servers."""
+    monkeypatch.setenv("GRNS_DATABASE_URL", database_url)
+    monkeypatch.setenv("GRNS_NATS_URL", broker.url)
+
+
+@pytest.fixture
 def fleet(tmp_path: Path, database_url: str, broker: LocalNats) -> Iterator[Fleet]:
     """Processes of grns on the test's own servers."""
     environment = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import nats.errors
@@ -16,56 +13,14 @@ from grns.local import LocalNats
 from grns.settings import load
 from grns.store import replay
 from grns.store.database import Database
-from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, ReplayDone
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
+from tests.relays import knows_the_streams, relaying
 from tests.test_store_kit import fetch
 
-pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(autouse=True)
-def servers(database_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let relays find the test's own servers."""
-    monkeypatch.setenv("GRNS_DATABASE_URL", database_url)
-    monkeypatch.setenv("GRNS_NATS_URL", broker.url)
-
-
-class _Note:
-    """Keeps what is told."""
-
-    def __init__(self) -> None:
-        self.facts: list[Fact] = []
-
-    def read(self, fact: Fact) -> None:
-        """Take note of one fact."""
-        self.facts.append(fact)
-
-    async def has_told(self, kind: type[Fact]) -> bool:
-        """Tell whether there was one of a kind."""
-        return any(isinstance(fact, kind) for fact in self.facts)
-
-
-@asynccontextmanager
-async def relaying(count: int = 1) -> AsyncIterator[_Note]:
-    """Run relays meanwhile, as the environment says, each with connections of its own."""
-    note = _Note()
-    async with AsyncExitStack() as resources:
-        for number in range(count):
-            app = App(load(), (note,))
-            database, transport = await resources.enter_async_context(app.connections(f"test {number}"))
-            relay = app.relay(database, transport)
-            resources.push_async_callback(asyncio.wait_for, asyncio.create_task(relay.run()), 30)
-            resources.callback(relay.stop)
-        yield note
-
-
-async def knows_the_streams(database: Database) -> bool:
-    """Tell whether a relay has looked at them, and written down which ones they are."""
-    (row,) = await fetch(database, "select evt_epoch, dlq_epoch from grns.relay_cursor")
-    return None not in (row["evt_epoch"], row["dlq_epoch"])
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("in_environment")]
 
 
 async def holds_all(database: Database, url: str, stream: str = "GRNS_EVT", kind: str = "evt.") -> bool:

@@ -39,47 +39,21 @@ from tests.harness import (
     submit,
     submit_many,
 )
-from tests.test_broker_watch import knows_the_streams
+from tests.relays import knows_the_streams, relaying
 from tests.test_inspection import lived
 from tests.test_store_kit import fetch, stranger
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("in_environment")]
 
 _SHORT_WINDOW = config.NANOSECONDS // 10  # the shortest that the broker takes
 
 
-@pytest.fixture(autouse=True)
-def servers(database_url: str, broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the command line find the test's own servers."""
-    monkeypatch.setenv("GRNS_DATABASE_URL", database_url)
-    monkeypatch.setenv("GRNS_NATS_URL", broker.url)
-
-
-class _Note:
-    """Keeps what is told."""
-
-    def __init__(self) -> None:
-        self.facts: list[Fact] = []
-
-    def read(self, fact: Fact) -> None:
-        """Take note of one fact."""
-        self.facts.append(fact)
-
-
 @asynccontextmanager
-async def relaying(database: Database) -> AsyncIterator[tuple[Transport, list[Fact]]]:
-    """Run a relay meanwhile, once it has published all there is."""
-    told = _Note()
-    app = App(load(), (told,))
-    transport = app.transport("test")
-    await transport.connect()
-    relay = app.relay(database, transport)
-    running = asyncio.create_task(relay.run())
-    await eventually(lambda: is_relayed(database))
-    yield transport, told.facts
-    relay.stop()
-    await running
-    await transport.close()
+async def relayed(database: Database) -> AsyncIterator[tuple[Transport, list[Fact]]]:
+    """Run a relay meanwhile, once it has published all there is; shows a connection, and what it tells."""
+    async with relaying() as note, App(load()).connections("test") as (_, transport):
+        await eventually(lambda: is_relayed(database))
+        yield transport, note.facts
 
 
 async def replayed(capfd: pytest.CaptureFixture[str], *options: str) -> tuple[int, Any, str]:
@@ -128,7 +102,7 @@ async def test_after_a_purge_everything_is_there_again_exactly_once(
     await submit_many(database, 700)
     for _ in range(5):
         await lived(database)
-    async with relaying(database) as (transport, facts):
+    async with relayed(database) as (transport, facts):
         events, letters = await committed(database, "evt."), await committed(database, "dlq.")
         assert len(events) > 700
         assert len(letters) == 5
@@ -150,7 +124,7 @@ async def test_what_the_broker_remembers_it_drops(
     database: Database, broker: LocalNats, capfd: pytest.CaptureFixture[str]
 ) -> None:
     await submit_many(database, 20)
-    async with relaying(database):
+    async with relayed(database):
         code, found, _ = await replayed(capfd, "--since", "1h")
         assert (code, found["stored"], found["duplicates"]) == (0, 0, 20)
         assert await asyncio.to_thread(run, ["events", "replay", "--since", "1h"]) == 0
@@ -169,7 +143,7 @@ async def test_only_what_was_asked_for_goes_out(
         database, "update grns.events set created_at = now() - interval '3 h' where task_id = $1", old
     )
     await fetch(database, "update grns.events set workspace = 'other' where task_id = $1", other)
-    async with relaying(database):
+    async with relayed(database):
 
         async def count(*options: str) -> int:
             code, found, said = await replayed(capfd, *options)
@@ -200,7 +174,7 @@ async def test_what_handlers_have_forgotten_is_replayed_only_on_demand(
     await submit_many(database, 3)
     await fetch(database, "update grns.events set created_at = now() - interval '9 d 1 h'")
     (moment,) = await fetch(database, "select now() - interval '10 d' as past")
-    async with relaying(database):
+    async with relayed(database):
         assert (await replayed(capfd, "--since", "30d"))[0] == 0, "the whole log is remembered"
         assert (await replayed(capfd, "--since", "31d"))[0] == 4
         monkeypatch.setenv("GRNS_PROCESSED_RETENTION_DAYS", "9.5")
@@ -229,7 +203,7 @@ async def test_a_transaction_that_was_open_for_long_hides_nothing(
         await connection.fetch("select grns.submit_task('noop') from generate_series(1, 200)")
         await connection.execute("commit")
     await submit_many(database, 5)
-    async with relaying(database):
+    async with relayed(database):
         await eventually(lambda: is_relayed(database))  # what is not goes out by itself
         code, found, said = await replayed(capfd, "--since", since.isoformat())
     assert code == 0, said
@@ -244,7 +218,7 @@ async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
         await lived(database)
     async with App(load()).connections("test") as (_, transport):
         await transport.provision()  # so that the relay looks at them once, and not again soon
-    async with relaying(database) as (transport, _):
+    async with relayed(database) as (transport, _):
         await eventually(lambda: knows_the_streams(database))
         for stream in ("GRNS_EVT", "GRNS_DLQ"):
             now = (await manage(broker.url, f"STREAM.INFO.{stream}"))["config"]
@@ -283,7 +257,7 @@ async def test_who_does_not_wait_any_longer_withdraws(
     assert "withdrawn" in said
     (row,) = await fetch(database, "select * from grns.replays")
     assert (row["outcome"], row["started_at"]) == ("withdrawn", None)
-    async with relaying(database):
+    async with relayed(database):
         assert (await replayed(capfd, "--since", "1h"))[1]["duplicates"] == 3
 
 

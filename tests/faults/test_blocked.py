@@ -14,6 +14,7 @@ import pytest
 
 from grns.local import LocalNats
 from grns.store.database import Database
+from grns.store.submit import Submitted
 from tests.harness import (
     Fleet,
     all_in,
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.timeout(180)
 Journal = Callable[[], list[str]]
 
 SLACK = 2.0
+LONG_LEASE = 9.0  # a keeper can be replaced within it
+LONGER_THAN_A_LEASE = 1.3 * LONG_LEASE
 
 
 def environment(lease: float) -> dict[str, str]:
@@ -145,15 +148,22 @@ async def test_frozen_for_three_leases(
     assert sleeper.poll() is None, "it lost its leases, it need not die"
 
 
+async def one_at_work(
+    fleet: Fleet, database: Database, journal: Journal
+) -> tuple[subprocess.Popen[bytes], Submitted, int]:
+    """Start a worker on a task that outlasts its lease; returns it with the task and its keeper's id."""
+    fleet.start("server", **environment(LONG_LEASE))
+    worker = fleet.start("worker", "tests.pools:pool", **environment(LONG_LEASE))
+    await ready(database, worker)
+    task = await submit(database, "effect", payload={"seconds": LONGER_THAN_A_LEASE})
+    await noted(journal, f"begin {task.id} 1")
+    (keeper,) = keepers_of(worker.pid)
+    return worker, task, keeper
+
+
 async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
     """A keeper that dies is started again, the lease is kept; a worker that dies takes its keeper along."""
-    lease = 9.0
-    fleet.start("server", **environment(lease))
-    worker = fleet.start("worker", "tests.pools:pool", **environment(lease))
-    await ready(database, worker)
-    task = await submit(database, "effect", payload={"seconds": 1.3 * lease})
-    await noted(journal, f"begin {task.id} 1")
-    (first,) = keepers_of(worker.pid)
+    worker, task, first = await one_at_work(fleet, database, journal)
     os.kill(first, signal.SIGKILL)
 
     async def other_keeper() -> int | None:
@@ -161,7 +171,7 @@ async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats
 
     second = await eventually(other_keeper)
     assert second is not None
-    rows = await all_in(database, [task.id], within_seconds=1.3 * lease + 2 * SLACK)
+    rows = await all_in(database, [task.id], within_seconds=LONGER_THAN_A_LEASE + 2 * SLACK)
     assert rows[task.id]["attempt"] == 1
     await check_everything(database, broker.url)
     assert keepers_of(worker.pid) == [second]
@@ -176,15 +186,9 @@ async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats
 
 async def test_keeper_stuck(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
     """A keeper that is there and keeps nothing is replaced before what it should have kept is lost."""
-    lease = 9.0
-    fleet.start("server", **environment(lease))
-    worker = fleet.start("worker", "tests.pools:pool", **environment(lease))
-    await ready(database, worker)
-    task = await submit(database, "effect", payload={"seconds": 1.3 * lease})
-    await noted(journal, f"begin {task.id} 1")
-    (first,) = keepers_of(worker.pid)
+    worker, task, first = await one_at_work(fleet, database, journal)
     os.kill(first, signal.SIGSTOP)
-    rows = await all_in(database, [task.id], within_seconds=1.3 * lease + 2 * SLACK)
+    rows = await all_in(database, [task.id], within_seconds=LONGER_THAN_A_LEASE + 2 * SLACK)
     assert rows[task.id]["attempt"] == 1
     assert len(fleet.facts_of(worker, "keeper_stuck")) == 1
     assert first not in keepers_of(worker.pid)
