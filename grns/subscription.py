@@ -92,7 +92,8 @@ class Subscription:
         while not _is_cancelled():  # a handler may have swallowed it
             delivery = await self._arrived.get()
             try:
-                await self._handle(delivery)
+                # In a task of its own: a handler that cancels the one it runs in ends no more than that.
+                await asyncio.create_task(self._handle(delivery))
             except (Exception, asyncio.CancelledError) as error:
                 await self._settle(delivery, error)
             finally:

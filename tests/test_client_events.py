@@ -308,6 +308,22 @@ async def test_it_outlives_whatever_its_handler_raises(
     assert len(me.given) == 2
 
 
+async def test_it_outlives_a_handler_that_cancels_its_own_task(client: Client, database: Database) -> None:
+    me = Subscriber()
+
+    async def handle(event: Event, connection: Connection) -> None:
+        task = asyncio.current_task()
+        if not me.given and task is not None:
+            task.cancel()
+        await me.handle(event, connection)
+
+    subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await committed(database, 1)
+    await subscription.stop()
+    assert len(me.given) == 2
+
+
 @pytest.mark.parametrize("breaks", [True, False], ids=["nak", "ack"])
 async def test_it_outlives_a_broker_that_cannot_be_told(
     client: Client, database: Database, broker: LocalNats, breaks: bool

@@ -239,6 +239,8 @@ async def test_what_cannot_be_changed_is_drift(connect: Connect, server: LocalNa
     await manage(server, "STREAM.CREATE.GRNS_CMD", {"name": "GRNS_CMD", "subjects": ["cmd.>"]})
     with pytest.raises(Drift, match="retention"):
         await transport.provision()
+    for made in (subjects.EVT_STREAM, subjects.DLQ_STREAM):
+        assert (await transport.state(made)).messages == 0, "the others are made all the same"
 
 
 async def test_a_stream_without_an_epoch_has_its_birth(connect: Connect, server: LocalNats) -> None:

@@ -40,7 +40,14 @@ class Provisioner:
         async with self._one_at_a_time:
             if not self._may_change and (found := await self.differences()):
                 raise Drift("; ".join(found))
-            made = [await self._stream(expected) for expected in expected_streams(self._settings)]
+            made, refused = [], []
+            for expected in expected_streams(self._settings):
+                try:
+                    made.append(await self._stream(expected))
+                except Drift as error:  # the others are made all the same
+                    refused.append(str(error))
+            if refused:
+                raise Drift("; ".join(refused))
             return any(made)
 
     async def differences(self) -> list[str]:
