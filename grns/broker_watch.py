@@ -221,7 +221,7 @@ class BrokerWatch:
     async def _lost_since(self, survived: int | None, high: int) -> int:
         """Return the number of the log from which on messages may be lost."""
         # Rows stand in the order of their numbers, and only nearly in that of their times.
-        first = await log.first_younger_than(self._session, self._replay_seconds, high)
+        first = await log.first_since(self._session, self._replay_seconds, high)
         since = max(0, first - 1 - _MARGIN_ROWS)
         return since if survived is None else max(since, min(survived, high) - _MARGIN_ROWS)
 

@@ -79,8 +79,8 @@ class Replays:
 
     async def _bounded(self, found: Replay, high: int) -> Replay:
         """Return it with its stretch of the log; what is younger than `high` goes out by itself."""
-        first = await log.first_younger_than(self._session, found.since_seconds, high)
-        last = await log.first_younger_than(self._session, found.until_seconds, high)
+        first = await log.first_since(self._session, found.since, high)
+        last = await log.first_since(self._session, found.until, high)
         first = max(1, first - _MARGIN_ROWS)
         return replace(found, first_seq=first, after_seq=first - 1, up_to_seq=min(high, last + _MARGIN_ROWS))
 

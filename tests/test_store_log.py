@@ -239,10 +239,12 @@ async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> 
             shared,
             "update grns.events set created_at = now() - $1 * interval '1 hour' where seq = $2", age, number,
         )  # fmt: skip
-    found = await log.first_younger_than(shared, 3.5 * 3600, numbers[-1])
+    found = await log.first_since(shared, 3.5 * 3600, numbers[-1])
     assert numbers[4] < found <= numbers[5]
-    assert await log.first_younger_than(shared, 99 * 3600, numbers[-1]) <= numbers[0]
-    assert await log.first_younger_than(shared, 0.0, numbers[-1]) > numbers[-1]
+    assert await log.first_since(shared, 99 * 3600, numbers[-1]) <= numbers[0]
+    assert await log.first_since(shared, 0.0, numbers[-1]) > numbers[-1]
+    (row,) = await fetch(shared, "select created_at from grns.events where seq = $1", numbers[6])
+    assert numbers[5] < await log.first_since(shared, row["created_at"], numbers[-1]) <= numbers[6]
 
 
 async def test_rows_of_a_transaction_that_was_open_for_long_have_the_time_of_their_numbers(
@@ -270,10 +272,10 @@ async def test_it_is_found_in_one_round_trip_however_long_the_log_is(shared: Dat
     far = Database(shared.url.replace(f":{port}/", f":{network.port}/"), name="far", size=1)
     try:
         async with far.opened():
-            await log.first_younger_than(far, 3600.0, 0)
+            await log.first_since(far, 3600.0, 0)
             network.latency_seconds = 0.05
             async with asyncio.timeout(2.0):
-                assert await log.first_younger_than(far, 3600.0, 2**60) <= number
+                assert await log.first_since(far, 3600.0, 2**60) <= number
     finally:
         await network.stop()
 

@@ -130,8 +130,16 @@ async def read_stretch(
     )
 
 
-async def first_younger_than(database: Database | Session, seconds: float, high: int) -> int:
-    """Return a number of the log such that rows from there on are younger than that, by bisection."""
-    rows = await database.run("read_log_age", seconds, high)
+def moment(said: float | datetime) -> tuple[datetime | None, float | None]:
+    """Return a moment as statements take it: as it is, or how many seconds ago by the server's clock."""
+    return (said, None) if isinstance(said, datetime) else (None, said)
+
+
+async def first_since(database: Database | Session, since: float | datetime, high: int) -> int:
+    """Return a number of the log such that rows from there on are younger than that, by bisection.
+
+    `since` is a moment, or how many seconds ago it was.
+    """
+    rows = await database.run("read_log_age", *moment(since), high)
     number: int = rows[0]["seq"]
     return number

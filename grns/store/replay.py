@@ -28,8 +28,6 @@ class Replay:
     up_to_seq: int | None
     stored: int
     duplicates: int
-    since_seconds: float
-    until_seconds: float
 
 
 async def request(
@@ -47,7 +45,8 @@ async def request(
     handle it again. None asks for it all the same.
     """
     (row,) = await database.run(
-        "request_replay", workspace, list(patterns), *_moment(since), *_moment(until), remembered_seconds
+        "request_replay", workspace, list(patterns), *log.moment(since), *log.moment(until),
+        remembered_seconds,
     )  # fmt: skip
     if not row["is_stretch"]:
         raise BadInput("bad_stretch", "nothing lies there: it has to begin in the past, and before it ends")
@@ -55,10 +54,6 @@ async def request(
         raise Conflict("it begins earlier than event handlers remember what they handled")
     number: int = row["id"]
     return number
-
-
-def _moment(said: float | datetime) -> tuple[datetime | None, float | None]:
-    return (said, None) if isinstance(said, datetime) else (None, said)
 
 
 async def progress(database: Database, number: int) -> Row:

@@ -1,7 +1,8 @@
--- Finds by bisection a number of the log such that the rows from there on are younger than so many seconds. One
--- statement, for each step would cost a round trip. $1 seconds, $2 the highest number that is looked at
+-- Finds by bisection a number of the log such that the rows from there on are younger than a moment. One
+-- statement, for each step would cost a round trip. $1 the moment or, where null, $2 so many seconds ago, $3 the
+-- highest number that is looked at
 with recursive hunt (low, top) as (
-    select 0::bigint, $2::bigint + 1
+    select 0::bigint, $3::bigint + 1
     union all
     select coalesce(e.seq + 1, h.low), case when e.seq is null then h.middle else h.top end
     from (select h.low, h.top, (h.low + h.top) / 2 as middle from hunt h where h.low < h.top) as h
@@ -11,7 +12,7 @@ with recursive hunt (low, top) as (
         where e.seq >= h.middle
         order by e.seq
         limit 1
-    ) as e on extract(epoch from now() - e.created_at) > $1::double precision
+    ) as e on e.created_at < coalesce($1::timestamptz, now() - $2::double precision * interval '1 second')
 )
 select h.low as seq
 from hunt h
