@@ -17,7 +17,7 @@ from grns.telemetry.facts.work import KeeperRestarted, KeeperStuck
 _STARTUP_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 _LEAST_STUCK_SECONDS = 2.0
-_LEAST_GONE_SECONDS = 20.0
+_LEAST_GONE_SECONDS, _MOST_GONE_SECONDS = 20.0, 120.0
 # More than this has not passed for a process between two looks: it was frozen, or blocked.
 _MOST_PER_LOOK_SECONDS = 0.5
 
@@ -45,7 +45,7 @@ class KeeperProcess:
         self._emit = emit
         # Early enough for another one to renew what this one has just not renewed.
         self._stuck_seconds = max(lease_seconds / 3, _LEAST_STUCK_SECONDS)
-        self._gone_seconds = max(2 * lease_seconds, _LEAST_GONE_SECONDS)
+        self._gone_seconds = min(max(2 * lease_seconds, _LEAST_GONE_SECONDS), _MOST_GONE_SECONDS)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
         self.is_keeping = False
@@ -120,7 +120,7 @@ class KeeperProcess:
     @property
     def is_missing(self) -> bool:
         """True where there has been none that keeps for so long that there may never be one."""
-        return self._clock - self._kept_at > self._gone_seconds
+        return not self.is_keeping and self._clock - self._kept_at > self._gone_seconds
 
     def excuse(self) -> None:
         """Count anew how long it has been missing: it could not have been there."""

@@ -28,8 +28,7 @@ class Slots:
     def give(self) -> None:
         """Give a slot back."""
         self.free += 1
-        for tell in self.on_free:
-            tell()
+        self._tell()
 
     @property
     def taken(self) -> int:

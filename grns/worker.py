@@ -195,7 +195,7 @@ class Worker:
     async def _watch_keeper(self) -> None:
         while True:
             await self._guard(self._keeper.check())
-            if self._keeper.is_missing:
+            if not self._keeper.is_keeping:
                 await self._guard(self._excuse_keeper())
             if self._keeper.is_missing:
                 raise Unavailable("there has been no keeper for too long: its log says why")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -103,6 +104,23 @@ def hold_gil(seconds: float) -> None:
         re.match(r"(a+)+$", "a" * length + "b")
         if time.monotonic() - began < 0.5:
             length += 1
+
+
+@pool.task("in_loops_thread")
+async def in_loops_thread(task: grns.Context, payload: dict[str, float]) -> None:
+    """Wait for one of the loop's own threads, which nobody can end."""
+    note("begin", task)
+    await asyncio.to_thread(time.sleep, payload["seconds"])
+
+
+@pool.task("stubborn")
+async def stubborn(task: grns.Context, payload: dict[str, float]) -> None:
+    """Go on, however often it is cancelled."""
+    note("begin", task)
+    deadline = time.monotonic() + payload["seconds"]
+    while time.monotonic() < deadline:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.1)
 
 
 @pool.task("fork")

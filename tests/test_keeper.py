@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from grns.app import App
+from grns import keeper_process
+from grns.app import App, KeeperOrders
 from grns.keeper import Keeper
 from grns.lease import LeaseBook, State, Verdict
 from grns.local import LocalNats
@@ -116,3 +117,30 @@ async def test_a_round_that_failed_is_done_again_soon(
 
 async def _has_failed(book: LeaseBook) -> bool:
     return book.failures > 0
+
+
+async def test_a_keeper_that_has_just_come_is_not_missing(
+    database: Database, broker: LocalNats, held: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long there was none, and however long it took to start."""
+    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 0.1)
+    book, descriptor = LeaseBook.create(1)
+    orders = KeeperOrders(
+        descriptor, 1, WORKER.agent_id, os.getpid(), settings_for(database.url, broker.url)
+    ).dump()
+    process = keeper_process.KeeperProcess(
+        book_descriptor=descriptor,
+        orders=orders,
+        lease_seconds=0.01,
+        beats=lambda: 0,
+        emit=lambda _fact: None,
+    )
+    await asyncio.sleep(0.2)
+    process.look()
+    assert process.is_missing
+    await process.start()
+    process.look()
+    assert not process.is_missing
+    process.stop()
+    book.close()
+    os.close(descriptor)

@@ -7,8 +7,11 @@ import gc
 import os
 import signal
 import sys
+import time
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from typing import NoReturn
 
 from grns.app import App
 from grns.daemon import Service
@@ -56,37 +59,64 @@ async def _main(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
+async def end_after(work: Awaitable[None]) -> NoReturn:
+    """Do the work and end the process, in the midst of its loop.
+
+    The end of a loop waits for its threads and for what does not let itself be cancelled: users' code
+    that did not end with its attempt must not hold the process back.
+    """
+    code = 1
+    try:
+        await work
+        code = 0
+    except GrnsError as error:
+        code = fail(error)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 async def run_services(services: Sequence[Service]) -> None:
     """Run services until SIGTERM or SIGINT; a second signal ends the process at once.
 
     Where one service ends by a bug, the others are stopped and the bug is raised.
     """
-    loop = asyncio.get_running_loop()
-    stopped_at: float | None = None
 
     def stop() -> None:
-        nonlocal stopped_at
-        if stopped_at is not None:
-            if loop.time() - stopped_at > _SAME_REQUEST_SECONDS:
-                # Safe at any moment: what is not written yet is redone by others once the lease is over.
-                os._exit(_STOPPED_AGAIN)
-            return
-        stopped_at = loop.time()
         for service in services:
             service.stop()
 
     _calm_collector()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop)
+    _hear_signals(stop)
     runs = [asyncio.create_task(service.run()) for service in services]
     done, pending = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
     if pending:
-        for service in services:
-            service.stop()
+        stop()
         await asyncio.wait(pending)
     for task in runs:
         task.result()
     del done
+
+
+def _hear_signals(stop: Callable[[], None]) -> None:
+    """Stop at the first, end at once at a second: by when they came, not by when the loop came round."""
+    loop = asyncio.get_running_loop()
+    asked_at: float | None = None
+
+    def hear(_number: int, _frame: object) -> None:
+        nonlocal asked_at
+        if asked_at is None:
+            asked_at = time.monotonic()
+            loop.call_soon_threadsafe(stop)
+        elif time.monotonic() - asked_at > _SAME_REQUEST_SECONDS:
+            # Safe at any moment: what is not written yet is redone by others once the lease is over.
+            os._exit(_STOPPED_AGAIN)
+
+    for number in _SIGNALS:
+        signal.signal(number, hear)
 
 
 def _calm_collector() -> None:

@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 
 PARENT = "--parent-descriptor"
 
+# What a process takes beside its grace: to write what was under way, and to close its connections.
+_LAST_WORDS_SECONDS = 15.0
+
 _Child = subprocess.Popen[bytes]
 
 
-def run_together(commands: Sequence[Sequence[str]]) -> int:
+def run_together(commands: Sequence[Sequence[str]], *, grace_seconds: float) -> int:
     """Run commands until all have ended, and return the first code that is no success.
 
     What this process is asked by a signal, they are asked. Where one ends that nobody has asked, the
-    others are asked to end: whoever watches over this process sees it end, and starts all of them anew.
+    others are asked to end, and killed where they do not within their grace: whoever watches over this
+    process sees it end, and starts all of them anew.
     """
     heard = _hear_signals()  # before there is anybody whom a signal would leave behind
     guard, _held = os.pipe()  # its other end is closed by the end of this process, however it comes
     running = [_start([*command, PARENT, str(guard)], guard) for command in commands]
     codes: list[int] = []
-    is_asked = False
+    is_asked, is_of_ours, kill_at = False, False, math.inf
     while running:
-        for number in os.read(heard, 1024):
-            if number != signal.SIGCHLD:
+        for number in _next_signals(heard, kill_at - time.monotonic()):
+            if number == signal.SIGCHLD:
+                continue
+            if not is_of_ours:
                 _ask(running, number)
-                is_asked = True
+            # What we have asked of our own accord they are not to hear again, as a second request.
+            is_asked, is_of_ours = True, False
+        if time.monotonic() >= kill_at:
+            _ask(running, signal.SIGKILL)
+            kill_at = math.inf
         codes += [abs(child.returncode) for child in running if child.poll() is not None]
         running = [child for child in running if child.returncode is None]
         if codes and not is_asked:
             _ask(running, signal.SIGTERM)
-            is_asked = True
+            is_asked, is_of_ours = True, True
+            kill_at = time.monotonic() + grace_seconds + _LAST_WORDS_SECONDS
     return next((code for code in codes if code), 0)
+
+
+def _next_signals(heard: int, within_seconds: float) -> bytes:
+    """Return the numbers of the signals that come next, none where none comes in time."""
+    timeout = max(0.0, within_seconds) if within_seconds < math.inf else None
+    readable, _, _ = select.select([heard], [], [], timeout)
+    return os.read(heard, 1024) if readable else b""
 
 
 def end_with_parent(descriptor: int) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import traceback
 from contextlib import ExitStack
 from importlib import import_module
 from types import ModuleType
@@ -14,9 +13,9 @@ from types import ModuleType
 import click
 
 from grns.app import App, KeeperOrders
-from grns.cli.process import fail, make_app, run, run_services
+from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
-from grns.errors import BadInput, GrnsError, SettingsError
+from grns.errors import BadInput, SettingsError
 from grns.pool import Pool
 from grns.settings import load
 from grns.telemetry.facts.work import WorkerServes
@@ -47,25 +46,14 @@ def worker(
     """Run a pool's handlers until SIGTERM; what does not end within the grace is given back."""
     settings = load(concurrency=concurrency, metrics_port=metrics_port)
     if processes > 1:
-        sys.exit(run_together(_commands(target, concurrency, processes, settings.metrics_port)))
+        commands = _commands(target, concurrency, processes, settings.metrics_port)
+        sys.exit(run_together(commands, grace_seconds=settings.shutdown_grace_seconds))
     if parent_descriptor is not None:
         end_with_parent(parent_descriptor)
     pool = load_pool(target)
-    code = 1
-    try:
-        with ExitStack() as resources:
-            app = make_app(settings, "worker", resources)
-            run(settings, lambda: _work(app, pool))
-        code = 0
-    except GrnsError as error:
-        code = fail(error)
-    except Exception:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # A thread that did not end with its attempt must not hold the process back.
-        os._exit(code)
+    with ExitStack() as resources:
+        app = make_app(settings, "worker", resources)
+        run(settings, lambda: end_after(_work(app, pool)))
 
 
 async def _work(app: App, pool: Pool) -> None:

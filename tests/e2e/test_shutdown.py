@@ -198,3 +198,32 @@ async def test_asked_twice(
         ]  # fmt: skip
     assert len(lines_with(journal(), "begin")) == 2 * len(ids)
     assert len(lines_with(journal(), "end")) == len(ids)
+
+
+async def test_asked_twice_while_its_loop_is_blocked(
+    fleet: Fleet, database: Database, journal: Journal
+) -> None:
+    """When the loop comes round again both requests lie there: they came one after the other all the same."""
+    leaver = start_worker(fleet, 60)
+    await ready(database, leaver)
+    (blocking,) = await submit_many(
+        database, 1, task_type="block_loop", payload={"how": "sleep_on", "seconds": 30.0}
+    )
+    await all_begun(journal, [blocking])
+    leaver.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.7)
+    leaver.send_signal(signal.SIGTERM)
+    assert await ends(leaver, SLACK) == 130
+
+
+@pytest.mark.parametrize("task_type", ["in_loops_thread", "stubborn"])
+async def test_what_cannot_be_ended_does_not_keep_the_process(
+    fleet: Fleet, database: Database, journal: Journal, task_type: str
+) -> None:
+    """A handler's call in one of the loop's threads, and one that goes on when it is cancelled."""
+    leaver = start_worker(fleet, 0.5)
+    await ready(database, leaver)
+    ids = await submit_many(database, 1, task_type=task_type, payload={"seconds": 60.0})
+    await all_begun(journal, ids)
+    leaver.send_signal(signal.SIGTERM)
+    assert await ends(leaver, 0.5 + 5.0 + SLACK) == 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from grns.local.port import HOST, free_port
-from tests.harness import Fleet, eventually, is_alive, keepers_of
+from grns.store.database import Database
+from tests.harness import Fleet, eventually, is_alive, keepers_of, lines_with, submit, submit_many
+from tests.test_store_kit import fetch
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -50,6 +55,53 @@ async def test_with_one_that_dies_all_end(fleet: Fleet, place: int) -> None:
     family = await start(fleet)
     os.kill(family[1][place], signal.SIGKILL)
     assert await all_end(family) == signal.SIGKILL
+
+
+async def test_one_that_does_not_hear_is_killed(
+    fleet: Fleet, database: Database, journal: Callable[[], list[str]]
+) -> None:
+    """Its loop is blocked when they are asked to end: nobody starts them anew while it is there."""
+    family = await start(fleet, GRNS_SHUTDOWN_GRACE_SECONDS="1")
+    await submit(database, "block_loop", payload={"how": "sleep_on", "seconds": 100.0})
+    (blocked,) = await begun(database, journal, 1)
+    os.kill(next(pid for pid in family[1] if pid != blocked), signal.SIGKILL)
+    assert await all_end(family) == signal.SIGKILL
+
+
+async def test_who_ends_because_of_another_keeps_its_grace(
+    fleet: Fleet, database: Database, journal: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    """The request from outside is the first for the parent, and must not be the second for them."""
+    family = await start(fleet, GRNS_CONCURRENCY="1", GRNS_SHUTDOWN_GRACE_SECONDS="30")
+    file = tmp_path / "file"
+    await submit_many(database, PROCESSES, task_type="until", payload={"file": str(file)})
+    await begun(database, journal, PROCESSES)
+    os.kill(family[1][0], signal.SIGKILL)
+
+    async def are_ending() -> bool:
+        return len(fleet.facts_of(family[0], "worker_stopping")) == PROCESSES - 1
+
+    await eventually(are_ending)
+    await asyncio.sleep(0.6)  # what comes sooner counts as the same request
+    os.kill(family[0].pid, signal.SIGTERM)
+    await asyncio.sleep(0.5)
+    assert all(is_alive(pid) for pid in family[1][1:])
+    file.touch()
+    assert await all_end(family) == signal.SIGKILL
+    assert len(lines_with(journal(), "end")) == PROCESSES - 1
+
+
+async def begun(database: Database, journal: Callable[[], list[str]], count: int) -> list[int]:
+    """Wait until so many tasks have begun, and return the ids of the processes that run them."""
+
+    async def look() -> bool:
+        return len(lines_with(journal(), "begin")) == count
+
+    await eventually(look)
+    rows = await fetch(
+        database, "select a.pid from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id"
+    )
+    return [row["pid"] for row in rows]
 
 
 @pytest.mark.parametrize(
