@@ -152,10 +152,9 @@ class Handlers:
 
 
 def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
-    if isinstance(error, TimeoutError) and not str(error) and handler.timeout_seconds is not None:
+    message = said(error)
+    if isinstance(error, TimeoutError) and not message and handler.timeout_seconds is not None:
         message = f"no end after {handler.timeout_seconds} s"
-    else:
-        message = said(error)
     named = error.error_class if isinstance(error, (Retry, Fail)) else None
     return clean(str(named or type(error).__name__))[:255], message
 

@@ -381,6 +381,10 @@ class Unspeakable(Exception):
         raise RuntimeError("no words")
 
 
+class UnspeakableTimeout(Unspeakable, TimeoutError):
+    """One that is looked at more closely than others."""
+
+
 class Wordless(Exception):
     """An exception whose text is no text."""
 
@@ -400,6 +404,7 @@ ERRORS = (
     Case("raises_bytes", ValueError(b"\xff\x00"), "ValueError"),
     Case("raises_html", ValueError("<script>alert(1)</script>"), "ValueError"),
     Case("raises_unspeakable", Unspeakable(), "Unspeakable"),
+    Case("raises_unspeakable_timeout", UnspeakableTimeout(), "UnspeakableTimeout"),
     Case("raises_wordless", Wordless(), "Wordless"),
     Case("raises_long_name", type("X" * 300, (Exception,), {})("x"), "X" * 255),
 )
