@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import pytest
 
 from grns.local import LocalPostgres
 from grns.store import migrate
+from grns.store.fault import Unusable
 from tests.harness import eventually
 
 
@@ -65,3 +67,15 @@ async def test_two_processes_that_upgrade_a_fresh_database_at_once_both_succeed(
     finally:
         await first.close()
         await watcher.close()
+
+
+async def test_who_may_not_make_a_schema_is_told_so(fresh_urls: list[str]) -> None:
+    url = fresh_urls[0]
+    admin = await asyncpg.connect(url)
+    try:
+        await admin.execute("create role visitor login password 'hunter2'")
+        with pytest.raises(Unusable, match="permission denied for database"):
+            await migrate.upgrade(re.sub("//[^@]*@", "//visitor:hunter2@", url))
+    finally:
+        await admin.execute("drop role visitor")
+        await admin.close()

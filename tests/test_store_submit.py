@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
-from grns.errors import BadInput, Conflict, Unavailable
+from grns.errors import BadInput, Conflict, OutcomeUnknown, Unavailable
 from grns.store.database import Database
-from grns.store.fault import Contended
+from grns.store.fault import Contended, translated
 from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import DEFAULT_LIMITS
 from grns.submission import submission
@@ -176,6 +176,37 @@ async def test_a_key_that_a_stranger_keeps_fails_nobody_else(shared: Database) -
     assert failed == ["k7"]
     assert isinstance(answers[7], Contended)
     assert await count_of(shared) == 39
+
+
+async def test_the_lock_is_given_up_before_the_statement_is(shared: Database) -> None:
+    """However short the time for an answer: what has waited for a lock is told that it did, and why."""
+    hurried = Database(shared.url, name="hurried", answer_seconds=2.0)
+    async with hurried.opened(), stranger(shared) as connection:
+        await submit_in(connection, [made(idempotency_key="k")])
+        with pytest.raises(Contended):
+            await submit(hurried, idempotency_key="k")
+
+
+async def sleep_for_a_minute(database: Database) -> None:
+    """Run a statement that nobody should wait for."""
+    async with database.connection() as connection:
+        with translated():
+            await connection.execute("select pg_sleep(60)")
+
+
+async def test_a_statement_that_was_given_up_ends_on_the_server(shared: Database) -> None:
+    hurried = Database(shared.url, name="hurried", answer_seconds=0.5)
+    async with hurried.opened():
+        with pytest.raises(OutcomeUnknown):
+            await sleep_for_a_minute(hurried)
+
+        async def is_over() -> bool:
+            return not await fetch(
+                shared, "select from pg_stat_activity where state = 'active' and query like '%pg_sleep(60)'"
+                " and pid <> pg_backend_pid()"
+            )  # fmt: skip
+
+        await eventually(is_over, within_seconds=5.0)
 
 
 async def test_where_all_is_locked_not_each_one_is_waited_for(shared: Database) -> None:

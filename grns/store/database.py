@@ -28,11 +28,22 @@ _PLANNER = {
     "enable_memoize": "off",  # no id is asked for twice
     "enable_bitmapscan": "off",  # reads all that is due to sort it, where the first few are wanted
 }
-_LOCK_TIMEOUT = {"lock_timeout": "2s"}
+_LOCK_SECONDS = 2.0
+# What nobody waits for any more, the server need not go on with: its locks are in the way of others.
+_GIVEN_UP_SECONDS = 1.0
 _UTC = {"timezone": "UTC"}
 # A guard that has waited for a row, or comes after others have written it, judges what the row is by then.
 _ISOLATION = {"default_transaction_isolation": "read committed"}
 _FOREVER = 2**62
+
+
+def _timeouts(answer_seconds: float) -> dict[str, str]:
+    """Return the server's bounds: it gives a lock up before we do, and a statement soon after us."""
+    lock_seconds = min(_LOCK_SECONDS, answer_seconds / 2)
+    return {
+        "lock_timeout": f"{1000 * lock_seconds:.0f}ms",
+        "statement_timeout": f"{1000 * (answer_seconds + _GIVEN_UP_SECONDS):.0f}ms",
+    }
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:
@@ -75,7 +86,7 @@ class Database:
         """Open the first connection, where one is kept, or say why it cannot be had."""
         settings = {"application_name": f"grns {self._name}"[:63]}
         if self._is_tuned:
-            settings |= _PLANNER | _LOCK_TIMEOUT | _UTC | _ISOLATION
+            settings |= _PLANNER | _timeouts(self._answer_seconds) | _UTC | _ISOLATION
         try:
             with translated():
                 self._pool = await asyncpg.create_pool(

@@ -17,6 +17,7 @@ _TRANSIENT = ("40001", "40P01", "55P03", "57014")
 _MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
 # No partition of the log takes the row (a check without a name): it will, once a janitor has made one.
 _NO_PARTITION = ("23514", "grns", "events", None)
+_BROKEN_TRANSACTION = "25P02"
 _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 
@@ -53,6 +54,12 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
         return Unusable(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
     if state in _LOGIN:
         return Unusable(f"Postgres refuses: {error}")
+    if state == _BROKEN_TRANSACTION:
+        return BadInput(
+            "transaction_broken",
+            "a statement of this transaction failed, and all that was written in it is undone: where you"
+            " catch such an error, put the statement into `async with connection.transaction():`",
+        )
     if state.startswith("53"):
         return Unavailable(f"Postgres has no room: {error}")
     # Connection failures, shutdowns, crashes: the commit may have happened.

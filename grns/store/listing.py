@@ -206,7 +206,8 @@ def _no_cursor(cursor: str) -> BadInput:
 
 
 async def _run(database: Database, wanted: Select[Any]) -> Sequence[Row]:
-    async with database.connection() as connection:
+    async with database.connection() as connection, connection.transaction(readonly=True):
+        await connection.execute(f"set local statement_timeout = {1000 * _ANSWER_SECONDS:.0f}")
         return await _fetch(connection, wanted)
 
 

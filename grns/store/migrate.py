@@ -11,6 +11,7 @@ import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy.exc import DBAPIError
 
 from grns.store.fault import translated
 
@@ -33,7 +34,13 @@ def newest() -> str:
 async def upgrade(url: str) -> None:
     """Run the revisions that are missing. Safe to run twice, and from two processes at once."""
     with translated():
-        await asyncio.to_thread(_upgrade, _config(url))
+        try:
+            await asyncio.to_thread(_upgrade, _config(url))
+        except DBAPIError as error:
+            # SQLAlchemy wraps what its driver says twice.
+            if error.orig is not None and isinstance(cause := error.orig.__cause__, Exception):
+                raise cause from error
+            raise
 
 
 async def current(url: str) -> str | None:
