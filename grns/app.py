@@ -359,4 +359,8 @@ async def connect(**settings: Any) -> AsyncIterator[Client]:
         app.connections("client", is_patient=True) as (database, transport),
         handlers_database.opened(),
     ):
-        yield app.client(database, transport, handlers_database)
+        client = app.client(database, transport, handlers_database)
+        try:
+            yield client
+        finally:
+            await client.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 from grns import subjects
 from grns.errors import BadInput, Conflict, NotFound, Unavailable, WaitTimeout
@@ -59,6 +60,11 @@ class Client:
         self._submissions = Submissions(database, batch_limit=batch_limit)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
         self._graveyard = Graveyard(database, workspace=workspace, emit=emit)
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
+
+    async def close(self) -> None:
+        """End its subscriptions: what they have not handled is given back. The connections stay."""
+        await asyncio.gather(*(subscription.stop() for subscription in self._subscriptions))
 
     async def submit(
         self,
@@ -223,6 +229,7 @@ class Client:
         except TimeoutError as error:
             raise Unavailable(f"no broker answered within {_BROKER_SECONDS:.0f} s") from error
         await subscription.open(self._transport, filters, depth)
+        self._subscriptions.add(subscription)
         return subscription
 
     async def _look(self, task_id: str) -> Task | Unavailable | None:

@@ -16,6 +16,7 @@ from grns.errors import BadInput, GrnsError, Rejected, Unavailable
 from grns.graveyard import Graveyard
 from grns.handlers import said
 from grns.store.database import Connection, Database
+from grns.store.fault import translated
 from grns.store.statement import statement
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
@@ -80,8 +81,9 @@ class Subscription:
 
     async def stop(self) -> None:
         """End the subscription: what has arrived and was not handled is given back."""
-        if self._consumer is not None:
-            await self._consumer.stop()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
         if self._handling is not None:
             self._handling.cancel()
             await asyncio.gather(self._handling, return_exceptions=True)
@@ -107,6 +109,8 @@ class Subscription:
             return
         self._emit(self._fault(delivery, error))
         await _give_back(delivery, _RETRY_SECONDS)
+        if isinstance(error, Unavailable):  # the next ones could not be handled either
+            await asyncio.sleep(_RETRY_SECONDS)
 
     def _fault(self, delivery: Delivery, error: BaseException) -> EventNotHandled:
         return EventNotHandled(
@@ -127,6 +131,10 @@ class Subscription:
             )
             if marked is not None:
                 await self._handler(event, connection)
+                with (
+                    translated()
+                ):  # where the handler has caught what ended the transaction, nothing is written
+                    await connection.execute("select 1")
         with suppress(GrnsError):  # it comes again, and is marked
             await delivery.ack()
 

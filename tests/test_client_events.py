@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
 import nats
 import pytest
 
@@ -401,6 +402,68 @@ async def test_what_a_handler_raises_is_told_with_its_traceback(
         assert words in said
     assert said.count("postgresql://somebody:***@books") == 2, "in the message, and below its traceback"
     assert "hunter2" not in said
+
+
+async def test_what_a_handler_has_lost_is_not_acknowledged(
+    client: Client, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It catches what ends its transaction: Postgres would answer the commit, and commit nothing."""
+    attempts = 0
+
+    async def handle(event: Event, connection: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        await connection.execute("insert into seen values ($1, 'me')", event.envelope.message_id)
+        if attempts == 1:
+            with suppress(asyncpg.PostgresError):
+                await connection.execute("select 1 / 0")
+
+    subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
+    await client.submit("noop")
+    await committed(database, 1)
+    await subscription.stop()
+    assert attempts == 2
+    assert "async with connection.transaction():" in caplog.text
+
+
+async def test_an_outage_is_told_of_once_and_not_with_each_event(
+    database: Database, broker: LocalNats, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled = 0
+
+    async def handle(_event: Event, _connection: Connection) -> None:
+        nonlocal handled
+        handled += 1
+        raise Unavailable("the books are closed")
+
+    subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
+    await client.submit_many([{"task_type": "noop"}] * 50)
+
+    async def has_tried() -> bool:
+        return handled >= 3
+
+    await eventually(has_tried)
+    await subscription.stop()
+    assert handled < 10, "it waits a moment before it takes the next one"
+    assert caplog.text.count("event_not_handled") <= 2
+
+
+async def test_the_end_of_the_client_is_that_of_its_subscriptions(
+    client: Client, database: Database, broker: LocalNats, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What they have not handled is given back, and is no fault."""
+    began = asyncio.Event()
+
+    async def handle(_event: Event, _connection: Connection) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as other:
+        await other.subscribe("me", handle, kinds=["evt.task.queued"])
+        await client.submit_many([{"task_type": "noop"}] * 5)
+        await began.wait()
+    assert "event_not_handled" not in caplog.text
+    assert not [task for task in asyncio.all_tasks() if "_handle_all" in repr(task)]
 
 
 async def test_a_handlers_connection_is_as_the_server_is_set_up(client: Client, database: Database) -> None:

@@ -97,7 +97,8 @@ class Wording:
         if not values.get("exception", True):
             del values["exception"]
         if fact.repeats:
-            untold = self._calm.due((fact.event, *values.values()))
+            same = tuple(value for name, value in values.items() if name not in fact.varies)
+            untold = self._calm.due((fact.event, *same))
             if untold is None:
                 return None
             if untold:

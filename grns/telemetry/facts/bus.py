@@ -23,6 +23,7 @@ class EventNotHandled(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "event_not_handled"
     repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("subject", "stream_seq")
     subscription: str
     subject: str
     stream_seq: int
