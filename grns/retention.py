@@ -18,6 +18,7 @@ from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import RowsDeleted
 
 _PAGE = 1000
+_STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
 
 
@@ -43,9 +44,19 @@ class Retention:
         self._refused = 0
 
     async def step(self) -> bool:
-        """Look at one page of tasks; True while the walk over all of them has not come to its end."""
+        """Look at one page of tasks; True while the walk over all of them has not come to its end.
+
+        Where many are referred to, pages are short: then some of them, as they cost no more than a long one.
+        """
         if time.monotonic() < self._walk_at:
             return False
+        until = time.monotonic() + _STEP_SECONDS
+        while (is_more_left := await self._look_at_page()) and self._stride.is_short:
+            if time.monotonic() > until:
+                break
+        return is_more_left
+
+    async def _look_at_page(self) -> bool:
         rows = self._stride.rows
         try:
             page = await upkeep.delete_tasks(

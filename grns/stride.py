@@ -10,6 +10,11 @@ class Stride:
         self._longest = longest
         self.rows = longest
 
+    @property
+    def is_short(self) -> bool:
+        """True where a page was refused not long ago."""
+        return self.rows < self._longest
+
     def shorten(self) -> bool:
         """Halve it after a refusal; False where the page was a single row already."""
         if self.rows == 1:

@@ -1,5 +1,5 @@
 -- Says how long the oldest task of each lane has been queued, for the agent types that have or had workers;
--- nothing for a lane that is empty.
+-- zero for a lane that is empty.
 select a.workspace, a.agent_type, p.priority,
     coalesce(extract(epoch from now() - o.queued_at), 0)::double precision as oldest_seconds
 from (select distinct workspace, agent_type from grns.agents) as a
