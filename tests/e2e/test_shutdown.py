@@ -204,6 +204,7 @@ async def test_asked_twice_while_its_loop_is_blocked(
     fleet: Fleet, database: Database, journal: Journal
 ) -> None:
     """When the loop comes round again both requests lie there: they came one after the other all the same."""
+    fleet.start("server", **environment(60))
     leaver = start_worker(fleet, 60)
     await ready(database, leaver)
     (blocking,) = await submit_many(
@@ -221,6 +222,7 @@ async def test_what_cannot_be_ended_does_not_keep_the_process(
     fleet: Fleet, database: Database, journal: Journal, task_type: str
 ) -> None:
     """A handler's call in one of the loop's threads, and one that goes on when it is cancelled."""
+    fleet.start("server", **environment(0.5))
     leaver = start_worker(fleet, 0.5)
     await ready(database, leaver)
     ids = await submit_many(database, 1, task_type=task_type, payload={"seconds": 60.0})
