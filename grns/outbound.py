@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 from grns import envelope, subjects
+from grns.backlog import Backlog
 from grns.errors import BrokerRefused, GrnsError
+from grns.parcel import Parcel
 from grns.store.log import Entry
 from grns.strict_json import dumps
 from grns.telemetry import failpoint
@@ -20,40 +19,19 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import MessageRefused, MessagesPublished
 from grns.transport.base import HeaderLines, Message, Receipt, Transport, one_line
 
-_RETRY_SECONDS = 0.25
+_IDLE_SECONDS = 0.125
 _REFUSED_RETRY_SECONDS = 5.0
-
-
-class Parcel:
-    """One row of the log on its way. A replayed one is published again for those who lost it."""
-
-    __slots__ = ("entry", "followers", "is_replay", "is_stub", "is_waiting", "key", "on_receipt")
-
-    def __init__(
-        self, entry: Entry, *, is_replay: bool = False, on_receipt: Callable[[Receipt], None] | None = None
-    ) -> None:
-        self.entry = entry
-        self.on_receipt = on_receipt
-        self.is_replay = is_replay
-        self.is_stub = False
-        # What has to stay in order: one task in one stream.
-        self.key = f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
-        self.followers: deque[Parcel] | None = None
-        self.is_waiting = False  # among the replays that are ready
-
-
-@dataclass(order=True, slots=True)
-class _Later:
-    at: float
-    seq: int
-    parcel: Parcel = field(compare=False)
+# What streams do not take waits here, and keeps nothing else from being read, up to so much of it.
+_MOST_HELD = 20_000
+_MOST_HELD_BYTES = 64 * 1024 * 1024
 
 
 class Outbound:
     """Sends parcels through the transport's window.
 
     `on_done` hears of each live row that the broker has (or that counts as had);
-    `may_send` is asked before each send. A refusal never occupies the window.
+    `may_send` is asked before each send. A refusal never occupies the window. What a stream does
+    not take is held, with all that waits behind it; it does not count among what is under way.
     """
 
     def __init__(
@@ -77,7 +55,7 @@ class Outbound:
         self._first: dict[str, Parcel] = {}
         self._ready: deque[Parcel] = deque()
         self._ready_replays: deque[Parcel] = deque()
-        self._later: list[_Later] = []
+        self._backlogs: defaultdict[str, Backlog] = defaultdict(Backlog)  # by stream
         self._is_closed = False
         self._work = asyncio.Event()
         self._replays = 0
@@ -85,6 +63,8 @@ class Outbound:
         self._failure: Exception | None = None
         self.pending = 0
         self.pending_bytes = 0
+        self.held = 0
+        self.held_bytes = 0
 
     def tell(self) -> None:
         """Tell how much has been published since this was last asked for."""
@@ -96,6 +76,21 @@ class Outbound:
     def replays(self) -> int:
         """How many replayed events have not been acknowledged."""
         return self._replays
+
+    @property
+    def under_way(self) -> int:
+        """How many rows are on their way to streams that take what they get."""
+        return self.pending - self.held
+
+    @property
+    def under_way_bytes(self) -> int:
+        """How large their payloads are together."""
+        return self.pending_bytes - self.held_bytes
+
+    @property
+    def holds_too_much(self) -> bool:
+        """Say whether so much is held that there is room for nothing else."""
+        return self.held >= _MOST_HELD or self.held_bytes >= _MOST_HELD_BYTES
 
     @property
     def oldest_age_seconds(self) -> float:
@@ -117,6 +112,8 @@ class Outbound:
         if first.followers is None:
             first.followers = deque()
         first.followers.append(parcel)
+        if first.is_held:
+            self._count_held(parcel, 1)
         if first.is_waiting and not parcel.is_replay:
             self._make_ready(first)  # live rows wait for it now: it goes with them
 
@@ -154,19 +151,30 @@ class Outbound:
     def _next(self) -> Parcel | None:
         if not self._may_send():
             return None
-        if self._ready:
-            return self._ready.popleft()
+        while self._ready:
+            if self._may_try(parcel := self._ready.popleft()):
+                return parcel
         while self._ready_replays:
             parcel = self._ready_replays.popleft()
             if parcel.is_waiting:  # else it has gone with the live rows
                 parcel.is_waiting = False
-                return parcel
+                if self._may_try(parcel):
+                    return parcel
         return None
+
+    def _may_try(self, parcel: Parcel) -> bool:
+        """Say whether to send it; what its stream would not take is kept for later, and costs nothing."""
+        backlog = self._backlog(parcel)
+        if parcel.is_trial or not backlog.is_blocked:
+            return True
+        self._hold(parcel)
+        backlog.keep(parcel)
+        return False
 
     async def _idle(self) -> None:
         self._work.clear()
         try:
-            async with asyncio.timeout(_RETRY_SECONDS / 2):
+            async with asyncio.timeout(_IDLE_SECONDS):
                 await self._work.wait()
         except TimeoutError:
             return
@@ -177,9 +185,10 @@ class Outbound:
         self._work.set()
 
     def _revive(self) -> None:
-        now = time.monotonic()
-        while self._later and self._later[0].at <= now:
-            self._make_ready(heapq.heappop(self._later).parcel)
+        """Try again what it is time for: before what was never tried, so that it is answered soon."""
+        for backlog in self._backlogs.values():
+            while (parcel := backlog.due()) is not None:
+                self._ready.appendleft(parcel)
 
     def _settle(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
         if self._is_closed:
@@ -193,6 +202,7 @@ class Outbound:
     def _take_in(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
+            self._note_taken(parcel)
             self._published[parcel.entry.kind] += 1
             self._on_receipt(answer)
             if parcel.on_receipt is not None:
@@ -202,7 +212,7 @@ class Outbound:
             self._refused(parcel, answer)
         else:
             self._on_trouble()
-            self._postpone(parcel, _RETRY_SECONDS)
+            self._postpone(parcel)
 
     def _refused(self, parcel: Parcel, answer: BrokerRefused) -> None:
         self._emit(MessageRefused(parcel.entry.kind, parcel.entry.seq, answer.code))
@@ -210,12 +220,37 @@ class Outbound:
             parcel.is_stub = True
             self._make_ready(parcel)
         elif answer.code == "full" and parcel.entry.kind == subjects.EXECUTE:
+            self._note_taken(parcel)
             self._end(parcel)  # the lane is full: the task is queued, and the workers' poll finds it
-        else:
-            self._postpone(parcel, _REFUSED_RETRY_SECONDS)
+        elif answer.code == "full":
+            self._postpone(parcel)
+        else:  # whatever else the stream takes, this it does not
+            self._hold(parcel)
+            self._backlog(parcel).keep(parcel, _REFUSED_RETRY_SECONDS)
 
-    def _postpone(self, parcel: Parcel, seconds: float) -> None:
-        heapq.heappush(self._later, _Later(time.monotonic() + seconds, parcel.entry.seq, parcel))
+    def _postpone(self, parcel: Parcel) -> None:
+        self._hold(parcel)
+        self._backlog(parcel).keep_failed(parcel)
+
+    def _note_taken(self, parcel: Parcel) -> None:
+        backlog = self._backlog(parcel)
+        backlog.note_taken(parcel)
+        if backlog:
+            self._work.set()
+
+    def _backlog(self, parcel: Parcel) -> Backlog:
+        return self._backlogs[parcel.entry.kind[:3]]
+
+    def _hold(self, parcel: Parcel) -> None:
+        """Count it, and what waits behind it, as held, until its stream takes it."""
+        if not parcel.is_held:
+            parcel.is_held = True
+            for one in (parcel, *(parcel.followers or ())):
+                self._count_held(one, 1)
+
+    def _count_held(self, parcel: Parcel, sign: int) -> None:
+        self.held += sign
+        self.held_bytes += sign * len(parcel.entry.payload)
 
     def _end(self, parcel: Parcel) -> None:
         self.pending -= 1
@@ -225,6 +260,9 @@ class Outbound:
         else:
             self._on_done(parcel.entry.seq)
         followers = parcel.followers
+        if parcel.is_held:
+            for one in (parcel, *(followers or ())):
+                self._count_held(one, -1)
         if followers is None:
             del self._first[parcel.key]
             return

@@ -19,14 +19,15 @@ from grns import subjects
 from grns.broker_watch import BrokerWatch
 from grns.daemon import Daemon
 from grns.errors import GrnsError, Unavailable
-from grns.outbound import Outbound, Parcel
+from grns.outbound import Outbound
+from grns.parcel import Parcel
 from grns.progress import Progress
 from grns.replay import Replays
 from grns.store import log
 from grns.store.database import Database, Session
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.relay import RelayFollows, RelayLeads, RelayProgressed
+from grns.telemetry.facts.relay import RelayFollows, RelayHeldUp, RelayLeads, RelayProgressed
 from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5
@@ -84,8 +85,13 @@ class Lead:
         return self._cursor.epoch
 
     def is_full(self, most_pending: int) -> bool:
-        """Say whether enough has been read that is not acknowledged."""
-        return self._outbound.pending >= most_pending or self._outbound.pending_bytes >= _READ_BYTES
+        """Say whether enough has been read that is not acknowledged.
+
+        What one stream does not take keeps the others waiting only where there is very much of it.
+        """
+        outbound = self._outbound
+        is_enough = outbound.under_way >= most_pending or outbound.under_way_bytes >= _READ_BYTES
+        return is_enough or outbound.holds_too_much
 
     @property
     def is_busy(self) -> bool:
@@ -116,6 +122,8 @@ class Lead:
         self._progress.bound(xid)
         self._expires_at = sent_at + self._lease_seconds
         self._outbound.tell()
+        if self._outbound.holds_too_much:
+            self._emit(RelayHeldUp(self._outbound.held, self._outbound.held_bytes))
         self._emit(
             RelayProgressed(
                 done.low,

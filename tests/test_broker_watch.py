@@ -14,7 +14,7 @@ from grns.settings import load
 from grns.store import replay
 from grns.store.database import Database
 from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, ReplayDone
+from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.relays import knows_the_streams, relaying
@@ -94,6 +94,67 @@ async def test_a_stream_that_is_not_as_it_should_be_hides_no_loss(
         await submit_many(database, 1, delay_seconds=3600.0)
         await eventually(lambda: holds_all(database, broker.url), every=0.2)
         assert await note.has_told(BrokerLost)
+
+
+async def test_a_stream_that_takes_nothing_keeps_no_other_from_what_is_new(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much waits for it; and all of that goes out, each task's in order, once it takes them."""
+    app = App(load())
+    async with app.connections("test") as (_, transport):
+        await transport.provision()
+    letters = await config_of(broker, "GRNS_DLQ")
+    await manage(broker.url, "STREAM.DELETE.GRNS_DLQ")
+    monkeypatch.setenv("GRNS_NATS_MANAGE", "verify")
+    monkeypatch.setenv("GRNS_RELAY_WINDOW", "5")
+    await insert_letters(database, 300)
+    await submit_many(database, 5)
+    async with relaying() as note:
+        await eventually(lambda: holds_all(database, broker.url))
+        await submit_many(database, 20)
+        await eventually(lambda: holds_all(database, broker.url))
+        assert not await is_relayed(database)
+        assert not await note.has_told(RelayHeldUp)
+        await manage(broker.url, "STREAM.CREATE.GRNS_DLQ", letters)
+        await eventually(lambda: is_relayed(database))
+    heard = await read_stream(broker.url, "GRNS_DLQ")
+    assert {one.headers["Nats-Msg-Id"] for one in heard} == await committed(database, "dlq.")
+    for task in {one.headers["Grns-Task"] for one in heard}:
+        versions = [int(one.headers["Grns-Version"]) for one in heard if one.headers["Grns-Task"] == task]
+        assert versions == sorted(versions)
+
+
+async def test_where_too_much_waits_for_a_stream_that_is_told(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits in memory, and that has an end; what the next leader finds undone it sends."""
+    app = App(load())
+    async with app.connections("test") as (_, transport):
+        await transport.provision()
+    letters = await config_of(broker, "GRNS_DLQ")
+    await manage(broker.url, "STREAM.DELETE.GRNS_DLQ")
+    monkeypatch.setenv("GRNS_NATS_MANAGE", "verify")
+    monkeypatch.setattr("grns.outbound._MOST_HELD", 100)
+    await insert_letters(database, 300)
+    async with relaying() as note:
+        await eventually(lambda: note.has_told(RelayHeldUp))
+        await submit_many(database, 5)
+    await manage(broker.url, "STREAM.CREATE.GRNS_DLQ", letters)
+    async with relaying():
+        await eventually(lambda: is_relayed(database))
+    assert await holds_all(database, broker.url)
+    assert await holds_all(database, broker.url, "GRNS_DLQ", "dlq.")
+
+
+async def insert_letters(database: Database, count: int) -> None:
+    """Put dead letters of a few tasks into the log."""
+    await fetch(
+        database,
+        "insert into grns.events (version, workspace, task_id, kind, trace_id, payload)"
+        " select n, 'default', 'gr-' || n % 40, 'dlq.task.dead', 'trace', '{}'"
+        " from generate_series(1, $1::int) as n",
+        count,
+    )
 
 
 async def test_a_broker_that_is_far_away_does_not_cost_the_lead(

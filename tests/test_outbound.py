@@ -16,7 +16,8 @@ import pytest
 
 from grns.envelope import decode, traceparent
 from grns.local import LocalNats
-from grns.outbound import _REFUSED_RETRY_SECONDS, Outbound, Parcel, _message
+from grns.outbound import _REFUSED_RETRY_SECONDS, Outbound, _message
+from grns.parcel import Parcel
 from grns.store.log import Entry
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts import relay

@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbound.py", "            self._postpone(parcel, _RETRY_SECONDS)\n\n    def _refused",
+        (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _refused",
               "            self._end(parcel)\n\n    def _refused"),),
         "NATS: killed,NATS: frozen",
     ),

@@ -49,6 +49,17 @@ class RelayProgressed(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class RelayHeldUp(Fact):
+    """So much waits for streams that do not take it that nothing more of the log is read, for anybody."""
+
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "relay_held_up"
+    repeats: ClassVar[bool] = True
+    messages: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLost(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "broker_lost_messages"
