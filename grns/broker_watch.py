@@ -73,7 +73,8 @@ class Replay:
 class Finding:
     """What a stream has answered: where it is, and what it has lost, if anything.
 
-    `survived` is the number of the log that its last message says, where only its end is gone.
+    `survived` is the number of the log that its last message says, where only its end is gone, and
+    the message has certainly not come after that.
     """
 
     memory: Memory
@@ -129,14 +130,16 @@ class BrokerWatch:
         """Look again soon."""
         self._look_at = min(self._look_at, self._looked_at + _LOOK_AGAIN_SECONDS)
 
-    async def look(self, high: int) -> None:
+    async def look(self, low: int, high: int) -> None:
         """See whether the streams are there and hold what they acknowledged, if it is time to.
 
+        Up to `low` all of the log is done, so nothing of that is sent as new any more; beyond `high`
+        nothing has been read.
         The broker is asked beside the caller, whose lead does not wait for it: a later call takes it in.
         """
         if self._asking is None:
             if time.monotonic() >= self._look_at:
-                self._asking = asyncio.create_task(self._ask())
+                self._asking = asyncio.create_task(self._ask(low))
         elif self._asking.done():
             asked, self._asking = self._asking, None
             for finding in asked.result():
@@ -148,8 +151,8 @@ class BrokerWatch:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    async def _ask(self) -> list[Finding]:
-        """Make the streams that are gone, and ask each where it is."""
+    async def _ask(self, low: int) -> list[Finding]:
+        """Make the streams that are gone, and ask each where it is, while messages go on being sent."""
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
         known = {memory.stream: (memory.last_seq, memory.went_back) for memory in self._memories.values()}
@@ -162,7 +165,7 @@ class BrokerWatch:
             if not self._transport.is_connected:
                 break
             try:
-                found.append(await self._find(memory, *known[memory.stream]))
+                found.append(await self._find(memory, *known[memory.stream], low))
             except GrnsError as error:
                 self._fail(error)
         return found
@@ -198,13 +201,15 @@ class BrokerWatch:
             if page.entries or after >= replay.up_to or time.monotonic() > until:
                 return page.entries
 
-    async def _find(self, memory: Memory, acknowledged: int, went_back: bool) -> Finding:
+    async def _find(self, memory: Memory, acknowledged: int, went_back: bool, low: int) -> Finding:
         """Compare one stream with what it had acknowledged when the look began."""
         state = await self._transport.state(memory.stream)
         reason = memory.loss(state, acknowledged, went_back)
         is_cut = reason is not None and state.epoch == memory.epoch and not went_back
         last = await self._transport.last_message(memory.stream) if is_cut else None
         survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
+        if survived is not None and survived > low:
+            survived = None  # it may have been stored just now, behind what is gone
         return Finding(memory, state, reason, survived)
 
     async def _take_in(self, finding: Finding, high: int) -> None:

@@ -157,7 +157,7 @@ class Lead:
 
     async def look_after_broker(self) -> None:
         """Make streams that are gone, and see what the broker has lost: also while nothing is taken."""
-        await self._watch.look(self._progress.high)
+        await self._watch.look(self._progress.done.low, self._progress.high)
 
     async def replay_losses(self) -> None:
         """Replay what the broker lost, beside the live rows."""

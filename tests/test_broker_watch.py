@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import nats.errors
 import nats.js.errors
 import pytest
 
 from grns.app import App
+from grns.broker_watch import BrokerWatch
 from grns.local import LocalNats
 from grns.settings import load
 from grns.store import replay
-from grns.store.database import Database
+from grns.store.database import Database, Session
+from grns.store.log import Place
+from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone
+from grns.transport.base import Message, Transport
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.relays import knows_the_streams, relaying
@@ -213,6 +218,60 @@ async def test_a_postgres_that_is_far_away_does_not_cost_the_lead(
             await eventually(lambda: is_relayed(database))
     finally:
         await network.stop()
+
+
+# ---------------------------------------------------------------- one look
+
+
+def watching(
+    session: Session, transport: Transport, told: list[Fact], places: Mapping[str, Place]
+) -> BrokerWatch:
+    """Return what looks at streams that were in these places."""
+    return BrokerWatch(session, transport, places=places, replay_seconds=3600.0, emit=told.append)
+
+
+async def has_found(watch: BrokerWatch, told: list[Fact], low: int, high: int) -> BrokerLost:
+    """Look until a loss is found."""
+
+    async def look() -> BrokerLost | None:
+        await watch.look(low, high)
+        return next((fact for fact in told if isinstance(fact, BrokerLost)), None)
+
+    return cast(BrokerLost, await eventually(look))
+
+
+@pytest.mark.parametrize(
+    ("last_row", "replay_from"),
+    [(42_000, 22_000), (44_990, 0)],
+    ids=["done before the look began", "perhaps sent after what was lost"],
+)
+async def test_only_what_was_done_before_a_look_says_what_survived(
+    database: Database, last_row: int, replay_from: int
+) -> None:
+    """What is still on its way may be stored while the broker is looked at: behind what it has lost."""
+    await insert_events(database, 45_000)
+    async with App(load()).connections("test") as (_, transport), database.session() as session:
+        await transport.provision()
+        for row in (5, last_row):
+            lines = {"Grns-Seq": str(row)}
+            await transport.publish(Message("evt.agent.a.b.v1", b"{}", str(row), lines))
+        state = await transport.state("GRNS_EVT")
+        other = await transport.state("GRNS_DLQ")
+        told: list[Fact] = []
+        places = {"GRNS_EVT": Place(state.epoch, 1000), "GRNS_DLQ": Place(other.epoch, 0)}
+        watch = watching(session, transport, told, places)
+        lost = await has_found(watch, told, 44_900, 45_000)
+        assert (lost.reason, lost.replay_from) == ("the stream lost its end", replay_from)
+
+
+async def insert_events(database: Database, count: int) -> None:
+    """Put events into the log."""
+    await fetch(
+        database,
+        "insert into grns.events (version, workspace, kind, trace_id, payload)"
+        " select 1, 'default', 'evt.agent.a.b', 'trace', '{}' from generate_series(1, $1::int) as n",
+        count,
+    )
 
 
 async def config_of(broker: LocalNats, stream: str) -> dict[str, Any]:
