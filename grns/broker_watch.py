@@ -108,10 +108,15 @@ class BrokerWatch:
 
     @property
     def places(self) -> dict[str, log.Place]:
-        """What to persist: while a replay is under way, another leader must begin it anew."""
+        """What to persist: a loss that was not looked at yet, or not made good yet, is the next leader's."""
         patterns = self._replay.patterns if self._replay is not None else frozenset()
+        unsettled = {
+            stream
+            for stream, memory in self._memories.items()
+            if memory.went_back or _PATTERNS[stream] in patterns
+        }
         return {
-            stream: log.Place(_UNSETTLED if _PATTERNS[stream] in patterns else memory.epoch, memory.last_seq)
+            stream: log.Place(_UNSETTLED if stream in unsettled else memory.epoch, memory.last_seq)
             for stream, memory in self._memories.items()
         }
 

@@ -19,7 +19,7 @@ from grns.store.log import Place
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone
-from grns.transport.base import Message, Transport
+from grns.transport.base import Message, Receipt, Transport
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.relays import knows_the_streams, relaying
@@ -262,6 +262,27 @@ async def test_only_what_was_done_before_a_look_says_what_survived(
         watch = watching(session, transport, told, places)
         lost = await has_found(watch, told, 44_900, 45_000)
         assert (lost.reason, lost.replay_from) == ("the stream lost its end", replay_from)
+
+
+async def test_a_loss_that_was_only_suspected_is_not_forgotten_with_the_lead(database: Database) -> None:
+    """By the time the next leader looks, there are more messages than the broker had when it lost some."""
+    await insert_events(database, 100)
+    async with App(load()).connections("test") as (_, transport), database.session() as session:
+        await transport.provision()
+        for row in range(1, 12):
+            await transport.publish(Message("evt.agent.a.b.v1", b"{}", str(row), {"Grns-Seq": str(row)}))
+        state = await transport.state("GRNS_EVT")
+        other = await transport.state("GRNS_DLQ")
+        told: list[Fact] = []
+        places = {"GRNS_EVT": Place(state.epoch, 10), "GRNS_DLQ": Place(other.epoch, 0)}
+        first = watching(session, transport, told, places)
+        for seq in (9, 10, 11):
+            first.note(Receipt("GRNS_EVT", seq, duplicate=False))
+        assert first.places["GRNS_EVT"].last_seq == 11
+        assert first.places["GRNS_DLQ"] == places["GRNS_DLQ"]
+        second = watching(session, transport, told, first.places)
+        await has_found(second, told, 100, 100)
+        assert second.is_replaying
 
 
 async def insert_events(database: Database, count: int) -> None:
