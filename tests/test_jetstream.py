@@ -243,6 +243,30 @@ async def test_what_cannot_be_changed_is_drift(connect: Connect, server: LocalNa
         assert (await transport.state(made)).messages == 0, "the others are made all the same"
 
 
+@pytest.mark.parametrize(
+    "extra_config",
+    [
+        "authorization { users [ { user: admin, password: p },"
+        ' { user: u, password: p, permissions: { publish: { deny: "$JS.API.STREAM.*.GRNS_CMD" } } } ] }'
+    ],
+)
+@pytest.mark.parametrize("is_other_different", [False, True])
+async def test_what_is_wrong_with_one_stream_keeps_no_other_from_being_made(
+    connect: Connect, server: LocalNats, extra_config: str, is_other_different: bool
+) -> None:
+    """Also where it may pass by itself: such a stream may be without a leader for days."""
+    admin = await connect(nats_url=server.url.replace("//", "//admin:p@"))
+    letters = next(one for one in expected_streams(settings()) if one["name"] == "GRNS_DLQ")
+    if is_other_different:
+        await admin._api.call("STREAM.CREATE.GRNS_DLQ", letters | {"storage": "memory"})
+    transport = await connect(nats_url=server.url.replace("//", "//u:p@"))
+    with pytest.raises(Unavailable, match="does not let this user") as caught:
+        await transport.provision()
+    assert ("storage" in str(caught.value)) is is_other_different, "what is wrong with others is told too"
+    assert (await transport.state("GRNS_EVT")).messages == 0
+    assert (await transport.state("GRNS_DLQ")).messages == 0
+
+
 async def test_a_stream_without_an_epoch_has_its_birth(connect: Connect, server: LocalNats) -> None:
     transport = await connect()
     made = await manage(server, "STREAM.CREATE.GRNS_EVT", {"name": "GRNS_EVT", "subjects": ["evt.>"]})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
-from grns.errors import Drift
+from grns.errors import Drift, GrnsError, OutcomeUnknown, Unavailable
 from grns.settings import Settings
 from grns.transport.jetstream.api import (
     CONSUMER_EXISTS,
@@ -40,14 +41,15 @@ class Provisioner:
         async with self._one_at_a_time:
             if not self._may_change and (found := await self.differences()):
                 raise Drift("; ".join(found))
-            made, refused = [], []
+            made: list[bool] = []
+            failures: list[GrnsError] = []
             for expected in expected_streams(self._settings):
                 try:
                     made.append(await self._stream(expected))
-                except Drift as error:  # the others are made all the same
-                    refused.append(str(error))
-            if refused:
-                raise Drift("; ".join(refused))
+                except GrnsError as error:  # the others are made all the same
+                    failures.append(error)
+            if failures:
+                raise _together(failures)
             return any(made)
 
     async def differences(self) -> list[str]:
@@ -152,6 +154,20 @@ class Provisioner:
         except ApiError as error:
             raise _drift_or(error, found) from error
         self._fact("broker_changed", {"differences": found})
+
+
+def _together(failures: Sequence[GrnsError]) -> GrnsError:
+    """Return one error for all: a `Drift` only where all are, since what is none may pass by itself."""
+    passing = [error for error in failures if not isinstance(error, Drift)]
+    if len(failures) == 1:
+        return failures[0]
+    sentences = "; ".join(dict.fromkeys(str(error) for error in failures))
+    if not passing:
+        return Drift(sentences)
+    is_unknown = any(isinstance(error, OutcomeUnknown) for error in passing)
+    found = OutcomeUnknown(sentences) if is_unknown else Unavailable(sentences)
+    found.__cause__ = passing[0]
+    return found
 
 
 def _request(stream: str, config: Config, action: str) -> dict[str, Any]:
