@@ -34,6 +34,9 @@ RUDE = (
     b'{"error": {"code": "x"}}',
     b'{"error": {"code": 500, "message": "no handler"}}',
     b'{"stream": "GRNS_EVT", "seq": 3, "error": {"code": 503}}',
+    b'{"type": null}',
+    b'{"type": ["io.nats.jetstream.api.v1.stream_info_response"]}',
+    b'{"type": "stream_info_response", "config": {}}',
 )
 
 
@@ -45,13 +48,18 @@ async def rude(url: str, subject: str) -> AsyncIterator[Callable[[], int]]:
 
     async def answer(message: Msg) -> None:
         nonlocal answered
+        if not message.reply:
+            return
         for body in RUDE:
             await stranger.publish(message.reply, body)
             await stranger.publish(message.reply, body, headers={"Status": "400", "X": "y"})
         answered += 1
 
     await stranger.subscribe(subject, cb=answer)
-    await stranger.flush()
+    # Its own ping overtakes what it has not written yet; a message comes after it.
+    own = await stranger.subscribe(stranger.new_inbox())
+    await stranger.publish(own.subject)
+    await own.next_msg(timeout=10.0)
     try:
         yield lambda: answered
     finally:

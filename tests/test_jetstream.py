@@ -32,6 +32,7 @@ from grns.local import LocalNats
 from grns.settings import Settings
 from grns.transport.base import Delivery, Message, Receipt
 from grns.transport.jetstream import JetStream
+from grns.transport.jetstream.api import ApiError, said
 from grns.transport.jetstream.config import (
     drift,
     expected_durable,
@@ -45,7 +46,7 @@ from grns.transport.jetstream.delivery import UNKNOWN, Origin, parse_reply
 from grns.transport.jetstream.fact import harmless, ignore
 from grns.transport.jetstream.option import next_server, options
 from grns.transport.jetstream.publisher import verdict
-from grns.transport.jetstream.reply import Replies, whole
+from grns.transport.jetstream.reply import Replies
 from grns.transport.jetstream.stream import matches, parse_headers
 from tests.cluster import cluster
 from tests.rude import RUDE, rude
@@ -364,6 +365,48 @@ async def test_where_only_strangers_answer_nothing_is_known(
         assert isinstance(await transport.publish(message("evt.task.queued.v1")), Receipt)
 
 
+@pytest.mark.parametrize("answer", RUDE)
+def test_what_jetstream_has_not_said_is_no_answer_of_its_api(answer: bytes) -> None:
+    assert said("$JS.API.STREAM.INFO.GRNS_EVT", answer) is None
+
+
+def test_what_jetstream_has_said_is_an_answer_of_its_api() -> None:
+    kind = {"type": "io.nats.jetstream.api.v1.stream_info_response"}
+    assert said("", json.dumps(kind | {"config": {}}).encode()) == kind | {"config": {}}
+    refused = {"code": 404, "err_code": 10059, "description": "stream not found"}
+    found = said("", json.dumps(kind | {"error": refused}).encode())
+    assert isinstance(found, ApiError)
+    assert (found.number, found.code, found.description) == (10059, 404, "stream not found")
+
+
+@pytest.mark.parametrize("extra_config", ["jetstream: false"])
+async def test_where_only_strangers_answer_for_jetstream_nothing_is_believed(
+    connect: Connect, server: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever listens to everything hears what its API is asked, and may be sooner: here it is silent."""
+    monkeypatch.setattr("grns.transport.jetstream.client.ANSWER_SECONDS", 1.0)
+    transport = await connect()
+    async with rude(server.url, ">") as answered:
+        with pytest.raises(OutcomeUnknown):
+            await transport.provision()
+        with pytest.raises(OutcomeUnknown):
+            await transport.state("GRNS_EVT")
+        with pytest.raises(OutcomeUnknown):
+            await transport.last_message("GRNS_EVT")
+        assert answered() >= 5
+
+
+async def test_strangers_who_answer_everything_change_nothing(connect: Connect, server: LocalNats) -> None:
+    transport = await connect()
+    async with rude(server.url, ">"):
+        assert await transport.provision()
+        receipt = await transport.publish(message("evt.task.queued.v1"))
+        assert (await transport.state("GRNS_EVT")).last_seq == receipt.seq
+        last = await transport.last_message("GRNS_EVT")
+        assert last is not None
+        assert last.seq == receipt.seq
+
+
 async def test_limits_of_the_stream_are_refusals(transport: JetStream, server: LocalNats) -> None:
     config = (await manage(server, "STREAM.INFO.GRNS_CMD"))["config"]
     await manage(server, "STREAM.UPDATE.GRNS_CMD", config | {"max_msg_size": 1000, "max_bytes": 3000})
@@ -383,9 +426,9 @@ async def test_silence_becomes_an_error(connect: Connect, server: LocalNats) -> 
     await connection.open()
     replies = Replies(connection, timeout_seconds=0.3, on_fact=ignore)
     await replies.open()
-    answers: list[bytes | GrnsError] = []
+    answers: list[dict[str, Any] | GrnsError] = []
     for _ in range(3):
-        reply = replies.expect("nobody.answers", answers.append, whole)
+        reply = replies.expect("nobody.answers", answers.append, said)
     assert replies.forget(reply)
     await eventually(lambda: answers)
     await replies.close()

@@ -10,7 +10,7 @@ import orjson
 
 from grns.errors import GrnsError, Unavailable
 from grns.transport.jetstream.connection import Connection
-from grns.transport.jetstream.reply import Replies, whole
+from grns.transport.jetstream.reply import Replies
 
 NO_STREAM = 10059
 NO_CONSUMER = 10014
@@ -23,6 +23,7 @@ CONSUMER_EXISTS = 10148
 STORE_FAILED = 10077
 MESSAGE_TOO_LARGE = 10054
 TEMPORARY = 503
+_TYPE = "io.nats.jetstream.api.v1."  # how what its answers say of themselves begins
 
 
 class ApiError(Unavailable):
@@ -50,18 +51,18 @@ class Api:
         """Return the answer to `$JS.API.<operation>`, or raise `ApiError` or another `Unavailable`."""
         if not self._connection.is_connected:
             raise Unavailable("the broker is away")
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         subject = f"$JS.API.{operation}"
-        reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer), whole)
+        reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer), said)
         try:
             body = b"" if request is None else orjson.dumps(request)
             self._connection.publish(subject, body, reply=reply)
-            return parse(await answered)
+            return await answered
         finally:
             self._replies.forget(reply)
 
 
-def _resolve(answered: asyncio.Future[bytes], answer: bytes | GrnsError) -> None:
+def _resolve(answered: asyncio.Future[dict[str, Any]], answer: dict[str, Any] | GrnsError) -> None:
     if answered.done():
         return
     if isinstance(answer, GrnsError):
@@ -70,14 +71,17 @@ def _resolve(answered: asyncio.Future[bytes], answer: bytes | GrnsError) -> None
         answered.set_result(answer)
 
 
-def parse(body: bytes) -> dict[str, Any]:
-    """Return the answer; `ApiError` where it is an error, `Unavailable` where it is none at all."""
+def said(_subject: str, body: bytes) -> dict[str, Any] | ApiError | None:
+    """Return what JetStream has said; None where it is not JetStream that speaks.
+
+    Whoever listens to everything sees its requests too, and may answer them out of habit.
+    """
     try:
         answer = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Unavailable("the broker's answer is no JSON") from error
-    if not isinstance(answer, dict):
-        raise Unavailable("the broker's answer is no JSON object")
+    except orjson.JSONDecodeError:
+        return None
+    if type(answer) is not dict or not str(answer.get("type")).startswith(_TYPE):
+        return None
     if "error" in answer:
-        raise ApiError(answer["error"] if isinstance(answer["error"], dict) else {})
+        return ApiError(answer["error"] if type(answer["error"]) is dict else {})
     return answer

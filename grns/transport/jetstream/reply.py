@@ -25,11 +25,6 @@ Read = Callable[[str, bytes], Answer | GrnsError | None]
 _NO_RESPONDERS = "503"
 
 
-def whole(_subject: str, body: bytes) -> bytes:
-    """Take any body for the answer, as it is."""
-    return body
-
-
 class Replies:
     """Every request that is expected here is answered exactly once: by the broker, by time, or by a loss.
 
