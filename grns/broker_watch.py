@@ -15,6 +15,7 @@ from grns import subjects
 from grns.errors import Drift, GrnsError
 from grns.store import log
 from grns.store.database import Session
+from grns.stretch import MARGIN_ROWS, Pages
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.relay import BrokerLost, EventsReplayed
@@ -22,11 +23,6 @@ from grns.transport.base import Receipt, StreamState, Transport, whole_number
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
-# Messages are sent with many under way: the last one that survived may stand before some that did not.
-_MARGIN_ROWS = 20_000
-# Of a lost stream there may be little in the log: it is looked for in so many rows at a time, for so long.
-_PAGE_ROWS = 1000
-_READ_SECONDS = 0.25
 _UNSETTLED = "replaying"
 # Of commands nothing has to be replayed: the workers' poll finds their tasks.
 _PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
@@ -104,6 +100,7 @@ class BrokerWatch:
         self._looked_at = 0.0
         self._asking: asyncio.Task[list[Finding]] | None = None
         self._replay: Replay | None = None
+        self._pages = Pages(self._read)
         self._replayed = 0
 
     @property
@@ -190,21 +187,14 @@ class BrokerWatch:
                 self._emit(EventsReplayed(self._replayed))
                 self._replay = None
             return []
-        entries = await self._read(replay)
+        after, entries = await self._pages.next(replay.after, replay.up_to)
+        self._replay = replace(replay, after=after)
         self._replayed += len(entries)
         return entries
 
-    async def _read(self, replay: Replay) -> Sequence[log.Entry]:
-        """Read on until there is something to replay, or for long enough."""
-        after, until = replay.after, time.monotonic() + _READ_SECONDS
-        while True:
-            page = await log.read_stretch(
-                self._session, after, replay.up_to, _PAGE_ROWS, sorted(replay.patterns)
-            )
-            after = replay.up_to if page.last_seq is None else page.last_seq
-            self._replay = replace(replay, after=after)
-            if page.entries or after >= replay.up_to or time.monotonic() > until:
-                return page.entries
+    async def _read(self, after: int, up_to: int, limit: int, most_bytes: int) -> log.Stretch:
+        patterns = sorted(self._replay.patterns) if self._replay is not None else []
+        return await log.read_stretch(self._session, after, up_to, limit, most_bytes, patterns)
 
     async def _find(self, memory: Memory, acknowledged: int, went_back: bool, low: int) -> Finding:
         """Compare one stream with what it had acknowledged when the look began."""
@@ -230,10 +220,9 @@ class BrokerWatch:
 
     async def _lost_since(self, survived: int | None, high: int) -> int:
         """Return the number of the log from which on messages may be lost."""
-        # Rows stand in the order of their numbers, and only nearly in that of their times.
         first = await log.first_since(self._session, self._replay_seconds, high)
-        since = max(0, first - 1 - _MARGIN_ROWS)
-        return since if survived is None else max(since, min(survived, high) - _MARGIN_ROWS)
+        since = max(0, first - 1 - MARGIN_ROWS)
+        return since if survived is None else max(since, min(survived, high) - MARGIN_ROWS)
 
     def _begin_replay(self, since: int, high: int, pattern: str) -> None:
         """Replay what is of one pattern, together with what is being replayed already."""

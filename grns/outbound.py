@@ -58,11 +58,12 @@ class Outbound:
         self._backlogs: defaultdict[str, Backlog] = defaultdict(Backlog)  # by stream
         self._is_closed = False
         self._work = asyncio.Event()
-        self._replays = 0
         self._published: Counter[str] = Counter()
         self._failure: Exception | None = None
         self.pending = 0
         self.pending_bytes = 0
+        self.replays = 0
+        self.replay_bytes = 0
         self.held = 0
         self.held_bytes = 0
 
@@ -73,19 +74,14 @@ class Outbound:
             self._emit(MessagesPublished(kind, messages))
 
     @property
-    def replays(self) -> int:
-        """How many replayed events have not been acknowledged."""
-        return self._replays
-
-    @property
     def under_way(self) -> int:
-        """How many rows are on their way to streams that take what they get."""
-        return self.pending - self.held
+        """How many live rows are on their way to streams that take what they get."""
+        return self.pending - self.held - self.replays
 
     @property
     def under_way_bytes(self) -> int:
         """How large their payloads are together."""
-        return self.pending_bytes - self.held_bytes
+        return self.pending_bytes - self.held_bytes - self.replay_bytes
 
     @property
     def holds_too_much(self) -> bool:
@@ -104,7 +100,9 @@ class Outbound:
         """Queue a parcel behind those of the same task."""
         self.pending += 1
         self.pending_bytes += len(parcel.entry.payload)
-        self._replays += parcel.is_replay
+        if parcel.is_replay:
+            self.replays += 1
+            self.replay_bytes += len(parcel.entry.payload)
         first = self._first.setdefault(parcel.key, parcel)
         if first is parcel:
             self._make_ready(parcel)
@@ -249,14 +247,16 @@ class Outbound:
                 self._count_held(one, 1)
 
     def _count_held(self, parcel: Parcel, sign: int) -> None:
-        self.held += sign
-        self.held_bytes += sign * len(parcel.entry.payload)
+        if not parcel.is_replay:  # those are few at a time, by themselves
+            self.held += sign
+            self.held_bytes += sign * len(parcel.entry.payload)
 
     def _end(self, parcel: Parcel) -> None:
         self.pending -= 1
         self.pending_bytes -= len(parcel.entry.payload)
         if parcel.is_replay:
-            self._replays -= 1
+            self.replays -= 1
+            self.replay_bytes -= len(parcel.entry.payload)
         else:
             self._on_done(parcel.entry.seq)
         followers = parcel.followers

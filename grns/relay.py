@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from operator import attrgetter
@@ -25,6 +24,7 @@ from grns.progress import Progress
 from grns.replay import Replays
 from grns.store import log
 from grns.store.database import Database, Session
+from grns.stretch import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import RelayFollows, RelayHeldUp, RelayLeads, RelayProgressed
@@ -32,9 +32,6 @@ from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
-# How much is read at a time: rows, and fewer where they are large.
-_FIRST_ROWS, _MOST_ROWS = 100, 1000
-_READ_BYTES = 8 * 1024 * 1024
 _BY_SEQ = attrgetter("seq")
 
 
@@ -58,7 +55,7 @@ class Lead:
         self._lease_seconds = lease_seconds
         self._expires_at = expires_at
         self._emit = emit
-        self._read_rows = _FIRST_ROWS
+        self._read_rows = FIRST_ROWS
         self._progress = Progress(cursor.low, cursor.published)
         self._watch = BrokerWatch(
             session,
@@ -87,10 +84,11 @@ class Lead:
     def is_full(self, most_pending: int) -> bool:
         """Say whether enough has been read that is not acknowledged.
 
-        What one stream does not take keeps the others waiting only where there is very much of it.
+        What is replayed does not count: nothing new waits for it. What one stream does not take keeps
+        the others waiting only where there is very much of it.
         """
         outbound = self._outbound
-        is_enough = outbound.under_way >= most_pending or outbound.under_way_bytes >= _READ_BYTES
+        is_enough = outbound.under_way >= most_pending or outbound.under_way_bytes >= READ_BYTES
         return is_enough or outbound.holds_too_much
 
     @property
@@ -152,7 +150,7 @@ class Lead:
         )
         for entry in late + fresh:
             self._outbound.add(Parcel(entry))
-        self._read_rows = _next_limit(limit, reading.entries)
+        self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
 
     async def look_after_broker(self) -> None:
@@ -161,7 +159,9 @@ class Lead:
 
     async def replay_losses(self) -> None:
         """Replay what the broker lost, beside the live rows."""
-        if self._watch.is_replaying and self._outbound.replays < _MOST_ROWS:
+        outbound = self._outbound
+        has_room = outbound.replays < MOST_ROWS and outbound.replay_bytes < READ_BYTES
+        if self._watch.is_replaying and has_room:
             for entry in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
                 self._outbound.add(Parcel(entry, is_replay=True))
 
@@ -293,11 +293,3 @@ class Relay:
             await lead.end()
             self._emit(RelayFollows(reason))
         await self._resources.aclose()
-
-
-def _next_limit(limit: int, entries: Sequence[log.Entry]) -> int:
-    """Return how many rows to read next: more each time, as long as they stay small."""
-    size = sum(len(entry.payload) for entry in entries)
-    if size > _READ_BYTES:
-        return max(1, limit * _READ_BYTES // size)
-    return min(2 * limit, _MOST_ROWS)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
+from grns import stretch
 from grns.store import log, replay
 from grns.store.database import Session
 from grns.store.log import Entry
@@ -19,10 +21,6 @@ from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
 from grns.transport.base import Receipt
 
 _LOOK_SECONDS = 1.0
-_PAGE_ROWS = 500
-_READ_SECONDS = 0.25  # the lead is not kept meanwhile
-# Rows stand in the order of their numbers, not of their times: what lies near the bounds is looked at too.
-_MARGIN_ROWS = 20_000
 
 
 class Replays:
@@ -33,6 +31,7 @@ class Replays:
         self._epoch = epoch
         self._emit = emit
         self._current: Replay | None = None
+        self._pages: stretch.Pages | None = None  # of the current one
         self._look_at = 0.0
         self._is_disturbed = False
         self._page_end: int | None = None
@@ -73,7 +72,7 @@ class Replays:
         if found is None:
             return None
         found = await self._bounded(found, high) if found.up_to_seq is None else _within(found, high)
-        self._is_disturbed = False
+        self._is_disturbed, self._pages = False, None
         self._emit(ReplayTaken(found.id, found.after_seq or 0, found.up_to_seq or 0))
         return found
 
@@ -81,14 +80,16 @@ class Replays:
         """Return it with its stretch of the log; what is younger than `high` goes out by itself."""
         first = await log.first_since(self._session, found.since, high)
         last = await log.first_since(self._session, found.until, high)
-        first = max(1, first - _MARGIN_ROWS)
-        return replace(found, first_seq=first, after_seq=first - 1, up_to_seq=min(high, last + _MARGIN_ROWS))
+        first = max(1, first - stretch.MARGIN_ROWS)
+        return replace(
+            found, first_seq=first, after_seq=first - 1, up_to_seq=min(high, last + stretch.MARGIN_ROWS)
+        )
 
     def _settled(self, current: Replay) -> Replay:
         """Return it with its latest page done; from its beginning, where the broker has lost something."""
         page_end, self._page_end = self._page_end, None
         if self._is_disturbed:
-            self._is_disturbed = False
+            self._is_disturbed, self._pages = False, None
             return replace(current, after_seq=(current.first_seq or 1) - 1, stored=0, duplicates=0)
         if page_end is None:
             return current
@@ -112,16 +113,15 @@ class Replays:
         return self._current is not None
 
     async def _read(self, current: Replay, high: int) -> Sequence[Entry]:
-        """Read on until there is something to send, or for long enough."""
+        """Read what is to be sent next, if there is any of it near."""
+        if self._pages is None:
+            self._pages = stretch.Pages(partial(replay.read, self._session, current))
         after, bound = current.after_seq or 0, min(current.up_to_seq or 0, high)
-        until = time.monotonic() + _READ_SECONDS
-        while after < bound and time.monotonic() < until:
-            page = await replay.read(self._session, current, after, bound, _PAGE_ROWS)
-            after = self._page_end = page.last_seq or bound
-            if page.entries:
-                self._under_way = len(page.entries)
-                return page.entries
-        return []
+        if after >= bound:
+            return []
+        self._page_end, entries = await self._pages.next(after, bound)
+        self._under_way = len(entries)
+        return entries
 
 
 def _within(found: Replay, high: int) -> Replay:

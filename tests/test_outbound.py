@@ -187,6 +187,22 @@ async def test_replays_alone_are_sent_too(outbound: Outbound, done: list[int]) -
     assert done == []
 
 
+async def test_nothing_new_waits_for_replays_to_be_read(
+    transport: JetStream, done: list[int], told: list[Fact]
+) -> None:
+    """They are counted by themselves, in rows and in bytes."""
+    outbound = make(transport, done, told)
+    for number in range(50):
+        outbound.add(Parcel(row(f"gr-{number}", LARGE), is_replay=True))
+    assert (outbound.replays, outbound.replay_bytes) == (50, 50 * len(LARGE))
+    assert (outbound.under_way, outbound.under_way_bytes) == (0, 0)
+    outbound.add(Parcel(row("gr-0")))
+    assert (outbound.under_way, outbound.under_way_bytes) == (1, 2)
+    async with sending(outbound):
+        await is_empty(outbound)
+    assert (outbound.replays, outbound.replay_bytes, outbound.under_way_bytes) == (0, 0, 0)
+
+
 # ---------------------------------------------------------------- too large
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns import replay as walk
+from grns import stretch
 from grns.app import App
 from grns.cli import run
 from grns.local import LocalNats
@@ -195,7 +195,7 @@ async def test_a_transaction_that_was_open_for_long_hides_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its rows are as old as they are, not as old as it is: so the beginning of the stretch is found."""
-    monkeypatch.setattr(walk, "_MARGIN_ROWS", 10)
+    monkeypatch.setattr(stretch, "MARGIN_ROWS", 10)
     await submit_many(database, 50)
     async with stranger(database) as connection:
         since = await connection.fetchval("select clock_timestamp()")

@@ -19,6 +19,8 @@ from tests.test_store_kit import fetch, place, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 
+MUCH = 1_000_000  # bytes
+
 _APPEND = (
     "insert into grns.events (version, workspace, kind, trace_id, payload)"
     " values (1, 'default', 'evt.agent.a.b', 'trace', '{}') returning seq"
@@ -205,13 +207,13 @@ async def test_a_long_backlog_is_read_in_parts(
 async def test_a_stretch_of_some_kinds_is_read_again(shared: Database, reader: Reader) -> None:
     await submit_many(shared, 3)
     low = reader.progress.high
-    page = await log.read_stretch(shared, low, low + 4, 10, [r"^evt\."])
+    page = await log.read_stretch(shared, low, low + 4, 10, MUCH, [r"^evt\."])
     assert {entry.kind for entry in page.entries} == {"evt.task.queued"}
     assert all(low < entry.seq <= low + 4 for entry in page.entries)
     await place(shared, "failed")
-    letters = (await log.read_stretch(shared, low, low + 100, 20, [r"^dlq\."])).entries
+    letters = (await log.read_stretch(shared, low, low + 100, 20, MUCH, [r"^dlq\."])).entries
     assert [entry.kind for entry in letters] == ["dlq.task.failed"]
-    both = (await log.read_stretch(shared, low, low + 100, 20, [r"^dlq\.", r"^evt\."])).entries
+    both = (await log.read_stretch(shared, low, low + 100, 20, MUCH, [r"^dlq\.", r"^evt\."])).entries
     assert {entry.kind for entry in both} == {
         "evt.task.queued", "evt.task.claimed", "evt.task.failed", "dlq.task.failed"
     }  # fmt: skip
@@ -225,11 +227,37 @@ async def test_of_a_kind_that_is_rare_no_more_is_looked_at_than_a_page(
     numbers = [await append(shared) for _ in range(7)]
     await fetch(shared, "update grns.events set kind = 'dlq.task.dead' where seq = $1", numbers[5])
     after, pages = low, []
-    while (page := await log.read_stretch(shared, after, low + 1000, 3, [r"^dlq\."])).last_seq is not None:
+    while (
+        page := await log.read_stretch(shared, after, low + 1000, 3, MUCH, [r"^dlq\."])
+    ).last_seq is not None:
         after = page.last_seq
         pages.append((after, [entry.seq for entry in page.entries]))
     assert pages == [(numbers[2], []), (numbers[5], [numbers[5]]), (numbers[6], [])]
     assert not page.entries
+
+
+async def test_a_page_of_large_rows_ends_early_and_the_next_goes_on_there(
+    shared: Database, reader: Reader
+) -> None:
+    """However large they are: one row is always in it, and the small ones between cost nothing."""
+    low = reader.progress.high
+    numbers = [await append(shared) for _ in range(12)]
+    large = numbers[1::2]
+    await fetch(
+        shared,
+        "update grns.events set kind = 'dlq.task.dead', payload = json_build_object('x', repeat('x', 10000))"
+        " where seq = any($1::bigint[])",
+        large,
+    )
+    pages, after = [], low
+    while after < numbers[-1]:
+        page = await log.read_stretch(shared, after, low + 1000, 10, 25_000, [r"^dlq\."])
+        assert page.last_seq is not None
+        after = page.last_seq
+        pages.append([entry.seq for entry in page.entries])
+    assert pages == [large[:3], large[3:]]
+    page = await log.read_stretch(shared, low, low + 1000, 10, 1, [r"^dlq\."])
+    assert [entry.seq for entry in page.entries] == large[:1]
 
 
 async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> None:

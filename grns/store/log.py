@@ -118,6 +118,7 @@ async def read_stretch(
     after: int,
     up_to: int,
     limit: int,
+    most_bytes: int,
     patterns: Sequence[str],
     *,
     since: datetime | None = None,
@@ -125,9 +126,10 @@ async def read_stretch(
     workspace: str | None = None,
 ) -> Stretch:
     """Read one page of the log, and of it those kinds that one of `patterns` (regular expressions) finds."""
-    return Stretch.of(
-        await database.run("read_stretch", after, up_to, limit, since, until, workspace, list(patterns))
+    rows = await database.run(
+        "read_stretch", after, up_to, limit, since, until, workspace, list(patterns), most_bytes
     )
+    return Stretch.of(rows)
 
 
 def moment(said: float | datetime) -> tuple[datetime | None, float | None]:
