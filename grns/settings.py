@@ -338,8 +338,20 @@ class Settings(BaseSettings):
         return " ".join(_place(url) for url in self.nats_servers())
 
     def nats_servers(self) -> list[str]:
-        """Return the broker's URLs."""
-        return [url.strip() for url in self.nats_url.get_secret_value().split(",") if url.strip()]
+        """Return the broker's URLs, each server once: nats-py counts failures for the first of its name."""
+        urls = [url.strip() for url in self.nats_url.get_secret_value().split(",") if url.strip()]
+        by_name: dict[str, str] = {}
+        for url in urls:
+            by_name.setdefault(_name(url), url)
+        return list(by_name.values())
+
+
+def _name(url: str) -> str:
+    """Return under which name nats-py knows a server: with its user, and with the port it takes for it."""
+    parts = urlsplit(url)
+    if parts.port is None and parts.scheme not in ("ws", "wss"):
+        return f"{parts.netloc}:4222"
+    return parts.netloc
 
 
 def _place(url: str) -> str:

@@ -767,6 +767,37 @@ def test_each_server_is_tried_before_any_is_tried_again() -> None:
         assert len(set(tried)) == len(servers)
 
 
+@pytest.mark.parametrize(
+    ("named", "known"),
+    [
+        ("nats://a,nats://a:4222, nats://b", ["nats://a", "nats://b"]),
+        ("nats://a,tls://a:4222,nats://a:4223", ["nats://a", "nats://a:4223"]),
+        ("nats://u:p@a,nats://v:p@a,nats://u:p@a:4222", ["nats://u:p@a", "nats://v:p@a"]),
+        ("ws://a:80,ws://a,ws://a:80", ["ws://a:80", "ws://a"]),
+    ],
+)
+def test_a_server_that_is_named_twice_is_known_once(named: str, known: list[str]) -> None:
+    assert options(settings(nats_url=named), name="n")["servers"] == known
+
+
+async def test_a_server_that_is_named_twice_keeps_no_other_from_its_turn(
+    connect: Connect, server: LocalNats, tmp_path: Path
+) -> None:
+    """Its failures would be counted for the first of the name: the second would always be the next to try."""
+    with LocalNats(tmp_path / "other") as other:
+        transport = await connect(nats_url=f"{server.url},{server.url},{other.url}")
+        for broker in (server, other):
+            await asyncio.to_thread(broker.stop)
+
+        def has_failed() -> bool:
+            pool = client_of(transport).server_pool
+            return any(f"nats://{one.uri.netloc}" == other.url and one.reconnects for one in pool)
+
+        await eventually(has_failed)
+        await asyncio.to_thread(other.start)
+        await eventually(lambda: transport.is_connected)
+
+
 async def test_servers_that_have_left_the_cluster_are_forgotten(tmp_path: Path, facts: Facts) -> None:
     """All but those that the settings name; and a new one is found that came after the line was made."""
     first, leaving, coming = brokers = cluster(tmp_path, is_told=True)
