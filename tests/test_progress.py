@@ -85,17 +85,26 @@ def test_every_number_ends_done_or_found(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 25))
     fate = {number: data.draw(st.sampled_from(["now", "late", "never"])) for number in range(1, total + 1)}
     fate[total] = "now"
-    progress, found = Progress(0), set()
-    first = [number for number in range(1, total + 1) if fate[number] == "now"]
-    progress.see([], first, xmin=1, is_late_cut=False)
-    progress.bound(50)
-    found |= set(first)
-    late = [number for number in range(1, total + 1) if fate[number] == "late"]
+    progress = Progress(0)
+    first = [number for number in fate if fate[number] == "now"]
+    late = [number for number in fate if fate[number] == "late"]
     cut = data.draw(st.integers(0, len(late)))
+
+    def is_looked_for(numbers: list[int]) -> bool:
+        missing = {number for start, end in progress.missing for number in range(start, end)}
+        return missing.issuperset(numbers)
+
+    progress.see([], first, xmin=1, is_late_cut=False)
+    assert is_looked_for(late)
+    if data.draw(st.booleans()):  # a snapshot before anybody knows who may have taken them
+        progress.see([], [], xmin=60, is_late_cut=False)
+        assert is_looked_for(late)
+    progress.bound(50)
     progress.see(late[:cut], [], xmin=10, is_late_cut=False)
+    assert is_looked_for(late[cut:])
     progress.see(late[cut:], [], xmin=60, is_late_cut=False)
-    found |= set(late)
-    for number in found:
+    assert progress.missing == []
+    for number in first + late:
+        assert number not in progress.done, "nothing that commits is given up"
         progress.done.add(number)
     assert progress.done.low == total
-    assert progress.missing == []
