@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from grns.parcel import Parcel
 
 _FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 2.0  # a cluster that elects a leader takes as long
 # How many are tried again at once: so many while the stream takes nothing, more with each that it takes.
 _FEWEST_TRIALS, _MOST_TRIALS = 20, 500
 

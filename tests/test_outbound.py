@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import nats
 import pytest
+from nats.aio.msg import Msg
 
 from grns.envelope import decode, traceparent
 from grns.local import LocalNats
@@ -323,6 +325,46 @@ async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
 
 def _fail(_number: int) -> None:
     raise ZeroDivisionError
+
+
+# ---------------------------------------------------------------- streams that take nothing
+
+
+async def test_a_stream_that_is_silent_does_not_occupy_the_window(
+    broker: LocalNats, done: list[int], told: list[Fact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody listens there, so the server does not say that the stream is missing."""
+    monkeypatch.setattr("grns.transport.jetstream.client.ANSWER_SECONDS", 0.5)
+    heard: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.subject)
+
+    listener = await nats.connect(broker.url)
+    async with connected(broker, relay_window=40) as transport, sending(made := make(transport, done, told)):
+        config = (await manage(broker.url, "STREAM.INFO.GRNS_DLQ"))["config"]
+        await manage(broker.url, "STREAM.DELETE.GRNS_DLQ")
+        await listener.subscribe("dlq.>", cb=hear)
+        await listener.request("$JS.API.INFO")  # comes after it
+        letters = [row(f"gr-{number}")._replace(kind="dlq.task.dead") for number in range(500)]
+        events = [row(f"gr-{number}") for number in range(500)]
+        for entry in (*letters, *events):
+            made.add(Parcel(entry))
+
+        async def have_gone_out() -> bool:
+            return len(done) == len(events)
+
+        await eventually(have_gone_out)
+        assert set(done) == {entry.seq for entry in events}
+        assert (made.held, made.under_way) == (len(letters), 0)
+        assert 40 <= len(heard) < 250, "a few are tried, and not all of them all the time"
+        await manage(broker.url, "STREAM.CREATE.GRNS_DLQ", config)
+        await is_empty(made)
+    await listener.close()
+    assert (made.held, made.held_bytes, made.under_way, made.under_way_bytes) == (0, 0, 0, 0)
+    assert {int(one.headers["Grns-Seq"]) for one in await read_stream(broker.url, "GRNS_DLQ")} == {
+        entry.seq for entry in letters
+    }
 
 
 # ---------------------------------------------------------------- strangers who answer
