@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from grns import subjects
 from grns.errors import Drift, GrnsError
+from grns.parcel import Parcel
+from grns.resend import Resend
 from grns.store import log
 from grns.store.database import Session
 from grns.stretch import MARGIN_ROWS, Pages
@@ -23,7 +25,7 @@ from grns.transport.base import Receipt, StreamState, Transport, whole_number
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
-_UNSETTLED = "replaying"
+_SUSPECT = "to be looked at"
 # Of commands nothing has to be replayed: the workers' poll finds their tasks.
 _PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
 
@@ -35,6 +37,7 @@ class Memory:
         self.stream = stream
         self.epoch = place.epoch
         self.last_seq = place.last_seq
+        self.lost = place.lost  # what another leader has not sent again
         self.went_back = False
 
     def note(self, receipt: Receipt) -> bool:
@@ -57,26 +60,18 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What of the log has to be sent again: a stretch of it, and of which kinds."""
-
-    after: int
-    up_to: int
-    patterns: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Finding:
     """What a stream has answered: where it is, and what it has lost, if anything.
 
     `survived` is the number of the log that its last message says, where only its end is gone, and
-    the message has certainly not come after that.
+    the message has certainly not come after that. Up to `low` all of the log was done.
     """
 
     memory: Memory
     state: StreamState
     reason: str | None
     survived: int | None
+    low: int
 
 
 class BrokerWatch:
@@ -99,28 +94,29 @@ class BrokerWatch:
         self._look_at = 0.0
         self._looked_at = 0.0
         self._asking: asyncio.Task[list[Finding]] | None = None
-        self._replay: Replay | None = None
+        self._resend: Resend | None = None
         self._pages = Pages(self._read)
-        self._replayed = 0
 
     @property
     def places(self) -> dict[str, log.Place]:
         """What to persist: a loss that was not looked at yet, or not made good yet, is the next leader's."""
-        patterns = self._replay.patterns if self._replay is not None else frozenset()
-        unsettled = {
-            stream
-            for stream, memory in self._memories.items()
-            if memory.went_back or _PATTERNS[stream] in patterns
-        }
         return {
-            stream: log.Place(_UNSETTLED if stream in unsettled else memory.epoch, memory.last_seq)
+            stream: log.Place(
+                _SUSPECT if memory.went_back else memory.epoch, memory.last_seq, self._lost(memory)
+            )
             for stream, memory in self._memories.items()
         }
+
+    def _lost(self, memory: Memory) -> log.Lost | None:
+        resend = self._resend
+        if resend is not None and _PATTERNS[memory.stream] in resend.patterns:
+            return resend.lost
+        return memory.lost
 
     @property
     def is_replaying(self) -> bool:
         """Say whether something is being replayed."""
-        return self._replay is not None
+        return self._resend is not None
 
     def note(self, receipt: Receipt) -> None:
         """Look at one acknowledgement."""
@@ -139,6 +135,9 @@ class BrokerWatch:
         nothing has been read.
         The broker is asked beside the caller, whose lead does not wait for it: a later call takes it in.
         """
+        for memory in self._memories.values():
+            if memory.lost is not None:
+                self._send_again(memory, memory.lost, high)
         if self._asking is None:
             if time.monotonic() >= self._look_at:
                 self._asking = asyncio.create_task(self._ask(low))
@@ -178,22 +177,21 @@ class BrokerWatch:
         if not isinstance(error, Drift):
             self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
 
-    async def next_replay(self, *, is_settled: bool) -> Sequence[log.Entry]:
+    async def next_replay(self, *, is_settled: bool) -> Sequence[Parcel]:
         """Return what to replay next; ends the replay once all of it is `is_settled`."""
-        if (replay := self._replay) is None:
+        if (resend := self._resend) is None:
             return []
-        if replay.after >= replay.up_to:
+        if resend.is_read:
             if is_settled:
-                self._emit(EventsReplayed(self._replayed))
-                self._replay = None
+                self._emit(EventsReplayed(resend.events))
+                self._resend = None
             return []
-        after, entries = await self._pages.next(replay.after, replay.up_to)
-        self._replay = replace(replay, after=after)
-        self._replayed += len(entries)
-        return entries
+        after, entries = await self._pages.next(resend.after, resend.up_to)
+        on_receipt = resend.take(after, entries)
+        return [Parcel(entry, is_replay=True, on_receipt=on_receipt) for entry in entries]
 
     async def _read(self, after: int, up_to: int, limit: int, most_bytes: int) -> log.Stretch:
-        patterns = sorted(self._replay.patterns) if self._replay is not None else []
+        patterns = sorted(self._resend.patterns) if self._resend is not None else []
         return await log.read_stretch(self._session, after, up_to, limit, most_bytes, patterns)
 
     async def _find(self, memory: Memory, acknowledged: int, went_back: bool, low: int) -> Finding:
@@ -205,31 +203,33 @@ class BrokerWatch:
         survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
         if survived is not None and survived > low:
             survived = None  # it may have been stored just now, behind what is gone
-        return Finding(memory, state, reason, survived)
+        return Finding(memory, state, reason, survived, low)
 
     async def _take_in(self, finding: Finding, high: int) -> None:
         """Have replayed what a stream has lost, and remember where it is."""
         memory, state, reason = finding.memory, finding.state, finding.reason
         if reason is not None:
-            since = await self._lost_since(finding.survived, high)
+            since = await self._lost_since(finding, high)
             self._emit(BrokerLost(reason, since))
-            self._begin_replay(since, high, _PATTERNS[memory.stream])
+            self._send_again(memory, log.Lost(since, since), high)
             memory.went_back = False
             memory.last_seq = state.last_seq
         memory.epoch = state.epoch
 
-    async def _lost_since(self, survived: int | None, high: int) -> int:
+    async def _lost_since(self, finding: Finding, high: int) -> int:
         """Return the number of the log from which on messages may be lost."""
-        first = await log.first_since(self._session, self._replay_seconds, high)
+        # So many seconds before what was done last, and not ago: the broker may have been away for longer.
+        first = await log.first_near(self._session, finding.low, self._replay_seconds, high)
         since = max(0, first - 1 - MARGIN_ROWS)
-        return since if survived is None else max(since, min(survived, high) - MARGIN_ROWS)
+        if finding.survived is not None:
+            since = max(since, min(finding.survived, high) - MARGIN_ROWS)
+        lost = self._lost(finding.memory)
+        return since if lost is None else min(since, lost.since)
 
-    def _begin_replay(self, since: int, high: int, pattern: str) -> None:
-        """Replay what is of one pattern, together with what is being replayed already."""
-        current = self._replay
-        if current is None:
-            self._replay, self._replayed = Replay(since, high, frozenset({pattern})), 0
+    def _send_again(self, memory: Memory, lost: log.Lost, high: int) -> None:
+        """Send again what one stream has lost, together with what is being sent again already."""
+        pattern, memory.lost = _PATTERNS[memory.stream], None
+        if self._resend is None:
+            self._resend = Resend(lost, high, frozenset({pattern}))
         else:
-            self._replay = Replay(
-                min(since, current.after), max(high, current.up_to), current.patterns | {pattern}
-            )
+            self._resend.extend(lost, high, pattern)

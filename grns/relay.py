@@ -162,8 +162,8 @@ class Lead:
         outbound = self._outbound
         has_room = outbound.replays < MOST_ROWS and outbound.replay_bytes < READ_BYTES
         if self._watch.is_replaying and has_room:
-            for entry in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
-                self._outbound.add(Parcel(entry, is_replay=True))
+            for parcel in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
+                self._outbound.add(parcel)
 
     async def replay_on_request(self) -> None:
         """Send again what somebody has asked for, beside the live rows; not while the broker has losses."""

@@ -214,7 +214,7 @@ class Settings(BaseSettings):
     )
     relay_lease_seconds: Seconds = Field(2.0, description="how long a relay leads without renewing")
     relay_replay_seconds: Seconds = Field(
-        3600.0, description="how far back events are replayed to a broker that lost them"
+        3600.0, description="how far back from the last ones events are replayed to a broker that lost them"
     )
     janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
 

@@ -9,13 +9,14 @@ import nats.errors
 import nats.js.errors
 import pytest
 
+from grns import broker_watch
 from grns.app import App
 from grns.broker_watch import BrokerWatch
 from grns.local import LocalNats
 from grns.settings import load
 from grns.store import replay
 from grns.store.database import Database, Session
-from grns.store.log import Place
+from grns.store.log import Lost, Place
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone
@@ -283,6 +284,53 @@ async def test_a_loss_that_was_only_suspected_is_not_forgotten_with_the_lead(dat
         second = watching(session, transport, told, first.places)
         await has_found(second, told, 100, 100)
         assert second.is_replaying
+
+
+async def test_what_one_leader_has_not_sent_again_the_next_one_does(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From where the broker has it; from the beginning, where it has lost something once more meanwhile."""
+    monkeypatch.setattr(broker_watch, "MARGIN_ROWS", 5)
+    await insert_events(database, 100)
+    await fetch(database, "update grns.events set created_at = now() - interval '2 hours' where seq <= 80")
+    async with App(load()).connections("test") as (_, transport), database.session() as session:
+        await transport.provision()
+        state, other = await transport.state("GRNS_EVT"), await transport.state("GRNS_DLQ")
+        told: list[Fact] = []
+        places = {"GRNS_EVT": Place(state.epoch, 0, Lost(10, 60)), "GRNS_DLQ": Place(other.epoch, 0)}
+        watch = watching(session, transport, told, places)
+        assert watch.places == places
+        await watch.look(100, 100)
+        parcels = await watch.next_replay(is_settled=True)
+        assert [parcel.entry.seq for parcel in parcels] == list(range(61, 101))
+        assert watch.places["GRNS_EVT"].lost == Lost(10, 60), "nothing of it is acknowledged"
+        for place, parcel in enumerate(parcels, start=1):
+            assert parcel.on_receipt is not None
+            parcel.on_receipt(Receipt("GRNS_EVT", place, duplicate=False))
+        assert watch.places["GRNS_EVT"].lost == Lost(10, 100)
+        assert watch.places["GRNS_DLQ"].lost is None
+        await watch.end()
+        places["GRNS_EVT"] = Place("of another stream", 0, Lost(10, 60))
+        again = watching(session, transport, told, places)
+        lost = await has_found(again, told, 100, 100)
+        assert lost.replay_from == 10, "long before the last hour"
+        parcels = await again.next_replay(is_settled=True)
+        assert [parcel.entry.seq for parcel in parcels] == list(range(11, 101))
+        assert again.places["GRNS_EVT"] == Place(state.epoch, 0, Lost(10, 10))
+
+
+async def test_how_far_back_is_told_from_what_was_published_last(database: Database) -> None:
+    """However long ago that was: the broker has been away since, and comes back empty."""
+    await insert_events(database, 30_000)
+    await fetch(database, "update grns.events set created_at = now() - interval '9 hours' where seq <= 21000")
+    await fetch(database, "update grns.events set created_at = now() - interval '7 hours' where seq > 21000")
+    async with App(load()).connections("test") as (_, transport), database.session() as session:
+        await transport.provision()
+        told: list[Fact] = []
+        gone = Place("of another stream", 0)
+        watch = watching(session, transport, told, {"GRNS_EVT": gone, "GRNS_DLQ": gone})
+        lost = await has_found(watch, told, 29_000, 30_000)
+        assert lost.replay_from == 1_000
 
 
 async def insert_events(database: Database, count: int) -> None:

@@ -267,12 +267,14 @@ async def test_the_first_row_that_is_young_enough_is_found(shared: Database) -> 
             shared,
             "update grns.events set created_at = now() - $1 * interval '1 hour' where seq = $2", age, number,
         )  # fmt: skip
-    found = await log.first_since(shared, 3.5 * 3600, numbers[-1])
+    last = numbers[-1]
+    found = await log.first_near(shared, last, 3.5 * 3600, last)
     assert numbers[4] < found <= numbers[5]
-    assert await log.first_since(shared, 99 * 3600, numbers[-1]) <= numbers[0]
-    assert await log.first_since(shared, 0.0, numbers[-1]) > numbers[-1]
+    assert numbers[2] < await log.first_near(shared, numbers[6], 3.5 * 3600, last) <= numbers[3]
+    assert await log.first_near(shared, last, 99 * 3600, last) <= numbers[0]
+    assert await log.first_near(shared, 0, 0.0, last) > last, "there is no row: it is now"
     (row,) = await fetch(shared, "select created_at from grns.events where seq = $1", numbers[6])
-    assert numbers[5] < await log.first_since(shared, row["created_at"], numbers[-1]) <= numbers[6]
+    assert numbers[5] < await log.first_since(shared, row["created_at"], last) <= numbers[6]
 
 
 async def test_rows_of_a_transaction_that_was_open_for_long_have_the_time_of_their_numbers(
@@ -300,10 +302,10 @@ async def test_it_is_found_in_one_round_trip_however_long_the_log_is(shared: Dat
     far = Database(shared.url.replace(f":{port}/", f":{network.port}/"), name="far", size=1)
     try:
         async with far.opened():
-            await log.first_since(far, 3600.0, 0)
+            await log.first_near(far, 0, 3600.0, 0)
             network.latency_seconds = 0.05
             async with asyncio.timeout(2.0):
-                assert await log.first_since(far, 3600.0, 2**60) <= number
+                assert await log.first_near(far, number, 3600.0, 2**60) <= number
     finally:
         await network.stop()
 
@@ -336,7 +338,7 @@ async def test_a_cursor_is_not_persisted_on_another_timeline(shared: Database) -
 async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> None:
     cursor = await log.take(shared, "one", 60.0)
     assert cursor is not None
-    places = {"GRNS_EVT": log.Place("abc", 17), "GRNS_DLQ": log.Place("def", 3)}
+    places = {"GRNS_EVT": log.Place("abc", 17, log.Lost(2, 4)), "GRNS_DLQ": log.Place("def", 3)}
     said = replace(cursor, low=5, published=[(7, 9), (12, 13)], places=places)
     assert await log.hold(shared, said, 60.0)
     await log.drop(shared, cursor.epoch)

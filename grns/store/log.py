@@ -10,6 +10,8 @@ from typing import NamedTuple
 from grns import subjects
 from grns.store.database import Database, Row, Session
 
+_NOTHING = (None, None)
+
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
 
 
@@ -50,12 +52,23 @@ class Stretch:
         return cls(rows[0]["last_seq"], [Entry._make(row[1:]) for row in rows if row["seq"] is not None])
 
 
+class Lost(NamedTuple):
+    """Of a stream that is given back what it has lost: from which number on, and up to where it has it."""
+
+    since: int
+    settled: int
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stream was when it last acknowledged something: which one it was, and its highest number."""
+    """Where a stream was when it last acknowledged something: which one it was, and its highest number.
+
+    And what of the log it has lost, where it has not got all of that back.
+    """
 
     epoch: str | None
     last_seq: int
+    lost: Lost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +91,16 @@ async def take(database: Database | Session, owner: str, lease_seconds: float) -
     row = rows[0]
     spans = list(zip(row["published_from"], row["published_to"], strict=True))
     places = {
-        subjects.EVT_STREAM: Place(row["evt_epoch"], row["evt_last_seq"]),
-        subjects.DLQ_STREAM: Place(row["dlq_epoch"], row["dlq_last_seq"]),
+        subjects.EVT_STREAM: _place(row, "evt"),
+        subjects.DLQ_STREAM: _place(row, "dlq"),
     }
     return Cursor(row["epoch"], row["timeline"], row["low"], spans, places)
+
+
+def _place(row: Row, name: str) -> Place:
+    since = row[f"{name}_lost_since"]
+    lost = None if since is None else Lost(since, row[f"{name}_lost_settled"])
+    return Place(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
 
 
 async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> int | None:
@@ -92,8 +111,8 @@ async def hold(database: Database | Session, cursor: Cursor, lease_seconds: floa
     events, letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
     rows = await database.run(
         "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
-        [span[1] for span in cursor.published], events.epoch, events.last_seq, letters.epoch,
-        letters.last_seq, cursor.timeline,
+        [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
+        letters.epoch, letters.last_seq, *(letters.lost or _NOTHING), cursor.timeline,
     )  # fmt: skip
     return rows[0]["xid"] if rows else None
 
@@ -132,16 +151,19 @@ async def read_stretch(
     return Stretch.of(rows)
 
 
-def moment(said: float | datetime) -> tuple[datetime | None, float | None]:
-    """Return a moment as statements take it: as it is, or how many seconds ago by the server's clock."""
-    return (said, None) if isinstance(said, datetime) else (None, said)
+async def first_since(database: Database | Session, moment: datetime, high: int) -> int:
+    """Return a number of the log such that rows from there on are younger than a moment, by bisection."""
+    return await _first_since(database, moment, None, 0.0, high)
 
 
-async def first_since(database: Database | Session, since: float | datetime, high: int) -> int:
-    """Return a number of the log such that rows from there on are younger than that, by bisection.
+async def first_near(database: Database | Session, row: int, seconds: float, high: int) -> int:
+    """Return one such that what is before it was written so many seconds before that row, or earlier."""
+    return await _first_since(database, None, row, seconds, high)
 
-    `since` is a moment, or how many seconds ago it was.
-    """
-    rows = await database.run("read_log_age", *moment(since), high)
+
+async def _first_since(
+    database: Database | Session, moment: datetime | None, row: int | None, seconds: float, high: int
+) -> int:
+    rows = await database.run("read_log_age", moment, row, seconds, high)
     number: int = rows[0]["seq"]
     return number

@@ -45,7 +45,7 @@ async def request(
     handle it again. None asks for it all the same.
     """
     (row,) = await database.run(
-        "request_replay", workspace, list(patterns), *log.moment(since), *log.moment(until),
+        "request_replay", workspace, list(patterns), *_moment(since), *_moment(until),
         remembered_seconds,
     )  # fmt: skip
     if not row["is_stretch"]:
@@ -54,6 +54,11 @@ async def request(
         raise Conflict("it begins earlier than event handlers remember what they handled")
     number: int = row["id"]
     return number
+
+
+def _moment(said: float | datetime) -> tuple[datetime | None, float | None]:
+    """Return a moment as the statement takes it: as it is, or how many seconds ago by the server's clock."""
+    return (said, None) if isinstance(said, datetime) else (None, said)
 
 
 async def progress(database: Database, number: int) -> Row:

@@ -30,7 +30,8 @@ _CALM_SECONDS = 3.0
 _DRAIN_SECONDS = 300.0
 _OPEN = """
     select (select count(*) from grns.tasks where finished_at is null) as tasks,
-        (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log
+        (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log,
+        (select num_nonnulls(evt_lost_since, dlq_lost_since) from grns.relay_cursor) as lost
 """
 
 
@@ -90,7 +91,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
             await stage.hear_out()
             return True
         await asyncio.sleep(0.5)
-    console.print(f"not drained: tasks and rows of the log that are left: {left}")
+    console.print(f"not drained: tasks, rows of the log and streams with losses that are left: {left}")
     return False
 
 

@@ -99,7 +99,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the broker lost is noticed, and not replayed", "tests", ("not within 20.0 s; last seen: False",),
-        (Edit("grns/broker_watch.py", "            self._begin_replay(since, high, _PATTERNS[memory.stream])\n", ""),),
+        (Edit("grns/broker_watch.py", "            self._send_again(memory, log.Lost(since, since), high)\n", ""),),
         "tests/faults/test_tail_lost.py::test_what_stood_at_the_end_is_published_again",
     ),
     Mutant(

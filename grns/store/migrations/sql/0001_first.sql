@@ -172,8 +172,12 @@ create table grns.relay_cursor (
     published     int8multirange not null default '{}',  -- what is done with beyond
     evt_epoch     text,                            -- of GRNS_EVT, as this log was last sent to
     evt_last_seq  bigint not null default 0,       -- highest place in GRNS_EVT that was acknowledged
+    evt_lost_since   bigint,                       -- what it has lost is sent again: from there on,
+    evt_lost_settled bigint,                       -- and up to here it has it again
     dlq_epoch     text,                            -- the same of GRNS_DLQ
     dlq_last_seq  bigint not null default 0,
+    dlq_lost_since   bigint,
+    dlq_lost_settled bigint,
     updated_at    timestamptz not null default now()
 ) with (fillfactor = 10);
 insert into grns.relay_cursor default values;
