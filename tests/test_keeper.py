@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -144,3 +146,11 @@ async def test_a_keeper_that_has_just_come_is_not_missing(
     process.stop()
     book.close()
     os.close(descriptor)
+
+
+def test_one_whose_worker_died_before_it_gave_orders_ends_in_silence() -> None:
+    """It has nothing to keep, and nobody has made a mistake."""
+    keeper = subprocess.run(
+        [sys.executable, "-m", "grns", "keeper", "0", "1"], input=b"", capture_output=True, check=False
+    )
+    assert (keeper.returncode, keeper.stdout, keeper.stderr) == (0, b"", b"")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -15,21 +15,23 @@ import pytest
 from grns.outcome import Claim, Verb
 from grns.payloads import PAYLOADS
 from grns.store.claim import Claims
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.store.finish import Finishes
 from grns.store.sweep import promote, reap
 from grns.task import TERMINAL, TRANSITIONS, Status, Transition
-from tests.harness import submit
+from tests.harness import eventually, submit
 from tests.test_store_kit import (
     ROADS,
     WORKER,
     cancel,
     ending,
     fetch,
+    is_waiting_for_lock,
     log_of,
     place,
     redrive,
     row_of,
+    stranger,
 )
 
 pytest_plugins = ["tests.test_store_kit"]
@@ -200,6 +202,44 @@ async def test_a_statement_makes_its_transitions_and_no_other(shared: Database, 
         _check_step(transition, before[road], after, news)
         _check_causation(statement, road, before[road], claim, news)
         _check_special(statement, before[road], after, news)
+
+
+# What waits for a row: where it leads, what it answers then, and what it answers of a task that runs.
+_LATE = {
+    "cancel": (Status.CANCELLED, "cancelled", "requested"),
+    "redrive": (Status.QUEUED, "redriven", "running"),
+}
+
+
+@pytest.mark.parametrize("statement", _ACTS)
+@pytest.mark.parametrize("late", _LATE)
+async def test_a_statement_that_waited_for_another_goes_on_from_what_that_one_left(
+    shared: Database, late: str, statement: str
+) -> None:
+    """Its snapshot knows the tasks as they were before: what it writes must have the shape all the same."""
+    tasks = {road: await place(shared, road) for road in _EXPECTED[statement]}
+    async with stranger(shared) as connection:
+        await _ACTS[statement](cast(Database, Session(connection)), tasks)
+        before = {row["id"]: dict(row) for row in await connection.fetch("select * from grns.tasks")}
+        logged = {row["message_id"] for row in await connection.fetch("select message_id from grns.events")}
+        asked = asyncio.ensure_future(_ACTS[late](shared, tasks))
+        await eventually(lambda: is_waiting_for_lock(shared))
+        await connection.execute("commit")
+        answers = cast(dict[str, str], await asked)
+
+    for road, claim in tasks.items():
+        row, after = before[claim.id], await row_of(shared, claim.id)
+        news = [new for new in await log_of(shared, claim.id) if new["message_id"] not in logged]
+        source, (target, done, of_running) = Status(row["status"]), _LATE[late]
+        assert source is _EXPECTED[statement][road]
+        if any((step.source, step.target, step.by) == (source, target, late) for step in TRANSITIONS):
+            assert answers[claim.id] == done
+            _check_step(_transition(late, source, target), row, after, news)
+            _check_causation(late, road, row, claim, news)
+            _check_special(late, row, after, news)
+        else:
+            assert answers[claim.id] == (of_running if source is Status.RUNNING else source)
+            _check_still(late, road, row, after, news)
 
 
 def _check_still(statement: str, road: str, before: Row, after: Row, news: Sequence[Row]) -> None:

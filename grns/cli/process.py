@@ -23,7 +23,7 @@ from grns.telemetry.log import LogLeaf
 from grns.telemetry.metrics import MetricsLeaf, serve
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_STOPPED_AGAIN = 130
+_INTERRUPTED = _STOPPED_AGAIN = 130
 # An init system signals each process of a group, and who started this one passes its signal on: one request.
 _SAME_REQUEST_SECONDS = 0.5
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
@@ -66,13 +66,17 @@ async def end_after(work: Awaitable[None]) -> NoReturn:
     that did not end with its attempt must not hold the process back.
     """
     code = 1
+    ends_at_once = signal.getsignal(signal.SIGINT)  # the loop's own: it cancels us
     try:
         await work
         code = 0
     except GrnsError as error:
         code = fail(error)
-    except Exception:
-        traceback.print_exc()
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and signal.getsignal(signal.SIGINT) is ends_at_once:
+            code = _INTERRUPTED  # before there was a service to stop
+        else:
+            traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -80,7 +80,9 @@ def keeper(book_descriptor: int, ready_descriptor: int) -> None:
     # A terminal's Ctrl-C is for the worker: it ends its keeper when its last task has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    orders = KeeperOrders.read(sys.stdin.buffer.readline(), book_descriptor)
+    if not (line := sys.stdin.buffer.readline()):
+        return  # the worker died before it had said anything
+    orders = KeeperOrders.read(line, book_descriptor)
     with ExitStack() as resources:
         app = make_app(orders.settings.model_copy(update={"metrics_port": None}), "keeper", resources)
         run(orders.settings, lambda: _keep(app, orders, ready_descriptor))

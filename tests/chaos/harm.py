@@ -19,12 +19,14 @@ _BLINKS = ("network to Postgres: cut", "Postgres: backends terminated")
 # Those of the broker cost none: leases are renewed through Postgres alone.
 _HARMLESS = ("NATS", "network to NATS", "daemon", "submitter")
 # How long they are felt afterwards, in seconds: starting again, reconnecting. What a stranger has locked
-# cannot be renewed meanwhile. Who is asked to end claims nothing more but what is under way.
+# cannot be renewed meanwhile. Who is asked to end claims nothing more but what is under way; a signal is
+# heard, though, only when the process gets the CPU, which on a busy machine is late.
+_HEARD_SECONDS = 2.0
 _AFTERWARDS = (
     ("Postgres: a stranger", 1.0),
-    ("worker: SIGTERM", 0.5),
-    ("worker: SIGINT", 0.5),
-    ("a worker is asked to end", 0.5),
+    ("worker: SIGTERM", _HEARD_SECONDS),
+    ("worker: SIGINT", _HEARD_SECONDS),
+    ("a worker is asked to end", _HEARD_SECONDS),
     ("keeper", 3.0),
     ("Postgres", 3.0),
     ("network to Postgres", 2.0),

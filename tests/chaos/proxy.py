@@ -68,6 +68,11 @@ class Proxy:
             self._to_client.clear()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection. Nobody awaits this but asyncio, which takes a cancelled task for a bug."""
+        with suppress(asyncio.CancelledError):
+            await self._serve(reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = None if self.is_refusing else await _dial(self.target_port)
         if far is None:
             _reset(writer)
@@ -79,10 +84,12 @@ class Proxy:
             self._forward(reader, far_writer, self._to_server),
             self._forward(far_reader, writer, self._to_client),
         )
-        with suppress(OSError):
-            await asyncio.gather(*directions)
-        self._links.discard(link)
-        link.reset()
+        try:
+            with suppress(OSError):
+                await asyncio.gather(*directions)
+        finally:
+            self._links.discard(link)
+            link.reset()
 
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event

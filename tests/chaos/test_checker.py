@@ -198,6 +198,8 @@ def _taken_away(
         ("worker: SIGKILL", 2.5, 2.5, True),
         ("worker: SIGKILL", 0.5, 0.5, False),  # another process claimed it
         ("worker: SIGKILL", 3.5, 3.5, False),  # it was taken away before
+        ("worker: SIGTERM", 0.5, 0.5, True),  # it was not heard yet
+        ("worker: SIGINT", -0.5, -0.5, False),  # it was heard long ago
         ("network to Postgres: silent", 0.0, 2.5, True),
         ("network to Postgres: cut", 2.1, 2.1, True),  # the answer to the claim
         ("network to NATS: silent", 0.0, 5.0, False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.chaos.moments import MOMENTS
 from tests.chaos.proxy import HOST, Proxy
 from tests.chaos.stage import Stage
 from tests.chaos.traffic import Traffic
+from tests.harness import eventually
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -159,3 +161,29 @@ async def test_a_cut_network_resets_and_a_refusing_one_takes_nobody(network: Pro
     writer.write(b"hello")
     assert await _answer(reader) == b"hello"
     writer.close()
+
+
+def test_a_network_that_is_stopped_with_its_loop_ends_its_connections_in_silence() -> None:
+    """What asyncio says of a cancelled connection would hide what a storm has found."""
+    said: list[dict[str, object]] = []
+
+    async def use() -> socket.socket:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        target = socket.create_server((HOST, 0))
+        proxy = Proxy(target.getsockname()[1])
+        await proxy.start()
+        client = socket.create_connection((HOST, proxy.port))
+        served, _ = await asyncio.to_thread(target.accept)
+        await eventually(lambda: _is_used(proxy))
+        await proxy.stop()
+        served.close()
+        target.close()
+        return client
+
+    with asyncio.run(use()) as client, pytest.raises(ConnectionResetError):
+        client.recv(1)
+    assert said == []
+
+
+async def _is_used(proxy: Proxy) -> bool:
+    return proxy.is_used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from grns import subjects
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.harness import (
+    START_SECONDS,
     Fleet,
     all_in,
     check_everything,
@@ -229,3 +231,16 @@ async def test_what_cannot_be_ended_does_not_keep_the_process(
     await all_begun(journal, ids)
     leaver.send_signal(signal.SIGTERM)
     assert await ends(leaver, 0.5 + 5.0 + SLACK) == 0
+
+
+async def test_interrupted_while_it_waits_for_postgres(fleet: Fleet) -> None:
+    """There is nothing to stop yet: it ends at once, as whatever is interrupted, and not as by a bug."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/grns"
+    worker = fleet.start("worker", "tests.pools:pool", GRNS_DATABASE_URL=url)
+    silent.settimeout(START_SECONDS)
+    connection, _ = await asyncio.to_thread(silent.accept)
+    with silent, connection:
+        worker.send_signal(signal.SIGINT)
+        assert await ends(worker, SLACK) == 130
+    assert "Traceback" not in fleet.log_of(worker)

@@ -21,10 +21,12 @@ requested as (
     returning t.id, l.agent_id
 ),
 cancelled as (
+    -- Where `locked` had to wait, the shape is first checked with what this statement's snapshot knows, which may
+    -- be a task that runs: all that belongs to the shape is set, also what is so already in the row that was locked.
     update grns.tasks t
-    set status = 'cancelled', cancel_requested_at = now(), cancel_reason = $2::text, next_attempt_at = null,
-        queued_at = null, finished_at = now(), updated_at = now(), version = t.version + 1,
-        last_message_id = l.event_id
+    set status = 'cancelled', owner_agent_id = null, lease_id = null, lease_until = null,
+        cancel_requested_at = now(), cancel_reason = $2::text, next_attempt_at = null, queued_at = null,
+        finished_at = now(), updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was in ('queued', 'retry_wait', 'waiting')
     returning t.*, l.event_id, l.led_here

@@ -12,8 +12,10 @@ locked as (
     for no key update of t
 ),
 redriven as (
+    -- The whole shape is set, as in `cancel`: the statement's snapshot may know the task as one that runs.
     update grns.tasks t
-    set status = 'queued', forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
+    set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
+        forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
         next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
