@@ -103,6 +103,7 @@ class Range:
         seat = next(seat for seat in self._stage.seats if seat.name == case.moment.seat)
         log = self._stage.directory / f"{seat.name}.log"
         offset = log.stat().st_size
+        began = time.time()
         process = await self._again(seat, case.failpoints)
 
         async def has_struck() -> bool:
@@ -121,7 +122,9 @@ class Range:
             if case.action == "stop":
                 await self._thaw(seat, process.pid)
             if struck_at is not None:
-                self._stage.note_hit(str(case), seat.name, struck_at - _SEEN_SECONDS)
+                # What is armed beside it strikes again and again, from the beginning.
+                since = began if case.moment.beside else struck_at - _SEEN_SECONDS
+                self._stage.note_hit(str(case), seat.name, since)
         if case.goes_on:
             await self._again(seat)
         return await self.recovered()
