@@ -44,7 +44,7 @@ class KeeperProcess:
         self._beats = beats
         self._emit = emit
         # Early enough for another one to renew what this one has just not renewed.
-        self._stuck_seconds = max(lease_seconds / 3, _LEAST_STUCK_SECONDS)
+        self._stuck_seconds = max(lease_seconds / 5, _LEAST_STUCK_SECONDS)
         self._gone_seconds = min(max(2 * lease_seconds, _LEAST_GONE_SECONDS), _MOST_GONE_SECONDS)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
