@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from random import SystemRandom
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -39,13 +40,15 @@ def main() -> int:
     """Run from the command line: each part in a process of its own, for hypothesis keeps what it has seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same inputs")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed makes the same inputs")
     parser.add_argument("--seconds", type=float, default=None, help="stop after so long all the same")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     console, tally, began = Console(), Tally(), time.monotonic()
+    seed = SystemRandom().getrandbits(32) if options.seed is None else options.seed
+    console.print(f"SEED={seed}")
     columns = (TextColumn("inputs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    numbers = [options.seed + 1000 * place for place in range(-(-options.examples // PART))]
+    numbers = [seed + 1000 * place for place in range(-(-options.examples // PART))]
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
         ProcessPoolExecutor(
