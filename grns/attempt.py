@@ -67,6 +67,10 @@ class Walk:
         self._emit = emit
         self._without_handler: set[str] = set()
 
+    def close(self) -> None:
+        """Claim nothing more; what runs goes on."""
+        self._claims.close()
+
     async def follow(self, delivery: Delivery, source: str) -> None:
         """Run the task that a command names, if it can be claimed; ack after its end has committed."""
         wanted = await self.read(delivery)
@@ -124,6 +128,8 @@ class Walk:
             self._note_no_handler(answer.id, answer.task_type)
         if answer.reason == "locked":
             await self._defer(delivery, answer.id, "locked", "", 1.0)
+        elif answer.reason == "stopping":
+            await delivery.nak()  # for another worker, at once
         elif answer.reason != "unknown_task":
             await delivery.ack()
         elif delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):

@@ -99,6 +99,7 @@ class Worker:
 
     def stop(self) -> None:
         """Ask for the end."""
+        self._walk.close()
         self._stopping.set()
 
     @property

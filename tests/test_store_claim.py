@@ -277,3 +277,23 @@ async def test_a_worker_may_have_any_name(shared: Database, name: str) -> None:
     await Finishes(shared, batch_limit=1).finish(ending(claim_))
     said = [json.loads(row["payload"]) for row in await log_of(shared, claim_.id)]
     assert [payload.get("agent_id") for payload in said] == [None, None, name, name]
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+async def test_what_waits_for_a_connection_at_the_end_claims_nothing(
+    shared: Database, shared_url: str, *, is_next: bool
+) -> None:
+    """A worker that was asked to stop takes nothing more, however slow its database was until then."""
+    (task_id,) = await submit_many(shared, 1)
+    narrow = Database(shared_url, name="narrow", size=1)
+    claims = Claims(narrow, WORKER, batch_limit=10)
+    async with narrow.opened():
+        async with narrow.connection():
+            wish = claims.claim_next(1, older_than_seconds=0.0) if is_next else claims.claim(task_id)
+            waiting = asyncio.ensure_future(wish)  # type: ignore[arg-type]
+            await asyncio.sleep(0.05)
+            claims.close()
+        answer = await waiting
+        assert await claims.claim(task_id) == Unclaimed(task_id, "stopping")
+    assert answer == ([] if is_next else Unclaimed(task_id, "stopping"))
+    assert (await row_of(shared, task_id))["status"] == "queued"

@@ -66,15 +66,16 @@ async def end_after(work: Awaitable[None]) -> NoReturn:
     that did not end with its attempt must not hold the process back.
     """
     code = 1
-    ends_at_once = signal.getsignal(signal.SIGINT)  # the loop's own: it cancels us
+    us = asyncio.current_task()
     try:
         await work
         code = 0
     except GrnsError as error:
         code = fail(error)
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and signal.getsignal(signal.SIGINT) is ends_at_once:
-            code = _INTERRUPTED  # before there was a service to stop
+        # A signal that comes before services hear of it is the loop's own to handle: it cancels us.
+        if isinstance(error, asyncio.CancelledError) and us is not None and us.cancelling():
+            code = _INTERRUPTED
         else:
             traceback.print_exc()
     finally:

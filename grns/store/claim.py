@@ -14,7 +14,7 @@ from uuid import UUID
 from grns.errors import OutcomeUnknown, Unavailable
 from grns.outcome import Claim, Unclaimed
 from grns.store.batch import Batch
-from grns.store.database import Database, Row
+from grns.store.database import Database, Row, run
 from grns.task import random_uuid
 
 _PAUSE_SECONDS = 0.1
@@ -51,6 +51,11 @@ class Claims:
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
         self._batch: Batch[_Wish, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Claim nothing more, however long what was asked for has waited for a connection."""
+        self._is_closed = True
 
     async def claim(self, task_id: str, causation_id: UUID | None = None) -> Claim | Unclaimed:
         """Claim one task, or say why it cannot be claimed now."""
@@ -61,7 +66,7 @@ class Claims:
         leases = [random_uuid() for _ in range(count)]
         sent_at = time.monotonic()
         try:
-            rows = await self._database.run(
+            rows = await self._run(
                 "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,
                 self._types, self._maxima, self._who.lease_seconds, older_than_seconds,
             )  # fmt: skip
@@ -80,6 +85,8 @@ class Claims:
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
         if len(claims) == len(wishes):
             return [claims[wish.lease_id] for wish in wishes]
+        if self._is_closed and not claims:
+            return [Unclaimed(wish.task_id, "stopping") for wish in wishes]
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
         reasons: dict[str, Unclaimed] = {}
         with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
@@ -90,11 +97,16 @@ class Claims:
         ]
 
     async def _claim(self, wishes: Sequence[_Wish]) -> Sequence[Row]:
-        return await self._database.run(
+        return await self._run(
             "claim", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes],
             [wish.causation_id for wish in wishes], self._who.agent_id, self._who.workspace,
             self._who.agent_type, self._types, self._maxima, self._who.lease_seconds,
         )  # fmt: skip
+
+    async def _run(self, name: str, *arguments: object) -> Sequence[Row]:
+        """Run a statement that claims, unless the end has come while it waited for a connection."""
+        async with self._database.connection() as connection:
+            return () if self._is_closed else await run(connection, name, *arguments)
 
     async def _settle(self, sent_at: float, read: str, *arguments: object) -> Sequence[Row]:
         """Find out what a claim without an answer has claimed, while that is worth something."""

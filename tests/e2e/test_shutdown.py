@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -244,3 +245,27 @@ async def test_interrupted_while_it_waits_for_postgres(fleet: Fleet) -> None:
         worker.send_signal(signal.SIGINT)
         assert await ends(worker, SLACK) == 130
     assert "Traceback" not in fleet.log_of(worker)
+
+
+_EARLY = """
+import asyncio, os, signal, sys
+from grns.cli import process
+from grns.settings import load
+
+async def work():
+    os.kill(os.getpid(), signal.SIGINT)  # what handles it is the loop's own: it cancels us
+    process._hear_signals(lambda: None)
+    await asyncio.sleep(30)
+
+process.run(load(loop=sys.argv[1]), lambda: process.end_after(work()))
+"""
+
+
+@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+def test_interrupted_just_before_it_listens(loop: str) -> None:
+    """What the loop was told before its services could hear comes to them as their end, not as a bug."""
+    done = subprocess.run(
+        [sys.executable, "-c", _EARLY, loop], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert not done.stderr

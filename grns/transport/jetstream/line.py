@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from nats import errors as nats_errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
@@ -196,7 +195,7 @@ class Line:
 
     def _begin(self, ping: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def run() -> None:
-            with contextlib.suppress(nats_errors.Error):
+            with contextlib.suppress(Exception):  # of nats-py, or of a socket that was closed meanwhile
                 await ping
 
         task = asyncio.create_task(run())
