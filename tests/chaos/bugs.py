@@ -85,7 +85,7 @@ MUTANTS = (
         "own writes committed without the finish", "tests", ("[] == ['lease_expir",),
         (Edit("grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
               "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),),
-        "tests/e2e/test_worker_killed.py::test_gone_before_the_commit",
+        "tests/faults/test_worker_killed.py::test_gone_before_the_commit",
     ),
     Mutant(
         "leases by the worker's clock", "tests", ("in _taken_back", "by the lease, not sooner or much later"),
