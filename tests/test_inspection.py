@@ -132,8 +132,7 @@ async def test_a_page_that_is_not_answered_is_asked_again_and_shorter(
     """What takes too long here is a table that somebody has locked."""
     ids = [await lived(database) for _ in range(3)]
     await fetch(database, WOUNDS["missing_message"], ids[1])
-    await fetch(database, f"alter database {database_url.rsplit('/', 1)[1]} set statement_timeout = '300ms'")
-    hurried = Database(database_url, name="hurried")
+    hurried = Database(database_url, name="hurried", answer_seconds=0.5)
     async with hurried.opened():
         inspection = Inspection(hurried, patience_seconds=300.0)
         async with stranger(database) as connection:

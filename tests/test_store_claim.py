@@ -290,7 +290,7 @@ async def test_what_waits_for_a_connection_at_the_end_claims_nothing(
     async with narrow.opened():
         async with narrow.connection():
             wish = claims.claim_next(1, older_than_seconds=0.0) if is_next else claims.claim(task_id)
-            waiting = asyncio.ensure_future(wish)  # type: ignore[arg-type]
+            waiting = asyncio.ensure_future(wish)
             await asyncio.sleep(0.05)
             claims.close()
         answer = await waiting

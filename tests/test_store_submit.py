@@ -210,11 +210,12 @@ async def test_a_statement_that_was_given_up_ends_on_the_server(shared: Database
 
 
 async def test_where_all_is_locked_not_each_one_is_waited_for(shared: Database) -> None:
-    submissions = Submissions(shared, batch_limit=100)
-    async with stranger(shared) as connection:
+    hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
+    submissions = Submissions(hurried, batch_limit=100)
+    async with hurried.opened(), stranger(shared) as connection:
         await connection.execute("lock table grns.tasks in access exclusive mode")
         asked = [submissions.submit(made(idempotency_key=f"k{place}")) for place in range(60)]
-        async with asyncio.timeout(30):  # one by one, two at a time, they would take 60 s
+        async with asyncio.timeout(10):  # one by one, two at a time, they would take 15 s
             answers = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(answer, Unavailable) for answer in answers)
     assert await count_of(shared) == 0

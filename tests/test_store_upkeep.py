@@ -307,25 +307,27 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
     await fetch(shared, "update grns.server set timeline = 99")
     told = _Told()
     app = App(settings_for(shared.url, janitor_seconds=0.5), (told,))
-    janitor = app.janitor(shared, app.transport("test"))
+    hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
+    janitor = app.janitor(hurried, app.transport("test"))
     chores = {"failover", "queue_ages", "processed_messages", "agents", "replays", "tasks", "inspection"}
-    async with stranger(shared) as connection:
-        await connection.execute(f"lock table grns.{table}")
-        running = asyncio.create_task(janitor.run())
+    async with hurried.opened():
+        async with stranger(shared) as connection:
+            await connection.execute(f"lock table grns.{table}")
+            running = asyncio.create_task(janitor.run())
 
-        async def have_failed() -> bool:
-            # Retention tries with ever smaller pages before it tells.
-            return told.failed >= held_up and told.done >= chores - held_up - {table}
+            async def have_failed() -> bool:
+                # Retention tries with ever smaller pages before it tells.
+                return told.failed >= held_up and told.done >= chores - held_up - {table}
 
-        await eventually(have_failed)
-        assert not told.done & held_up
+            await eventually(have_failed)
+            assert not told.done & held_up
 
-    async def are_all_done() -> bool:
-        return told.done == chores
+        async def are_all_done() -> bool:
+            return told.done == chores
 
-    await eventually(are_all_done)
-    janitor.stop()
-    await running
+        await eventually(are_all_done)
+        janitor.stop()
+        await running
     assert "unserved" in told.failed, "there is no broker here"
 
 

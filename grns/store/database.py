@@ -180,6 +180,11 @@ class Session:
         """Run one statement by its name, in a transaction of its own, and return its rows."""
         return await run(self._connection, name, *arguments)
 
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend the connection."""
+        yield self._connection
+
 
 def _is_broken(connection: Connection) -> bool:
     """Say whether a borrowed connection is gone; the pool has taken back one whose server hung up."""
