@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,7 +20,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from grns import subjects
+from grns import server_url, subjects
 from grns.envelope import first_problem
 from grns.errors import SettingsError
 from grns.strict_json import Limits
@@ -115,30 +112,6 @@ def _mendable(sentence: str, path: Path) -> SettingsError:
     error = SettingsError(sentence)
     error.add_note(f"edit {path}")
     return error
-
-
-# One host of a URL. A password with a `/`, `?` or `#` ends the hosts early, in its middle.
-_HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:/@\[\]]*)(?::(\d{1,5}))?")
-
-
-def _check_url(url: str, schemes: tuple[str, ...]) -> None:
-    """Refuse what is no URL of these schemes, without echoing any of it: it may hold a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme.partition("+")[0] in schemes and "+" in parts.scheme:
-        raise PydanticCustomError(
-            "url", f"the name of a driver in it: write {schemes[0]}://…, without the + and what follows it"
-        )
-    if parts.scheme not in schemes:
-        raise PydanticCustomError("url", f"no URL that begins with {schemes[0]}://")
-    for host in parts.netloc.rpartition("@")[2].split(","):
-        found = _HOST.fullmatch(host)
-        if found is None or not 0 < int(found[2] or 1) <= 65535:
-            raise PydanticCustomError(
-                "url", "no host and port in it; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"
-            )
 
 
 def _number(text: object) -> object:
@@ -262,14 +235,14 @@ class Settings(BaseSettings):
     @classmethod
     def _database_is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
-            _check_url(value.get_secret_value(), ("postgresql", "postgres"))
+            server_url.check(value.get_secret_value(), ("postgresql", "postgres"))
         return value
 
     @field_validator("nats_url")
     @classmethod
     def _broker_is_nats(cls, value: SecretStr) -> SecretStr:
         for url in value.get_secret_value().split(","):
-            _check_url(url.strip(), ("nats", "tls", "ws", "wss"))
+            server_url.check(url.strip(), ("nats", "tls", "ws", "wss"))
         return value
 
     @classmethod
@@ -331,34 +304,16 @@ class Settings(BaseSettings):
 
     def database_host(self) -> str:
         """Return where the database is: host, port and name, and no user or password."""
-        return "" if self.database_url is None else _place(self.database_url.get_secret_value())
+        return "" if self.database_url is None else server_url.place(self.database_url.get_secret_value())
 
     def nats_hosts(self) -> str:
         """Return where the broker is: hosts and ports, and no user, password or token."""
-        return " ".join(_place(url) for url in self.nats_servers())
+        return " ".join(server_url.place(url) for url in self.nats_servers())
 
     def nats_servers(self) -> list[str]:
         """Return the broker's URLs, each server once: nats-py counts failures for the first of its name."""
-        urls = [url.strip() for url in self.nats_url.get_secret_value().split(",") if url.strip()]
-        by_name: dict[str, str] = {}
-        for url in urls:
-            by_name.setdefault(_name(url), url)
-        return list(by_name.values())
-
-
-def _name(url: str) -> str:
-    """Return under which name nats-py knows a server: with its user, and with the port it takes for it."""
-    parts = urlsplit(url)
-    if parts.port is None and parts.scheme not in ("ws", "wss"):
-        return f"{parts.netloc}:4222"
-    return parts.netloc
-
-
-def _place(url: str) -> str:
-    parts = urlsplit(url)
-    if "@" in parts.path + parts.query + parts.fragment:  # of a password, perhaps
-        return "***"
-    return parts.netloc.rpartition("@")[2] + parts.path
+        urls = self.nats_url.get_secret_value().split(",")
+        return server_url.distinct(url.strip() for url in urls if url.strip())
 
 
 def load(**flags: Any) -> Settings:

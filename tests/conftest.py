@@ -10,13 +10,16 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 import uvloop
 
 from grns.local import LocalNats, LocalPostgres
+from grns.store import migrate
 from grns.store.database import Database
-from tests.databases import Databases
 from tests.harness import Fleet
+
+_TEMPLATE = "grns_template"
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -41,22 +44,28 @@ def postgres(directory: Path) -> Iterator[LocalPostgres]:
     """One server for the run; `GRNS_TEST_POSTGRES` names another version's bin directory."""
     named = os.environ.get("GRNS_TEST_POSTGRES")
     with LocalPostgres(directory / "postgres", bin_directory=Path(named) if named else None) as server:
-        asyncio.run(Databases(server).prepare())
+        asyncio.run(_prepare(server))
         yield server
 
 
-@pytest.fixture(scope="session")
-def databases(postgres: LocalPostgres) -> Databases:
-    """The databases of that server."""
-    return Databases(postgres)
+async def _prepare(server: LocalPostgres) -> None:
+    connection = await asyncpg.connect(server.admin_url)
+    await connection.execute(f"create database {_TEMPLATE}")
+    await connection.close()
+    await migrate.upgrade(_url(server, _TEMPLATE))
 
 
 @pytest.fixture
-async def database_url(databases: Databases) -> AsyncIterator[str]:
+async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
     """A migrated database of the test's own."""
-    name = await databases.take()
-    yield databases.url(name)
-    await databases.give(name)
+    name = f"test_{uuid.uuid4().hex}"
+    connection = await asyncpg.connect(postgres.admin_url)
+    try:
+        await connection.execute(f"create database {name} template {_TEMPLATE}")
+        yield _url(postgres, name)
+        await connection.execute(f"drop database {name} with (force)")
+    finally:
+        await connection.close()
 
 
 @pytest.fixture
@@ -103,3 +112,7 @@ def journal(tmp_path: Path) -> Callable[[], list[str]]:
     path.touch()
     os.environ["GRNS_TEST_JOURNAL"] = str(path)
     return lambda: path.read_text().splitlines()
+
+
+def _url(server: LocalPostgres, name: str) -> str:
+    return server.admin_url.rsplit("/", 1)[0] + "/" + name

@@ -1,0 +1,56 @@
+"""URLs of servers: whether they are any, which server they name, and what of them may be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from pydantic_core import PydanticCustomError
+
+# One host of a URL. A password with a `/`, `?` or `#` ends the hosts early, in its middle.
+_HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:/@\[\]]*)(?::(\d{1,5}))?")
+
+
+def check(url: str, schemes: tuple[str, ...]) -> None:
+    """Refuse what is no URL of these schemes, without echoing any of it: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme.partition("+")[0] in schemes and "+" in parts.scheme:
+        raise PydanticCustomError(
+            "url", f"the name of a driver in it: write {schemes[0]}://…, without the + and what follows it"
+        )
+    if parts.scheme not in schemes:
+        raise PydanticCustomError("url", f"no URL that begins with {schemes[0]}://")
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        found = _HOST.fullmatch(host)
+        if found is None or not 0 < int(found[2] or 1) <= 65535:
+            raise PydanticCustomError(
+                "url", "no host and port in it; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"
+            )
+
+
+def place(url: str) -> str:
+    """Return where a server is: hosts, ports and path, and no user, password or token."""
+    parts = urlsplit(url)
+    if "@" in parts.path + parts.query + parts.fragment:  # of a password, perhaps
+        return "***"
+    return parts.netloc.rpartition("@")[2] + parts.path
+
+
+def distinct(urls: Iterable[str]) -> list[str]:
+    """Return NATS servers' URLs, each server once: nats-py counts failures for the first of its name."""
+    by_name: dict[str, str] = {}
+    for url in urls:
+        by_name.setdefault(_name(url), url)
+    return list(by_name.values())
+
+
+def _name(url: str) -> str:
+    """Return under which name nats-py knows a server: with its user, and with the port it takes for it."""
+    parts = urlsplit(url)
+    if parts.port is None and parts.scheme not in ("ws", "wss"):
+        return f"{parts.netloc}:4222"
+    return parts.netloc
