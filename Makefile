@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # An option of a command, where it is given: --seed 1 for SEED=1.
-lower = $(shell echo $(1) | tr A-Z a-z)
+lower = $(shell echo $(1) | tr A-Z_ a-z-)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
 .DEFAULT_GOAL := help
@@ -46,8 +46,8 @@ model: $(STAMP) ## look at every interleaving of the protocol in the small (a fe
 fuzz: $(STAMP) ## read fuzzed messages in every way (EXAMPLES=1000000 SECONDS= SEED= JOBS=)
 	$(BIN)/python -m tests.fuzz $(foreach option,EXAMPLES SECONDS SEED JOBS,$(call given,$(option)))
 
-chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= FAULTS= ONLY= RESULT=)
-	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE FAULTS ONLY RESULT,$(call given,$(option)))
+chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= FAULTS= LEAST_FAULTS= LEAST_TASKS= ONLY= RESULT=)
+	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE FAULTS LEAST_FAULTS LEAST_TASKS ONLY RESULT,$(call given,$(option)))
 
 failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= STAGES=3 RESULT=)
 	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY STAGES RESULT,$(call given,$(option)))

@@ -560,6 +560,19 @@ async def test_a_server_that_is_deaf_is_noticed_by_a_loop_that_is_blocked_again_
     blocking.cancel()
 
 
+async def test_who_is_stopped_in_the_moment_of_connecting_leaves_no_connection(server: LocalNats) -> None:
+    connection = Connection(settings(nats_url=server.url), name="test", on_fact=ignore)
+    opening = asyncio.create_task(connection.open())
+    async with asyncio.timeout(LIMIT):
+        while (line := connection._newest) is None or not line.is_dialled:  # noqa: ASYNC110 - each turn counts
+            await asyncio.sleep(0)
+    assert not opening.done(), "the line is there, and nobody has looked at it yet"
+    opening.cancel()
+    await asyncio.wait({opening})
+    assert opening.cancelled()
+    assert line.client.is_closed
+
+
 async def test_an_error_that_closes_the_client_does_not_close_the_transport(
     transport: JetStream, got: list[bytes], facts: Facts
 ) -> None:

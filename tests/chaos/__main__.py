@@ -29,6 +29,7 @@ from tests.chaos.stage import Stage
 _CALM_SECONDS = 3.0
 # As long as it gets on: what the broker has lost at last may be a long stretch of the log.
 _DRAIN_SECONDS = 120.0
+_ROUND_SECONDS = 30.0
 _OPEN = """
     select (select count(*) from grns.tasks where finished_at is null) as tasks,
         (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log,
@@ -43,7 +44,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
     try:
         await stage.start()
-        await _blow(stage, nemesis, options, console)
+        seconds = await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
         report = await Checker(directory).check(stage.postgres.url)
         inspection = await _inspect(stage.postgres.url)
@@ -53,18 +54,19 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
             _show(console, nemesis.counts, report, inspection)
         if not report.is_clean and not options.brief:
             await show_violations(console, stage.postgres.url, report)
-        _write(options, nemesis.counts, report, inspection)
+        _write(options, seconds, nemesis.counts, report, inspection)
         return report.is_clean and not inspection.counts and drained
     finally:
         await stage.end()
 
 
-async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, console: Console) -> None:
+async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, console: Console) -> float:
+    """Do faults under load, and return for how many seconds."""
     began = time.monotonic()
     with progress_on(console, BarColumn()) as progress:
         bar = progress.add_task("calm", total=options.seconds)
         await asyncio.sleep(_CALM_SECONDS)
-        storming = asyncio.create_task(nemesis.run(began + options.seconds))
+        storming = asyncio.create_task(_rage(stage, nemesis, options, began))
         told = 0
         while not storming.done():
             await asyncio.sleep(0.5)
@@ -72,8 +74,28 @@ async def _blow(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, con
             progress.update(bar, completed=seconds, description=f"{faults:,} faults")
             if not console.is_terminal and seconds // 60 > told:
                 told = int(seconds // 60)
-                console.print(f"{told} min, {faults:,} faults")
+                console.print(f"{told} min, {faults:,} faults, {await _tasks(stage):,} tasks")
         await storming
+    return time.monotonic() - began
+
+
+async def _rage(stage: Stage, nemesis: Nemesis, options: argparse.Namespace, began: float) -> None:
+    """Do faults for as long as is asked for, and on until there were enough of them, and of tasks."""
+    await nemesis.run(began + options.seconds)
+    while sum(nemesis.counts.values()) < options.least_faults or await _tasks(stage) < options.least_tasks:
+        await nemesis.run(time.monotonic() + _ROUND_SECONDS)
+
+
+async def _tasks(stage: Stage) -> int:
+    """Return how many tasks there are; none where Postgres cannot say."""
+    try:
+        connection = await asyncpg.connect(stage.postgres.url, timeout=3, command_timeout=30)
+        try:
+            return int(await connection.fetchval("select count(*) from grns.tasks"))
+        finally:
+            connection.terminate()
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+        return 0
 
 
 async def _drain(stage: Stage, console: Console) -> bool:
@@ -131,12 +153,18 @@ def _say(console: Console, report: Report, inspection: Inspection) -> None:
         console.print(f"violated: {found} {dict(inspection.counts)}", markup=False, soft_wrap=True)
 
 
-def _write(options: argparse.Namespace, faults: Counter[str], report: Report, inspection: Inspection) -> None:
+def _write(
+    options: argparse.Namespace,
+    seconds: float,
+    faults: Counter[str],
+    report: Report,
+    inspection: Inspection,
+) -> None:
     if options.result is None:
         return
     result = {
         "seed": options.seed,
-        "seconds": options.seconds,
+        "seconds": round(seconds),
         "cluster": options.cluster,
         "faults": dict(sorted(faults.items())),
         "faults_in_all": sum(faults.values()),
@@ -159,6 +187,8 @@ def main() -> int:
     parser.add_argument("--cluster", type=int, choices=(1, 3), default=1)
     parser.add_argument("--rate", type=float, default=100.0, help="tasks a second")
     parser.add_argument("--faults", type=float, default=1.5, help="faults a second")
+    parser.add_argument("--least-faults", type=int, default=0, help="go on until there were so many")
+    parser.add_argument("--least-tasks", type=int, default=0, help="go on until so many were handed in")
     parser.add_argument("--only", default="", help="faults whose names have one of these in them (a,b)")
     parser.add_argument("--result", help="a file to write the result to")
     parser.add_argument("--keep", action="store_true", help="keep journals and logs")

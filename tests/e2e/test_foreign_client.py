@@ -22,6 +22,7 @@ from tests.harness import Fleet, Heard, all_in, check_stories, eventually, read_
 
 FRONT_DOOR = "cmd.task.execute.v1"
 TASKS = 6
+LANES = 4
 
 
 @pytest.fixture
@@ -67,12 +68,12 @@ async def publish(foreign: Nats, task_ids: list[str], agent_type: str, *, with_h
 
 
 async def is_open(foreign: Nats) -> bool:
-    """Say whether workers listen at the front door."""
+    """Say whether a worker listens in all lanes and at the front door: until then it asks Postgres too."""
     try:
-        found = await foreign.jetstream().consumer_info("GRNS_CMD", "execute")
+        found = await foreign.jetstream().consumers_info("GRNS_CMD")
     except (JetStreamError, nats.errors.Error):
         return False
-    return bool(found.num_waiting)
+    return len(found) == LANES + 1 and all(consumer.num_waiting for consumer in found)
 
 
 @pytest.mark.parametrize("with_header", [True, False], ids=["with_id", "without_id"])
@@ -80,11 +81,11 @@ async def test_a_task_runs_with_nothing_but_workers_and_its_events_come_with_the
     fleet: Fleet, database: Database, broker: LocalNats, foreign: Nats, with_header: bool
 ) -> None:
     debug = {"GRNS_LOG_LEVEL": "debug", "GRNS_FLOOR_MAX_SECONDS": "2"}
-    worker = fleet.start("worker", "tests.pools:pool", **debug)
+    worker = fleet.start("worker", "tests.pools:pool", GRNS_FLOOR_AFTER_SECONDS="60", **debug)
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
 
-    # For its own agent type: through the front door, long before the floor would have found it.
+    # For its own agent type: through the front door, long before its floor would have found it.
     ours = await create(database, "worker")
     messages = await publish(foreign, ours, "worker", with_header=with_header)
     await all_in(database, ours, within_seconds=10)

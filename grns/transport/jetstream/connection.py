@@ -62,11 +62,12 @@ class Connection:
         dialling = asyncio.create_task(line.dial())
         refused = asyncio.create_task(self._refused.wait())
         deadline = self._settings.nats_startup_seconds
+        connected = False
         try:
             await asyncio.wait({dialling, refused}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            refused.cancel()
             connected = dialling.done() and dialling.exception() is None
+        finally:  # also where it has connected in the moment in which nobody wants it any more
+            refused.cancel()
             if not connected:
                 dialling.cancel()
                 await asyncio.wait({dialling})
