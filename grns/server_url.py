@@ -40,6 +40,12 @@ def place(url: str) -> str:
     return parts.netloc.rpartition("@")[2] + parts.path
 
 
+def with_database(url: str, name: str) -> str:
+    """Return the URL of another database on the same server."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
+
+
 def distinct(urls: Iterable[str]) -> list[str]:
     """Return NATS servers' URLs, each server once: nats-py counts failures for the first of its name."""
     by_name: dict[str, str] = {}

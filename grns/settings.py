@@ -146,6 +146,9 @@ class Settings(BaseSettings):
     nats_manage: Literal["apply", "verify"] = Field(
         "apply", description="make streams and durables, or only check them and report the drift"
     )
+    nats_namespace: str | None = Field(
+        None, description="name before those of streams and subjects, where installations share an account"
+    )
     nats_replicas: Annotated[Literal[1, 3, 5], BeforeValidator(_number)] = Field(
         1, description="copies of each stream"
     )
@@ -231,6 +234,11 @@ class Settings(BaseSettings):
     def _workspace_is_a_token(cls, value: str) -> str:
         return subjects.token(value, name="workspace")
 
+    @field_validator("nats_namespace")
+    @classmethod
+    def _namespace_is_a_token(cls, value: str | None) -> str | None:
+        return None if value is None else subjects.token(value, name="nats_namespace")
+
     @field_validator("database_url")
     @classmethod
     def _database_is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
@@ -277,6 +285,11 @@ class Settings(BaseSettings):
     def ack_wait_seconds(self) -> float:
         """How long the broker waits for a sign of life before it delivers again."""
         return min(30.0, self.lease_seconds)
+
+    @property
+    def nats_prefix(self) -> str:
+        """What the names of all streams and subjects begin with at the broker."""
+        return "" if self.nats_namespace is None else f"{self.nats_namespace}_"
 
     @property
     def payload_limits(self) -> Limits:
@@ -354,6 +367,14 @@ def misspelt() -> list[str]:
         and variable.upper() not in known
         and (near := get_close_matches(variable.upper(), sorted(known), n=1, cutoff=_ALIKE))
     ]
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """Return all settings as variables, secrets included: for a process that is to have no others."""
+    return {
+        f"{PREFIX}{name.upper()}": "" if value is None else str(value)
+        for name, value in reveal(settings).items()
+    }
 
 
 def reveal(settings: Settings) -> dict[str, Any]:

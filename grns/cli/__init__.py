@@ -33,6 +33,7 @@ root = Root(
         "Set up": [
             Entry("db", "Bring the database's schema up to date.", "database:db"),
             Entry("broker", "Make the broker's streams, and look at them.", "broker:broker"),
+            Entry("bench", "Measure grns on your own Postgres and NATS.", "bench:bench"),
             Entry("config", "Show the settings and where they come from.", "config:config"),
             Entry("schema", "Write the schemas of all messages.", "schema:schema"),
         ],

@@ -77,6 +77,13 @@ def _client(app: App, database: Database, transport: Transport) -> Client:
     return app.client(database, transport, app.handlers_database())
 
 
+def impatient_settings() -> Settings:
+    """Return the settings, with less patience for a broker that is not there."""
+    settings = _settings()
+    seconds = min(settings.nats_startup_seconds, _BROKER_SECONDS)
+    return settings.model_copy(update={"nats_startup_seconds": seconds})
+
+
 def _settings() -> Settings:
     for sentence in misspelt():
         failure.note(sentence)
@@ -84,6 +91,4 @@ def _settings() -> Settings:
 
 
 def _impatient() -> App:
-    settings = _settings()
-    seconds = min(settings.nats_startup_seconds, _BROKER_SECONDS)
-    return App(settings.model_copy(update={"nats_startup_seconds": seconds}))
+    return App(impatient_settings())

@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from grns.demo.truth import Entry, Row
+from grns.spread import Spread, spread
 from grns.task import STATUS_AFTER, Status
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The middle and the edge of some durations, in seconds."""
-
-    p50: float
-    p99: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +55,3 @@ def count(rows: Iterable[Row], entries: Sequence[Entry]) -> Numbers:
         queue_wait=spread(waits),
         run=spread(runs),
     )
-
-
-def spread(seconds: list[float]) -> Spread:
-    """Return the 50th and the 99th percentile, nearest rank."""
-    ordered = sorted(seconds) or [0.0]
-    last = len(ordered) - 1
-    return Spread(ordered[round(last * 0.5)], ordered[round(last * 0.99)])

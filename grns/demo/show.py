@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from grns.demo.numbers import Numbers, Spread
+from grns.demo.numbers import Numbers
 from grns.demo.truth import DeadLetter
+from grns.spread import Spread
 
 _LINE_SECONDS = 2.0
 _MOST_DIFFERENCES = 20

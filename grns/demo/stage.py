@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from grns.errors import GrnsError
 from grns.local import LocalStack
+from grns.local.crew import Crew
 from grns.local.process import Process
 
 LEASE_SECONDS = 5
 CONCURRENCY = 16
 _GRACE_SECONDS = 2
-_STOP_SECONDS = 15.0
 
 
 class Stage:
@@ -33,9 +29,8 @@ class Stage:
         self._came_from = Path.cwd()
         os.chdir(self._directory)
         self._stack = LocalStack(self._directory / "servers")
-        self.server: Process | None = None
+        self._crew = Crew(self._directory)
         self.workers: dict[int, Process] = {}
-        self._lost: set[int] = set()
 
     @property
     def database_url(self) -> str:
@@ -53,7 +48,7 @@ class Stage:
 
     def start_server(self) -> None:
         """Start relay, reaper, retry scheduler and janitor, in one process."""
-        self.server = self._start("server", "server")
+        self._start("server", "server")
 
     def start_worker(self) -> None:
         """Start one more worker."""
@@ -65,29 +60,20 @@ class Stage:
 
     def kill(self, pid: int) -> None:
         """End a worker with SIGKILL: it gets no chance to say anything."""
-        self._lost.add(pid)
-        self.workers[pid].kill()
+        self._crew.kill(self.workers[pid])
 
     def check(self) -> None:
         """Raise an error where a process has ended that nobody has killed."""
-        alive = [self.server, *(worker for pid, worker in self.workers.items() if pid not in self._lost)]
-        for process in alive:
-            if process is not None and not process.running:
-                raise GrnsError("a process of the demo has ended by itself")
+        self._crew.check()
 
     def logs(self) -> dict[str, str]:
         """Return the end of what each process has written."""
-        return {
-            path.stem: path.read_text(encoding="utf-8", errors="replace")[-2000:]
-            for path in sorted(self._directory.glob("*.log"))
-        }
+        return self._crew.logs()
 
     def close(self) -> None:
         """End every process, then the servers, and remove the directory."""
-        processes = [*self.workers.values(), *([self.server] if self.server else [])]
         try:
-            with ThreadPoolExecutor(len(processes) or 1) as pool:
-                list(pool.map(_end, processes))
+            self._crew.end()
         finally:
             self._stack.stop()
             os.chdir(self._came_from)
@@ -100,10 +86,7 @@ class Stage:
             "GRNS_LEASE_SECONDS": str(LEASE_SECONDS),
             "GRNS_SHUTDOWN_GRACE_SECONDS": str(_GRACE_SECONDS),
         }
-        log = self._directory / f"{name}.log"
-        process = Process([sys.executable, "-m", "grns", *arguments], log=log, environment=environment)
-        process.start()
-        return process
+        return self._crew.start(name, *arguments, environment=environment)
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +95,3 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _end(process: Process) -> None:
-    process.stop(signal.SIGTERM, timeout_seconds=_STOP_SECONDS)

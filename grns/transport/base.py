@@ -169,6 +169,9 @@ class Transport(Protocol):
     async def provision(self) -> bool:
         """Make the streams (or check them, if so set); True where one had to be made: its content is gone."""
 
+    async def remove(self) -> None:
+        """Remove what `provision` has made, with all that it holds; `BadInput` without a namespace."""
+
     async def ready(self) -> int:
         """Return once there is a connection and the window has room; `Unavailable` after the end.
 

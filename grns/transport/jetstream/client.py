@@ -37,12 +37,13 @@ class JetStream:
 
     def __init__(self, settings: Settings, *, name: str, on_fact: OnFact = ignore) -> None:
         self._settings = settings
+        self._prefix = settings.nats_prefix
         self._fact = harmless(on_fact)
         self._connection = Connection(settings, name=name, on_fact=self._fact)
         self._replies = Replies(self._connection, timeout_seconds=ANSWER_SECONDS, on_fact=self._fact)
         self._api = Api(self._connection, self._replies)
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
-        self._streams = Streams(self._api)
+        self._streams = Streams(self._api, self._prefix)
         self._reporter = Reporter(self._api, settings)
         self._publisher = Publisher(
             self._connection, self._replies, window=settings.relay_window, patience_seconds=ANSWER_SECONDS
@@ -101,6 +102,12 @@ class JetStream:
         """Make, mend or check the streams; True where one had to be made."""
         return await self._provisioner.streams()
 
+    async def remove(self) -> None:
+        """Remove the streams of a namespace, with all that they hold."""
+        if not self._prefix:
+            raise BadInput("no_namespace", "only streams that have a namespace of their own are removed")
+        await self._provisioner.remove()
+
     async def differences(self) -> list[str]:
         """Return how the streams differ from what grns would make."""
         return await self._provisioner.differences()
@@ -125,7 +132,7 @@ class JetStream:
         self, filter_subject: str, on_delivery: Callable[[Delivery], None], *, depth: int
     ) -> Consumer:
         """Fetch what arrives on a subject from its durable."""
-        durable = expected_durable(filter_subject, self._settings)
+        durable = expected_durable(self._prefix + filter_subject, self._settings)
         return await self._pull(_stream_of(filter_subject), durable, on_delivery, depth)
 
     async def subscribe(
@@ -141,7 +148,8 @@ class JetStream:
             if _stream_of(subject) != subjects.EVT_STREAM:
                 raise BadInput("bad_subject", f"{ascii(subject)[:100]} is no subject of events (evt.…)")
         subjects.token(name, name="name")
-        durable = expected_subscriber(name, filter_subjects, self._settings)
+        served = [self._prefix + subject for subject in filter_subjects]
+        durable = expected_subscriber(name, served, self._settings)
         return await self._pull(subjects.EVT_STREAM, durable, on_delivery, depth)
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
@@ -157,22 +165,22 @@ class JetStream:
         """Send a hint that may get lost."""
         if self.is_connected:
             with contextlib.suppress(GrnsError):
-                self._connection.publish(subject)
+                self._connection.publish(self._prefix + subject)
 
     async def on_nudge(self, subject: str, callback: Callable[[], None]) -> None:
         """Call back for each hint on `subject`, as soon as there is a connection."""
         if not self._opened.is_set():
             self._nudges.append((subject, callback))
             return
-        await self._connection.subscribe(subject, lambda _message: callback())
+        await self._connection.subscribe(self._prefix + subject, lambda _message: callback())
 
     async def observe(self, subject: str, callback: Callable[[str, bytes, Mapping[str, str]], None]) -> None:
         """Watch what is published from now on."""
 
         def watch(message: Msg) -> None:
-            callback(message.subject, message.data, message.headers or {})
+            callback(message.subject.removeprefix(self._prefix), message.data, message.headers or {})
 
-        await self._connection.subscribe(subject, watch)
+        await self._connection.subscribe(self._prefix + subject, watch)
 
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""
@@ -197,12 +205,14 @@ class JetStream:
     async def _pull(
         self, stream: str, durable: Config, on_delivery: Callable[[Delivery], None], depth: int
     ) -> Consumer:
+        place = self._prefix + stream
+
         async def ensure() -> None:
-            await self._provisioner.durable(stream, durable)
+            await self._provisioner.durable(place, durable)
 
         puller = Puller(
             self._connection,
-            f"{stream}.{durable['name']}",
+            f"{place}.{durable['name']}",
             ensure=ensure,
             on_delivery=on_delivery,
             depth=depth,

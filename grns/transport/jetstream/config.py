@@ -17,6 +17,7 @@ Config = dict[str, Any]
 
 def expected_streams(settings: Settings) -> list[Config]:
     """Return the configurations of the three streams. The epoch is added where one is made."""
+    prefix = settings.nats_prefix
     shared: Config = {
         "storage": "file",
         "num_replicas": settings.nats_replicas,
@@ -24,8 +25,8 @@ def expected_streams(settings: Settings) -> list[Config]:
         "max_consumers": settings.nats_max_consumers,
     }
     commands = shared | {
-        "name": subjects.CMD_STREAM,
-        "subjects": ["cmd.>"],
+        "name": prefix + subjects.CMD_STREAM,
+        "subjects": [f"{prefix}cmd.>"],
         "retention": "workqueue",
         "discard": "new",
         # One lane without a pool must not fill the stream for the others.
@@ -37,15 +38,15 @@ def expected_streams(settings: Settings) -> list[Config]:
     }
     history = shared | {"retention": "limits", "compression": "s2", "discard": "old"}
     events = history | {
-        "name": subjects.EVT_STREAM,
-        "subjects": ["evt.>"],
+        "name": prefix + subjects.EVT_STREAM,
+        "subjects": [f"{prefix}evt.>"],
         "max_bytes": settings.nats_evt_max_bytes,
         "max_age": 7 * _DAY,
         "duplicate_window": 10 * _MINUTE,
     }
     letters = history | {
-        "name": subjects.DLQ_STREAM,
-        "subjects": ["dlq.>"],
+        "name": prefix + subjects.DLQ_STREAM,
+        "subjects": [f"{prefix}dlq.>"],
         "max_bytes": settings.nats_dlq_max_bytes,
         "max_age": 30 * _DAY,
         "duplicate_window": 10 * _MINUTE,

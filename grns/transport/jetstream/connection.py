@@ -29,6 +29,7 @@ class Connection:
     def __init__(self, settings: Settings, *, name: str, on_fact: OnFact) -> None:
         self._settings = settings
         self._name = name
+        self.prefix = settings.nats_prefix  # of our streams and subjects, as the broker knows them
         self._fact = on_fact
         self._line: Line | None = None
         self._newest: Line | None = None  # from before the first one is in use

@@ -60,7 +60,7 @@ class JetStreamDelivery:
     @property
     def subject(self) -> str:
         """The subject the message was published on."""
-        return self._message.subject
+        return self._message.subject.removeprefix(self._connection.prefix)
 
     @property
     def body(self) -> bytes:
@@ -82,7 +82,7 @@ class JetStreamDelivery:
     @property
     def stream(self) -> str:
         """The stream that delivered it."""
-        return self.origin.stream
+        return self.origin.stream.removeprefix(self._connection.prefix)
 
     @property
     def stream_seq(self) -> int:

@@ -52,6 +52,15 @@ class Provisioner:
                 raise _together(failures)
             return any(made)
 
+    async def remove(self) -> None:
+        """Delete the streams, with all that they hold; done where they are not there."""
+        for expected in expected_streams(self._settings):
+            try:
+                await self._api.call(f"STREAM.DELETE.{expected['name']}")
+            except ApiError as error:
+                if error.number != NO_STREAM:
+                    raise
+
     async def differences(self) -> list[str]:
         """Return how the streams differ from what grns would make, one sentence each."""
         found: list[str] = []

@@ -28,6 +28,7 @@ class Publisher:
         self, connection: Connection, replies: Replies, *, window: int, patience_seconds: float
     ) -> None:
         self._connection = connection
+        self._prefix = connection.prefix
         self._replies = replies
         self._patience = patience_seconds
         self._room = window
@@ -51,10 +52,11 @@ class Publisher:
         """Send one message; `done` gets its answer, exactly once."""
         self._room -= 1
         self._sent += 1
-        reply = self._replies.expect(message.subject, partial(self._settle, done), verdict)
+        subject = self._prefix + message.subject
+        reply = self._replies.expect(subject, partial(self._settle, done), verdict)
         try:
             headers = f"{lines(message.headers)}{MESSAGE_ID}: {one_line(message.id)}\r\n"
-            self._connection.publish(message.subject, message.body, reply=reply, headers=headers)
+            self._connection.publish(subject, message.body, reply=reply, headers=headers)
         except GrnsError as error:
             if self._replies.forget(reply):
                 self._settle(done, error)
@@ -103,15 +105,18 @@ def verdict(subject: str, body: bytes) -> Receipt | GrnsError | None:
         return None
     if "error" in said:
         return _error(said["error"])
-    stream, seq = said.get("stream"), said.get("seq")
-    if type(seq) is int and type(stream) is str and stream == _stream_of(subject):
-        return Receipt(stream, seq, said.get("duplicate") is True)
+    seq, names = said.get("seq"), _stream_of(subject)
+    if type(seq) is int and names is not None and said.get("stream") == names[0]:
+        return Receipt(names[1], seq, said.get("duplicate") is True)
     return None
 
 
 @lru_cache(maxsize=4096)
-def _stream_of(subject: str) -> str | None:
-    return STREAM_OF.get(subject.partition(".")[0])
+def _stream_of(subject: str) -> tuple[str, str] | None:
+    """Return the stream of a subject: how the broker calls it, and how we do."""
+    namespace, separator, root = subject.partition(".")[0].rpartition("_")
+    stream = STREAM_OF.get(root)
+    return None if stream is None else (f"{namespace}{separator}{stream}", stream)
 
 
 def _error(error: Any) -> GrnsError | None:

@@ -93,7 +93,7 @@ class Reporter:
         served = filters(actual)
         if not (actual.get("metadata") or {}).get("grns.subject"):
             return []
-        if stream == subjects.EVT_STREAM:
+        if stream == self._settings.nats_prefix + subjects.EVT_STREAM:
             return drift(expected_subscriber(name, served, self._settings), actual)
         return drift(expected_durable(served[0], self._settings), actual)
 

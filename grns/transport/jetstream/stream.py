@@ -15,8 +15,6 @@ from grns.transport.base import StoredMessage, StreamState
 from grns.transport.jetstream.api import NO_MESSAGE, NO_SEQUENCE, NO_STREAM, NOT_DELETED, Api, ApiError
 from grns.transport.jetstream.config import EPOCH, filters
 
-# Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
-_LANES = subjects.front_door() + "."
 _SUBJECTS_PER_LOOK, _MESSAGES_PER_SUBJECT, _MESSAGES_PER_LOOK = 256, 10, 100
 _READ_AT_ONCE = 100
 _NOT_THERE = ("no message found", "stream store EOF")
@@ -25,12 +23,15 @@ _NOT_THERE = ("no message found", "stream store EOF")
 class Streams:
     """Reads streams through the API."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, prefix: str) -> None:
         self._api = api
+        self._prefix = prefix
+        # Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
+        self._lanes = f"{prefix}{subjects.front_door()}."
 
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself."""
-        info = await self._call(f"STREAM.INFO.{stream}")
+        info = await self._call("STREAM.INFO", stream)
         state = info["state"]
         # A stream of somebody else's making has no epoch; its date of birth serves as well.
         epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
@@ -58,7 +59,7 @@ class Streams:
 
     async def _first_since(self, stream: str, since: datetime) -> tuple[int, int]:
         """Return the first number that was stored at that moment or later, and the last number."""
-        state = (await self._call(f"STREAM.INFO.{stream}"))["state"]
+        state = (await self._call("STREAM.INFO", stream))["state"]
         low, top = max(1, state["first_seq"]), state["last_seq"] + 1
         while low < top:
             middle = (low + top) // 2
@@ -73,7 +74,7 @@ class Streams:
     async def discard(self, stream: str, seq: int) -> None:
         """Remove one message; done where it is not there."""
         try:
-            await self._call(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+            await self._call("STREAM.MSG.DELETE", stream, {"seq": seq, "no_erase": True})
         except ApiError as error:
             is_gone = error.number == NOT_DELETED and error.description in _NOT_THERE
             if not is_gone and error.number != NO_SEQUENCE:
@@ -82,12 +83,13 @@ class Streams:
     async def unserved(self, stream: str, *, older_than_seconds: float) -> list[StoredMessage]:
         """Return old messages on subjects without a durable, by the broker's clock, oldest first."""
         served = [pattern async for durable in self._durables(stream) for pattern in filters(durable)]
-        info = await self._call(f"STREAM.INFO.{stream}")
+        info = await self._call("STREAM.INFO", stream)
         before = datetime.fromisoformat(info["ts"]) - timedelta(seconds=older_than_seconds)
         lonely = [
             subject
             async for subject in self._subjects(stream)
-            if not subject.startswith(_LANES) and not any(matches(pattern, subject) for pattern in served)
+            if not subject.startswith(self._lanes)
+            and not any(matches(pattern, subject) for pattern in served)
         ]
         found: list[StoredMessage] = []
         # A sample, so that many subjects with young messages cannot hide the old ones for ever.
@@ -109,7 +111,7 @@ class Streams:
     async def _subjects(self, stream: str) -> AsyncIterator[str]:
         offset, total = 0, 1
         while offset < total:
-            page = await self._call(f"STREAM.INFO.{stream}", {"subjects_filter": ">", "offset": offset})
+            page = await self._call("STREAM.INFO", stream, {"subjects_filter": ">", "offset": offset})
             named = page["state"].get("subjects") or {}
             if not named:
                 return
@@ -120,7 +122,7 @@ class Streams:
     async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
         offset, total = 0, 1
         while offset < total:
-            page = await self._call(f"CONSUMER.LIST.{stream}", {"offset": offset})
+            page = await self._call("CONSUMER.LIST", stream, {"offset": offset})
             consumers = page.get("consumers") or []
             if not consumers:
                 return
@@ -130,15 +132,19 @@ class Streams:
 
     async def _message(self, stream: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         try:
-            answer = await self._call(f"STREAM.MSG.GET.{stream}", request)
+            answer = await self._call("STREAM.MSG.GET", stream, request)
         except ApiError as error:
             if error.number == NO_MESSAGE:
                 return None
             raise
         found: dict[str, Any] = answer["message"]
+        found["subject"] = found["subject"].removeprefix(self._prefix)
         return found
 
-    async def _call(self, operation: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def _call(
+        self, operation: str, stream: str, request: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        operation = f"{operation}.{self._prefix}{stream}"
         try:
             return await self._api.call(operation, request)
         except ApiError as error:

@@ -1,0 +1,67 @@
+"""The course of a run: what `grns bench` does, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from grns.app import App
+from grns.bench import distance, place, rate
+from grns.bench.plan import Figures, Plan, Result
+from grns.bench.pool import AGENT_TYPE, NOOP
+from grns.bench.rate import Bench
+from grns.bench.show import Show
+from grns.bench.stage import Stage
+from grns.errors import GrnsError
+from grns.settings import Settings
+from grns.store.submit import prepare
+from grns.submission import submission
+
+
+async def run(settings: Settings, plan: Plan) -> Result:
+    """Measure on the servers of `settings`, and remove all that it took, also where it is interrupted.
+
+    Raises `BadInput` (a payload beyond the settings' limit, before anything is made), `Unavailable`
+    (a server does not answer, or refuses what is needed), `WaitTimeout` (nothing moves any more).
+    """
+    prepare(submission(task_type=NOOP, agent_type=AGENT_TYPE, payload=plan.payload), settings.payload_limits)
+    _end_on_signals()
+    with Show() as show:
+        async with place.made(settings, plan, show.say) as ours:
+            show.say(f"working in {ours.directory.name}: a database and streams that are removed afterwards")
+            with Stage(ours) as stage:
+                try:
+                    return await _measure(ours.settings, plan, stage, show)
+                except GrnsError:
+                    for name, text in stage.logs().items():
+                        show.say(f"--- the end of the log of {name}\n{text}")
+                    raise
+
+
+async def _measure(settings: Settings, plan: Plan, stage: Stage, show: Show) -> Result:
+    app = App(settings)
+    async with app.connections("bench") as (database, transport):
+        found = await distance.look(database, transport, show)
+        client = app.client(database, transport, app.handlers_database())
+        bench = Bench(plan, client, database, transport, stage, show)
+        figures = Figures(
+            in_bulk=await rate.in_bulk(bench),
+            one_by_one=await rate.one_by_one(bench),
+            drain=await rate.drain(bench),
+            whole_way=await rate.whole_way(bench),
+            start=await rate.start(bench),
+        )
+    return Result(plan, found, figures)
+
+
+def _end_on_signals() -> None:
+    """Let what asks this process to end do so as Ctrl-C does: what was made is removed on the way."""
+    loop, work = asyncio.get_running_loop(), asyncio.current_task()
+
+    def end() -> None:
+        if work is not None and not work.cancelling():  # an init system may say it twice
+            work.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` does
+            loop.add_signal_handler(number, end)

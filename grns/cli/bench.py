@@ -1,0 +1,173 @@
+"""`grns bench`: how fast grns is on somebody's own Postgres and NATS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grns.cli.group import Verb
+from grns.cli.output import JSON, Output, fields, output_option, text
+
+if TYPE_CHECKING:
+    from grns.bench.plan import Result
+    from grns.settings import Settings
+
+Pairs = list[tuple[str, str]]
+
+
+@click.command(cls=Verb)
+@click.option(
+    "--tasks",
+    type=click.IntRange(100, 1_000_000),
+    default=10_000,
+    show_default=True,
+    help="Tasks to measure.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="Tasks that the worker runs at a time.",
+)
+@click.option(
+    "--payload-bytes",
+    type=click.IntRange(min=16),
+    default=200,
+    show_default=True,
+    help="Size of each payload, as JSON.",
+)
+@click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
+@output_option
+def bench(tasks: int, concurrency: int, payload_bytes: int, is_json: bool, out: Output) -> None:
+    """Measure grns on the Postgres and NATS that the settings name, with tasks that do nothing.
+
+    Nothing of yours there is touched. It works in a database of its own on the same server,
+    grns_bench_<random> (the role needs CREATEDB), and in streams of its own on the same broker,
+    grns_bench_<random>_GRNS_CMD, _EVT and _DLQ, with subjects grns_bench_<random>_cmd.> and so on. All of it
+    is removed afterwards, also after Ctrl-C; what a run that was killed has left behind, the next one
+    removes. The daemons and the worker run on this machine. While it runs, the servers are busy.
+    """
+    from grns.bench.course import run
+    from grns.bench.plan import Plan
+    from grns.cli.session import impatient_settings
+
+    settings = impatient_settings()
+    try:
+        result = asyncio.run(run(settings, Plan(tasks, concurrency, payload_bytes)))
+    except asyncio.CancelledError as error:  # it was asked to end, and has removed everything
+        raise click.Abort from error
+    form = Output(JSON) if is_json else out
+    form.record(record(result, settings), lambda: show(result))
+
+
+def record(result: Result, settings: Settings) -> dict[str, Any]:
+    """Return what was measured, for programs."""
+    from grns.app import VERSION
+
+    plan, figures, distance = result.plan, result.figures, result.distance
+    return {
+        "tasks": plan.tasks,
+        "concurrency": plan.concurrency,
+        "payload_bytes": plan.payload_bytes,
+        "submit_in_bulk_per_second": round(figures.in_bulk),
+        "submit_one_by_one_per_second": round(figures.one_by_one),
+        "drain_per_second": round(figures.drain),
+        "whole_way_per_second": round(figures.whole_way),
+        "submit_to_start_p50_ms": _milliseconds(figures.start.p50),
+        "submit_to_start_p99_ms": _milliseconds(figures.start.p99),
+        "postgres_round_trip_ms": _milliseconds(distance.postgres),
+        "postgres_commit_ms": _milliseconds(distance.commit),
+        "nats_round_trip_ms": _milliseconds(distance.nats),
+        "nats_store_ms": _milliseconds(distance.stored),
+        "postgres": settings.database_host(),
+        "nats": settings.nats_hosts(),
+        "grns": VERSION,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def show(result: Result) -> None:
+    """Write what was measured, for people."""
+    plan = result.plan
+    title = (
+        f"{plan.tasks:,} tasks that do nothing, of {plan.payload_bytes:,} bytes;"
+        f" one worker with {plan.concurrency:,} slots"
+    )
+    if sys.stdout.isatty():
+        _draw(title, _rates(result), _distances(result))
+    else:
+        text(title)
+        fields([*_rates(result), *_distances(result)])
+    for sentence in _explained(result):
+        text(sentence)
+
+
+def _draw(title: str, *sections: Pairs) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for section in sections:
+        table.add_section()
+        for name, figure in section:
+            table.add_row(name, figure)
+    Console(highlight=False).print(table)
+
+
+def _rates(result: Result) -> Pairs:
+    figures = result.figures
+    return [
+        ("submit, in bulk", _rate(figures.in_bulk)),
+        ("submit, one by one", _rate(figures.one_by_one)),
+        ("drain: claimed, run, finished", _rate(figures.drain)),
+        ("whole way: submitted, run, every event published", _rate(figures.whole_way)),
+        ("submit → handler's start, idle, p50", _took(figures.start.p50)),
+        ("submit → handler's start, idle, p99", _took(figures.start.p99)),
+    ]
+
+
+def _distances(result: Result) -> Pairs:
+    distance = result.distance
+    return [
+        ("Postgres: there and back", _took(distance.postgres)),
+        ("Postgres: one commit", _took(distance.commit)),
+        ("NATS: there and back", _took(distance.nats)),
+        ("NATS: one message stored", _took(distance.stored)),
+    ]
+
+
+def _explained(result: Result) -> list[str]:
+    """Return what these servers set a limit to."""
+    distance = result.distance
+    commit, there, stored, to_nats = map(
+        _took, (distance.commit, distance.postgres, distance.stored, distance.nats)
+    )
+    return [
+        f"one commit takes {commit} here, {there} of that the way to Postgres: whoever waits for each"
+        f" submission makes {1 / max(distance.commit, 1e-9):,.0f} a second at most, and a task starts after"
+        " two commits, its submission and its claim; many at a time share theirs",
+        f"one message takes {stored} to be stored, {to_nats} of that the way to NATS: the relay does not wait"
+        " for one before it sends the next",
+    ]
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f} tasks/s"
+
+
+def _took(seconds: float) -> str:
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.1f} ms" if milliseconds >= 1 else f"{milliseconds:.2f} ms"
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
