@@ -58,8 +58,10 @@ mutants: $(STAMP) ## sow bugs into a copy: the checks must find each (COUNT= SEE
 recovery: $(STAMP) ## measure how long each fault is felt, 30 times each (SAMPLES=30 ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos.recovery $(foreach option,SAMPLES ONLY RESULT,$(call given,$(option)))
 
-bench: $(STAMP) ## measure throughput and latency on this machine (ROWS=20000)
-	$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
+bench: $(STAMP) ## measure all goals and the peers, or hold against the last result (ROWS=20000 ROUNDS=3 ONLY= PEERS=no RESULT= PLOTS= CHECK=1)
+	@$(if $(PLOTS),$(BIN)/pip install --quiet --disable-pip-version-check --group bench)
+	$(BIN)/python -m tests.bench $(foreach option,ROWS ROUNDS ONLY RESULT PLOTS,$(call given,$(option))) \
+		$(if $(filter no,$(PEERS)),--no-peers) $(if $(CHECK),--check)
 
 check: format lint types floors verify test ## all that CI checks
 

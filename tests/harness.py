@@ -69,6 +69,11 @@ async def status_of(database: Database, task_id: str) -> str:
     return str(rows[0]["status"]) if rows else "missing"
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of them does not exceed."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
 class Fleet:
     """Processes of grns, started and ended by a test; none of them outlives it."""
 

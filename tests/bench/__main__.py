@@ -1,189 +1,129 @@
-"""`make bench`: submit, the whole way, and latency, with one worker process and one of all daemons."""
+"""`make bench`: everything that the goals speak of, measured on servers of its own, in rounds."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import os
-import platform
-import statistics
+import logging
+import shutil
+import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
-import asyncpg
+import uvloop
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
-import grns
-from grns.local import LocalNats, LocalPostgres
-from grns.store import migrate
-from tests.harness import Fleet, eventually, manage
+from tests.bench import check, plot
+from tests.bench.result import COMMITTED, NoResult, Result, read
+from tests.bench.rounds import Run
+from tests.bench.scenario import NAMES, PEERS
+from tests.bench.show import show
+from tests.bench.size import GOALS_ROWS, LEAST_ROWS, MOST_ROWS, Sizes
 
-CONCURRENCY = 200
-PAYLOAD = {"filling": "x" * 182}  # 200 bytes of JSON
-SINGLE_SUBMITS = 500
-LATENCY_SAMPLES = 200
-LIMIT_SECONDS = 300.0
+_MOST_ROUNDS = 99
+_ROOT = Path(__file__).parent.parent.parent
+_ADVICE = f"run make bench RESULT={COMMITTED.relative_to(_ROOT)}"
 
 
-async def measure_submit(client: grns.Client, rows: int) -> dict[str, float]:
-    """Return tasks/s for submitting in bulk and one by one (each awaited before the next)."""
-    began = time.perf_counter()
-    await client.submit_many({"task_type": "noop", "payload": PAYLOAD} for _ in range(rows))
-    bulk = rows / (time.perf_counter() - began)
-    began = time.perf_counter()
-    for _ in range(SINGLE_SUBMITS):
-        await client.submit("noop", PAYLOAD)
-    return {"submit, in bulk": bulk, "submit, one by one": SINGLE_SUBMITS / (time.perf_counter() - began)}
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options, measure, and return the exit code."""
+    options = _read(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if options.check:
+        return _check(console)
+    sizes = Sizes(rows=options.rows or GOALS_ROWS, rounds=options.rounds or Sizes.rounds)
+    names = [name for name in options.only or NAMES if name != PEERS or not options.no_peers]
+    run = _measured(Run(sizes, names), console)
+    result = Result(run.figures, sizes, datetime.now(UTC).isoformat(timespec="seconds"), run.machine)
+    show(console, result, _last())
+    if options.result is not None:
+        options.result.write_text(result.dump() + "\n", encoding="utf-8")
+    if options.plots is not None:
+        for path in plot.draw(result, options.plots):
+            console.print(f"drawn: {path}", markup=False)
+    return 1 if run.failed else 0
 
 
-async def measure_whole_way(
-    client: grns.Client, connection: asyncpg.Connection, rows: int
-) -> dict[str, float]:
-    """Return tasks/s from the first submit until all are finished and every event is relayed."""
-    began = time.perf_counter()
-    await client.submit_many({"task_type": "noop", "payload": PAYLOAD} for _ in range(rows))
-    await _drain(connection)
-    finished = time.perf_counter() - began
-    await _relayed(connection)
-    return {"submitted and finished": rows / finished, "whole way": rows / (time.perf_counter() - began)}
+def _measured(run: Run, console: Console) -> Run:
+    """Measure everything; what the processes have said is kept where something went wrong."""
+    directory = Path(tempfile.mkdtemp(prefix="grns-bench-"))
+    directory.chmod(0o755)
+    logging.getLogger("grns").setLevel(logging.ERROR)  # of the broker that is killed our client need not tell
+    is_well = False
+    try:
+        uvloop.run(run.measure(directory, Console(stderr=True)))
+        is_well = not run.failed
+    finally:
+        if is_well:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            console.print(f"logs: {directory}", markup=False)
+    return run
 
 
-async def measure_floor(
-    client: grns.Client, connection: asyncpg.Connection, broker: LocalNats, rows: int
-) -> dict[str, float]:
-    """Return tasks/s from the first submit until all are finished, with the broker away all the time."""
-    await asyncio.to_thread(broker.kill)
-    began = time.perf_counter()
-    await client.submit_many({"task_type": "noop", "payload": PAYLOAD} for _ in range(rows))
-    await _drain(connection)
-    seconds = time.perf_counter() - began
-    await asyncio.to_thread(broker.start)
-    # What the next round measures must not share the machine with what this one has left to do.
-    await _relayed(connection)
-    await _all(lambda: _has_no_commands(broker.url))
-    return {"from Postgres alone": rows / seconds}
+def _check(console: Console) -> int:
+    try:
+        committed = check.committed_ratio(COMMITTED)
+    except NoResult as error:
+        console.print(f"no committed result: {_ADVICE} ({error})", markup=False, soft_wrap=True)
+        return 2
+    run = _measured(Run(Sizes(), ["check"]), console)
+    for remark in run.figures.remarks:
+        console.print(remark, markup=False, soft_wrap=True)
+    is_held, line = check.judge(run.figures, committed)
+    console.print(line, markup=False, soft_wrap=True)
+    return 0 if is_held else 1
 
 
-async def measure_latency(client: grns.Client) -> dict[str, float]:
-    """Return milliseconds from submit to handler start on an idle system."""
-    waits = []
-    for _ in range(LATENCY_SAMPLES):
-        began = time.time()
-        submitted = await client.submit("clock")
-        task = await client.wait(submitted.id, timeout_seconds=30)
-        waits.append((task.result - began) * 1000)
-        await asyncio.sleep(0.01)
-    waits.sort()
-    return {
-        "submit → start, p50": statistics.median(waits),
-        "submit → start, p99": waits[int(len(waits) * 0.99)],
-    }
+def _last() -> Result | None:
+    """Return the committed result, None where there is none yet."""
+    try:
+        return read(COMMITTED)
+    except NoResult:
+        return None
 
 
-async def _all(look: Callable[[], Awaitable[object]]) -> None:
-    await eventually(look, within_seconds=LIMIT_SECONDS, every=0.05)
-
-
-async def _relayed(connection: asyncpg.Connection) -> None:
-    """Wait until the broker has every message."""
-    await _all(
-        lambda: connection.fetchval(
-            "select c.low >= s.last_value from grns.relay_cursor c, grns.events_seq s"
-        )
+def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--rows", type=int, help=f"tasks of a round; all else follows ({GOALS_ROWS})")
+    parser.add_argument("--rounds", type=int, help=f"medians are taken of so many ({Sizes.rounds})")
+    parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of: {','.join(NAMES)}")
+    parser.add_argument("--no-peers", action="store_true", help="measure no other queues")
+    parser.add_argument("--result", type=Path, help="write everything that was measured to this file")
+    parser.add_argument("--plots", type=Path, help="draw the pictures into this directory")
+    parser.add_argument(
+        "--check", action="store_true", help="only hold the whole way against what is committed"
     )
+    options = parser.parse_args(arguments)
+    COMMITTED.parent.mkdir(exist_ok=True)  # the first result may be written there
+    if problem := _problem(options):
+        parser.error(problem)
+    return options
 
 
-async def _has_no_commands(nats_url: str) -> bool:
-    """Tell whether workers have settled all commands."""
-    return not (await manage(nats_url, "STREAM.INFO.GRNS_CMD"))["state"]["messages"]
+def _problem(options: argparse.Namespace) -> str | None:
+    """Return what is wrong with the options: before minutes of measuring, not after."""
+    unknown = [name for name in options.only or () if name not in NAMES]
+    if unknown:
+        return f"--only: there is no {unknown[0]!r}; there are {', '.join(NAMES)}"
+    if options.rows is not None and not LEAST_ROWS <= options.rows <= MOST_ROWS:
+        return f"--rows is {LEAST_ROWS} to {MOST_ROWS}, not {options.rows}"
+    if options.rounds is not None and not 1 <= options.rounds <= _MOST_ROUNDS:
+        return f"--rounds is 1 to {_MOST_ROUNDS}, not {options.rounds}"
+    if options.check and any((options.rows, options.rounds, options.only, options.result, options.plots)):
+        return "--check measures the same thing each time: it goes with no other option"
+    if options.result is not None and (options.result.is_dir() or not options.result.parent.is_dir()):
+        return f"--result: {options.result} is no place for a file"
+    if options.plots is not None and options.plots.exists() and not options.plots.is_dir():
+        return f"--plots: {options.plots} is no directory"
+    if options.plots is not None and find_spec("matplotlib") is None:
+        return "--plots needs matplotlib: pip install --group bench"
+    if not Path("/proc/self/stat").exists():
+        return "this reads /proc, which only Linux has"
+    return None
 
 
-async def run(rows: int, rounds: int) -> dict[str, float]:
-    """Run everything, the throughput `rounds` times; return the medians."""
-    with tempfile.TemporaryDirectory(prefix="grns-bench-") as name:
-        directory = Path(name)
-        directory.chmod(0o755)  # noqa: ASYNC240
-        with LocalPostgres(directory / "postgres") as postgres, LocalNats(directory / "nats") as broker:
-            await migrate.upgrade(postgres.url)
-            environment = {
-                "GRNS_DATABASE_URL": postgres.url,
-                "GRNS_NATS_URL": broker.url,
-                "GRNS_LOG_LEVEL": "error",
-                "PYTHONPATH": os.getcwd(),
-            }
-            fleet = Fleet(directory, environment)
-            try:
-                return await _measure(fleet, postgres.url, broker, rows, rounds)
-            finally:
-                fleet.end()
-
-
-async def _measure(
-    fleet: Fleet, database_url: str, broker: LocalNats, rows: int, rounds: int
-) -> dict[str, float]:
-    connection = await asyncpg.connect(database_url)
-    figures: dict[str, list[float]] = {}
-    async with grns.connect(database_url=database_url, nats_url=broker.url) as client:
-        for name, figure in (await measure_submit(client, rows)).items():
-            figures.setdefault(name, []).append(figure)
-        fleet.start("server")
-        fleet.start("worker", "tests.bench.pools:pool", "--concurrency", str(CONCURRENCY))
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("measuring", total=rounds + 2)
-            await _drain(connection)
-            progress.advance(bar)
-            for _ in range(rounds):
-                found = await measure_whole_way(client, connection, rows)
-                found |= await measure_floor(client, connection, broker, rows)
-                for name, figure in found.items():
-                    figures.setdefault(name, []).append(figure)
-                progress.advance(bar)
-            for name, figure in (await measure_latency(client)).items():
-                figures.setdefault(name, []).append(figure)
-    await connection.close()
-    return {name: statistics.median(several) for name, several in figures.items()}
-
-
-async def _drain(connection: asyncpg.Connection) -> None:
-    """Wait until all tasks have ended; the cheap question first, so that asking costs nothing measurable."""
-    await _all(
-        lambda: connection.fetchval(
-            "select case when exists (select from grns.tasks where queued_at is not null) then false"
-            " else not exists (select from grns.tasks where finished_at is null) end"
-        )
-    )
-
-
-def show(figures: dict[str, float], rows: int) -> None:
-    """Print the figures as a table."""
-    table = Table(title=f"{rows:,} no-op tasks of 200 bytes, one worker with {CONCURRENCY} slots")
-    table.add_column("what")
-    table.add_column("figure", justify="right")
-    for name, figure in figures.items():
-        said = f"{figure:.1f} ms" if "→" in name else f"{figure:,.0f} tasks/s"
-        if name == "from Postgres alone":
-            said += f" ({figure / figures['submitted and finished']:.0%})"
-        table.add_row(name, said)
-    Console().print(table)
-    Console().print(f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}")
-
-
-def main() -> None:
-    """Read the arguments, measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000, help="tasks per round")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds; medians are printed")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    arguments = parser.parse_args()
-    figures = asyncio.run(run(arguments.rows, arguments.rounds))
-    show(figures, arguments.rows)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-
-
-main()
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import Any
 
 import grns
 
@@ -18,3 +20,16 @@ async def noop(task: grns.Context) -> None:
 async def clock(task: grns.Context) -> float:
     """Return when this handler was started, in seconds of this machine's clock."""
     return time.time()
+
+
+@pool.task("flaky", backoff=grns.Backoff(base_seconds=0.0))
+async def flaky(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Fail at the first attempt, where the payload says so, and be tried again at once."""
+    if task.attempt == 1 and payload.get("fails"):
+        raise ConnectionError("the first attempt fails")
+
+
+@pool.task("long")
+async def long(task: grns.Context) -> None:
+    """Run until the worker ends."""
+    await asyncio.Event().wait()

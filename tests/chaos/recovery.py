@@ -20,6 +20,7 @@ from rich.table import Table
 from tests.chaos.show import progress_on
 from tests.chaos.stage import Stage
 from tests.chaos.trials import FELT, LEASE_SECONDS, TRIALS, Felt, Field, Trial, TrialFailed
+from tests.harness import quantile
 
 _STAGES = 2
 
@@ -118,11 +119,6 @@ def show(console: Console, measured: list[Measured]) -> bool:
         for failure in one.failures:
             console.print(f"{one.trial.name}: {failure}", markup=False)
     return all(one.is_good for one in measured)
-
-
-def quantile(values: list[float], share: float) -> float:
-    """Return the value that this share of them does not exceed."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def main() -> int:

@@ -1,0 +1,148 @@
+"""The goals, and whether what was measured holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.bench.figure import (
+    COUNT,
+    MEGABYTES,
+    MESSAGES,
+    MILLISECONDS,
+    SHARE,
+    STATEMENTS,
+    TASKS,
+    TIMES,
+    Figures,
+    said,
+)
+from tests.bench.idle import ROLES
+from tests.bench.size import Sizes
+
+
+class Verdict(StrEnum):
+    """What came of a goal."""
+
+    HELD = "held"
+    MISSED = "missed"
+    UNKNOWN = "not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What one figure has to reach, or, where `is_most`, not to exceed.
+
+    With `against` it is the figure's multiple of that other one of the same run.
+    """
+
+    what: str
+    figure: str
+    bound: float
+    unit: str
+    against: str | None = None
+    is_most: bool = False
+
+    def measured(self, figures: Figures) -> float | None:
+        """Return what the goal is about, None where it was not measured."""
+        return (
+            figures.median(self.figure) if self.against is None else figures.ratio(self.figure, self.against)
+        )
+
+    def judge(self, figures: Figures) -> Verdict:
+        """Say whether it is held."""
+        measured = self.measured(figures)
+        if measured is None:
+            return Verdict.UNKNOWN
+        is_held = measured <= self.bound if self.is_most else measured >= self.bound
+        return Verdict.HELD if is_held else Verdict.MISSED
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.is_most else '≥'} {said(self.bound, self.unit)}"
+
+
+def goals(sizes: Sizes) -> Sequence[Goal]:
+    """Return all goals, named with what is measured at these sizes."""
+    return [*_throughput(sizes), *_latency(), *_steadiness(sizes), *_costs(sizes)]
+
+
+def _throughput(sizes: Sizes) -> list[Goal]:
+    rows = f"{sizes.rows:,} tasks"
+    return [
+        Goal(what=f"whole way: {rows}", figure="whole_way.rate", bound=10_000, unit=TASKS),
+        Goal(
+            what="whole way against PGQueuer's drain", figure="whole_way.rate", against="peers.pgqueuer",
+            bound=1.2, unit=TIMES,
+        ),
+        Goal(what=f"drain without the relay: {rows}", figure="drain.rate", bound=18_000, unit=TASKS),
+        Goal(
+            what="drain against Graphile Worker's", figure="drain.rate", against="peers.graphile_worker",
+            bound=1.0, unit=TIMES,
+        ),
+        Goal(
+            what="drain against the bare loop", figure="drain.rate", against="bare.best", bound=0.7,
+            unit=SHARE,
+        ),
+        Goal(
+            what="broker away against the whole way, to the last finish", figure="floor.rate",
+            against="whole_way.finished", bound=0.5, unit=SHARE,
+        ),
+        Goal(what=f"submit in bulk: {rows}", figure="submit.bulk", bound=30_000, unit=TASKS),
+        Goal(what="submit one by one", figure="submit.single", bound=2_000, unit=TASKS),
+        Goal(
+            what=f"relay alone, each task in order: {sizes.messages:,} messages", figure="relay.rate",
+            bound=40_000, unit=MESSAGES,
+        ),
+    ]  # fmt: skip
+
+
+def _latency() -> list[Goal]:
+    wanted = [
+        ("submit → handler start, idle, p50", "start.p50", 3.0),
+        ("submit → handler start, idle, p99", "start.p99", 8.0),
+        ("submit → finished_at, idle, p50", "finish.p50", 6.0),
+        ("submit → finish seen by another connection, idle, p50", "visible.p50", 6.0),
+    ]
+    return [
+        Goal(what=what, figure=f"latency.{name}", bound=bound, unit=MILLISECONDS, is_most=True)
+        for what, name, bound in wanted
+    ]
+
+
+def _steadiness(sizes: Sizes) -> list[Goal]:
+    many, few = f"{sizes.big_backlog:,}", f"{sizes.small_backlog:,}"
+    tasks = f"{sizes.snapshot_tasks:,} tasks"
+    return [
+        Goal(
+            what=f"rate with {many} queued against {few}", figure="backlog.big", against="backlog.small",
+            bound=0.95, unit=SHARE,
+        ),
+        Goal(
+            what=f"memory of worker and server with {many} queued against {few}", figure="backlog.memory",
+            bound=1.1, unit=TIMES, is_most=True,
+        ),
+        Goal(
+            what=f"old snapshot, {tasks}: last tenth against the first", figure="snapshot.kept",
+            bound=0.95, unit=SHARE,
+        ),
+        Goal(
+            what="the same, 20 % of them failing once", figure="snapshot_retries.kept", bound=0.95, unit=SHARE
+        ),
+    ]  # fmt: skip
+
+
+def _costs(sizes: Sizes) -> list[Goal]:
+    running = f"{sizes.long_tasks:,} long tasks on one worker"
+    wanted = [
+        (f"{running}: renewals a tick", "long.renewals", 1.0, COUNT),
+        (f"{running}: CPU, with its keeper", "long.cpu.worker", 0.05, SHARE),
+        (f"{running}: memory, with its keeper", "long.memory", 250.0, MEGABYTES),
+    ]
+    for role in ROLES:
+        wanted.append((f"idle {role}: share of a core", f"idle.{role}.cpu", 0.01, SHARE))
+        wanted.append((f"idle {role}: statements", f"idle.{role}.statements", 6.0, STATEMENTS))
+    return [
+        Goal(what=what, figure=figure, bound=bound, unit=unit, is_most=True)
+        for what, figure, bound, unit in wanted
+    ]
