@@ -108,8 +108,8 @@ async def read_minutes(
 
     A row has the step's beginning (`at`), how many tasks were `submitted`, `claimed`, `succeeded`, `failed`,
     `dead`, `cancelled`, `retried`, `expired`, `released` and `redriven` in it, and two sums of milliseconds
-    with how many they are of: `queue_ms_sum` of `queue_count` claims, `run_ms_sum` of `run_count` attempts that
-    came to their own end. Steps in which nothing happened have no row. Raises `BadInput` (too many steps).
+    with how many they are of: `queue_ms_sum` of `queue_count` claims, `run_ms_sum` of `run_count` attempts
+    that came to their own end. Steps in which nothing happened have no row; too many are `BadInput`.
     """
     if step_seconds < 60 or (until - since).total_seconds() > _MOST_STEPS * step_seconds:
         raise BadInput(

@@ -40,8 +40,8 @@ async def list_issues(
 
     A row has `fingerprint`, `error_class`, `message` and `sample_task_id` (of the latest one), `first_seen`,
     `last_seen`, `total` (how often it was seen), `open_count` (how many tasks are dead or failed of it now),
-    `state` with `state_by` and `state_at`, `note`, `owner`, `snoozed_until`, `version`, and `trend`: how often
-    it was seen in each of the last 24 hours, oldest first.
+    `state` with `state_by` and `state_at`, `note`, `owner`, `snoozed_until`, `version`, and `trend`: how
+    often it was seen in each of the last 24 hours, oldest first.
     """
     states = STATES if state is None else [state] if isinstance(state, str) else state
     at, fingerprint = place(after) if after is not None else (None, None)
