@@ -74,6 +74,7 @@ def create(out: Output, is_everywhere: bool, **said: Any) -> None:
 
 
 async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, dict[str, Any]]:
+    from grns.actor import of_process
     from grns.cli.session import reading
     from grns.errors import NotFound
     from grns.store.key import create_key
@@ -81,7 +82,7 @@ async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, di
     async with reading() as session:
         workspace = None if is_everywhere else session.workspace
         try:
-            return await create_key(session.database, workspace=workspace, actor=session.actor, **said)
+            return await create_key(session.database, workspace=workspace, actor=of_process("cli"), **said)
         except NotFound as error:
             raise failure.hinted(error, f"grns workspace create {workspace}") from error
 
@@ -149,8 +150,9 @@ async def _find(key_id: str) -> dict[str, Any]:
 
 
 async def _revoke(key_id: str) -> bool:
+    from grns.actor import of_process
     from grns.cli.session import reading
     from grns.store.key import revoke_key
 
     async with reading() as session:
-        return await revoke_key(session.database, key_id, workspace=None, actor=session.actor)
+        return await revoke_key(session.database, key_id, workspace=None, actor=of_process("cli"))

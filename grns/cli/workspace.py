@@ -27,13 +27,14 @@ def create(name: str) -> None:
 
 
 async def _create(name: str) -> None:
+    from grns.actor import of_process
     from grns.cli.session import reading
     from grns.errors import Conflict
     from grns.store.workspace import create_workspace
 
     async with reading() as session:
         try:
-            await create_workspace(session.database, name, actor=session.actor)
+            await create_workspace(session.database, name, actor=of_process("cli"))
         except Conflict as error:
             raise failure.hinted(error, "grns workspace list") from error
 
