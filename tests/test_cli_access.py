@@ -127,6 +127,15 @@ def test_a_key_is_revoked_by_its_id_or_by_itself(grns: Call) -> None:
     assert grns("key", "revoke", UNKNOWN, "--yes").code == 3
 
 
+def test_a_key_in_a_wrong_place_is_not_repeated_whole(grns: Call) -> None:
+    made = grns("key", "create", "ci", "--scope", "read", "-o", "json").json
+    for command in (("task", "show"), ("task", "list", "--workspace"), ("workspace", "create")):
+        refused = grns(*command, made["key"])
+        assert refused.code == 2
+        assert f"grns_{made['id']}_***" in refused.err
+        assert made["key"] not in refused.err
+
+
 def test_workspaces_are_kept_apart_and_it_is_told(grns: Call) -> None:
     for _ in range(2):
         done = grns("workspace", "isolate")
