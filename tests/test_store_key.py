@@ -159,10 +159,10 @@ async def test_each_change_is_told_of_with_who_made_it(peopled: Database) -> Non
         ("evt.key.revoked", OURS, "key:other"), ("evt.key.revoked", "default", "key:other"),
     ]  # fmt: skip
     said = found[0]["payload"]
-    assert (said["key_id"], said["workspace"], said["name"]) == (bound.id, OURS, "ci")
+    assert (said["key_id"], said["key_workspace"], said["name"]) == (bound.id, OURS, "ci")
     assert said["scopes"] == ["read", "submit"]
     assert said["expires_at"].endswith("Z")
-    assert found[1]["payload"]["expires_at"] is None
+    assert (found[1]["payload"]["key_workspace"], found[1]["payload"]["expires_at"]) == (None, None)
     assert found[3]["payload"]["key_id"] == free.id
     made_known = await told(peopled, "evt.workspace.created")
     assert [(row["workspace"], row["payload"]["workspace"]) for row in made_known] == [

@@ -46,7 +46,11 @@ async def create_key(
             raise NotFound(f"there is no workspace {workspace}")
         row = dict(rows[0])
         expires_at = row["expires_at"]
-        told = {"scopes": in_order, "expires_at": expires_at and rfc3339(expires_at)}
+        told = {
+            "key_workspace": workspace,
+            "scopes": in_order,
+            "expires_at": expires_at and rfc3339(expires_at),
+        }
         await _note(connection, "evt.key.created", row, actor, told)
     return made, row
 
@@ -110,11 +114,10 @@ async def _note(
     connection: Connection, kind: str, row: dict[str, Any], actor: str | None, more: dict[str, Any]
 ) -> None:
     """Write into the log what became of a key; those of all workspaces are told of in the default one."""
-    told = {"key_id": row["id"], "workspace": row["workspace"], "name": row["name"], **more}
     await change.note(
         connection,
         workspace=row["workspace"] or subjects.DEFAULT_WORKSPACE,
         kind=kind,
         actor=actor,
-        payload=told,
+        payload={"key_id": row["id"], "name": row["name"], **more},
     )
