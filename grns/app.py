@@ -25,6 +25,7 @@ from grns.janitor import Janitor
 from grns.keeper import Keeper, is_running
 from grns.keeper_process import KeeperProcess, book_size
 from grns.lease import Lease, LeaseBook, Leases
+from grns.operation_runner import OperationRunner
 from grns.outcome import Claim
 from grns.pool import Pool
 from grns.reaper import Reaper
@@ -40,6 +41,7 @@ from grns.telemetry.facts.bus import TransportChanged, TransportFailing, Transpo
 from grns.telemetry.logger import LoggerLeaf
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
+from grns.triage import Triage
 from grns.worker import Worker
 
 VERSION = version("grns")
@@ -115,7 +117,7 @@ class App:
         return Relay(
             database=database,
             transport=transport,
-            owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+            owner=_process_name(),
             lease_seconds=settings.relay_lease_seconds,
             busy_seconds=settings.relay_busy_seconds,
             idle_seconds=settings.relay_idle_seconds,
@@ -162,6 +164,17 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def operation_runner(self, database: Database, transport: Transport) -> OperationRunner:
+        """Return a runner of operations."""
+        return OperationRunner(
+            database=database,
+            transport=transport,
+            owner=_process_name(),
+            tick_seconds=self.settings.operation_seconds,
+            payload_limits=self.settings.payload_limits,
+            emit=self.telemetry.emit,
+        )
+
     @property
     def daemons(self) -> dict[str, Callable[[Database, Transport], Service]]:
         """The daemons by name, as `grns server` runs them all."""
@@ -170,7 +183,19 @@ class App:
             "reaper": self.reaper,
             "retry-scheduler": self.retry_scheduler,
             "janitor": self.janitor,
+            "operation-runner": self.operation_runner,
         }
+
+    def triage(self, database: Database, transport: Transport, *, workspace: str | None = None) -> Triage:
+        """Return what an operator can do in a workspace, ours where none is named."""
+        settings = self.settings
+        return Triage(
+            database=database,
+            transport=transport,
+            workspace=workspace or settings.workspace,
+            payload_limits=settings.payload_limits,
+            envelope_limits=settings.envelope_limits,
+        )
 
     def client(self, database: Database, transport: Transport, handlers_database: Database) -> Client:
         """Return a client; it needs `handlers_database` to be open only where it subscribes."""
@@ -233,6 +258,11 @@ class KeeperOrders:
         said = json.loads(line)
         settings = load(**said["settings"])
         return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
+
+
+def _process_name() -> str:
+    """Return a name for who leads or takes something: of one life of this process."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class _WorkerKit:

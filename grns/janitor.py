@@ -95,6 +95,9 @@ class Janitor:
             "replays": lambda: self._forget(
                 "replays", upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
             ),
+            "operations": lambda: self._forget(
+                "operations", upkeep.delete_operations(self._database, _PAGE, self._log_seconds)
+            ),
             "tasks": self._retention.step,
             "inspection": self._inspector.step,
         }

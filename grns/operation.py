@@ -14,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from grns import filter as filters
 from grns.envelope import first_problem
 from grns.errors import BadInput
-from grns.filter import Filter, Number, Term
+from grns.filter import Filter
 from grns.strict_json import dumps
 from grns.submission import AgentType
 from grns.task import REDRIVABLE, TERMINAL, Status
+from grns.term import Number, Term
 
 _MOST_PER_MINUTE = 1_000_000.0
 
@@ -79,7 +80,7 @@ class OperationRequest(BaseModel):
 
 
 def request(**fields: Any) -> OperationRequest:
-    """Return a checked request; `BadInput` is `bad_operation`, `bad_filter`, or says what of the patch is wrong."""
+    """Return a checked request; `BadInput` is `bad_operation`, `bad_filter`, or what a patch breaks."""
     try:
         wanted = OperationRequest.model_validate(fields)
     except ValidationError as error:
@@ -100,10 +101,7 @@ def _settled(action: Action, text: str) -> Filter:
         wanted = filters.parse(f"state:{','.join(_MEANT[action])} {wanted}")
     if others := wanted.states - OBJECTS[action]:
         able = ", ".join(sorted(OBJECTS[action]))
-        raise BadInput(
-            "bad_filter",
-            f"state:{min(others)}: of such tasks there is none to {action}; write some of {able}",
-        )
+        raise BadInput("bad_filter", f"it finds {min(others)} tasks, and one can {action} only {able} ones")
     return wanted
 
 

@@ -98,7 +98,7 @@ class OperationRunner:
                 self._tell(taken, moved.state, None)
 
     async def _move(self, taken: Taken) -> Moved | None:
-        """Move the next batch; one that the database refuses is halved, and one task that it refuses is left out."""
+        """Move the next batch; one that the database refuses is halved, a task that it refuses left out."""
         while True:
             batch = await batches.next_batch(self._database, taken, self._room(taken), self._limits)
             failpoint.reach("operation.read")

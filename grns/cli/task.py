@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
+from grns.cli.edit import edit
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text
 
@@ -22,7 +23,7 @@ _STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed"
 
 @click.group(cls=Noun)
 def task() -> None:
-    """Submit tasks, look at them, and end them or open them again."""
+    """Submit tasks, look at them, change them, and end them or open them again."""
 
 
 @task.command()
@@ -219,6 +220,9 @@ def redrive(out: Output, ids: Sequence[str]) -> None:
         return answers
 
     _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")
+
+
+task.add_command(edit)
 
 
 def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:

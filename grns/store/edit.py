@@ -44,6 +44,6 @@ async def edit_task(
 async def discard_tasks(
     database: Database, task_ids: Sequence[str], *, workspace: str, actor: str, reason: str | None = None
 ) -> dict[str, str]:
-    """Set ended tasks aside; returns `discarded`, `discarded before` or the status by id, for those that exist."""
+    """Set ended tasks aside; returns `discarded`, `discarded before` or the status, by the id of each."""
     rows = await database.run("discard_tasks", list(task_ids), workspace, actor, reason)
     return {row["id"]: row["answer"] for row in rows}

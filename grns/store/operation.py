@@ -12,7 +12,7 @@ from grns import filter as filters
 from grns.errors import Conflict, NotFound
 from grns.operation import Action, OperationRequest, State
 from grns.store.database import Database, Row
-from grns.store.task_page import count_tasks, list_tasks
+from grns.store.task_page import count, list_tasks
 from grns.strict_json import loads_stored
 
 _SAMPLED = 1000
@@ -91,9 +91,9 @@ class Preview:
 async def preview(database: Database, wanted: OperationRequest, *, workspace: str) -> Preview:
     """Say what an operation would find, and change nothing."""
     found = filters.parse(wanted.filter)
-    count = await count_tasks(database, workspace=workspace, wanted=found)
+    tasks = await count(database, workspace=workspace, wanted=found)
     page = await list_tasks(database, workspace=workspace, wanted=found, limit=_SAMPLED, after=None)
-    return Preview(count.count, count.is_exact, _by_type(page.rows))
+    return Preview(tasks.number, tasks.is_exact, _by_type(page.rows))
 
 
 def _by_type(rows: Sequence[dict[str, Any]]) -> list[TypeCount]:
@@ -108,11 +108,11 @@ async def create_operation(
     database: Database, wanted: OperationRequest, *, workspace: str, actor: str
 ) -> Operation:
     """Ask for an operation; a runner does it. Tasks that end from now on are none of it."""
-    count = await count_tasks(database, workspace=workspace, wanted=filters.parse(wanted.filter))
+    tasks = await count(database, workspace=workspace, wanted=filters.parse(wanted.filter))
     rows = await database.run(
         "create_operation", workspace, wanted.action.value, wanted.filter, wanted.canary,
         wanted.rate_per_minute, None if wanted.patch is None else json.dumps(wanted.patch), wanted.agent_type,
-        wanted.reason, actor, count.count, count.is_exact,
+        wanted.reason, actor, tasks.number, tasks.is_exact,
     )  # fmt: skip
     return await read_operation(database, rows[0]["id"], workspace=workspace)
 

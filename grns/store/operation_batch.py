@@ -11,12 +11,10 @@ from typing import Any
 from grns import filter as filters
 from grns.errors import BadInput
 from grns.merge_patch import merged
-from grns.operation import OBJECTS, Action, State, since
+from grns.operation import Action, State, since
 from grns.store.database import Database, Row
 from grns.store.task_page import list_tasks
 from grns.strict_json import Limits, dumps, loads_stored
-
-_GONE = -1  # the version of a task that is not what it was when it was found: none has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A task as it was read: `payload` is the one that it is to have, None leaves it; `refusal` keeps it out."""
+    """A task as it was read; the `payload` that it is to have, if another one; a `refusal` keeps it out."""
 
     id: str
     version: int
@@ -70,7 +68,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What came of a batch: the operation's state, how many were moved, and whom to tell of requests to cancel."""
+    """What came of a batch: the operation's state, how many were moved, which workers are to hear of it."""
 
     state: State
     tasks: int
@@ -120,33 +118,42 @@ async def next_batch(database: Database, taken: Taken, limit: int, limits: Limit
         limit=limit,
         after=taken.page_cursor,
     )
-    ids = [str(row["id"]) for row in page.rows]
-    rows: Sequence[Row] = ()
-    if ids:
-        rows = await database.run("read_candidates", ids, taken.workspace, taken.patch is not None)
-    known = {row["id"]: row for row in rows}
-    found = []
-    for task_id in ids:
-        found.append(_candidate(task_id, known.get(task_id), taken, limits))
-        if taken.patch is not None:
-            await asyncio.sleep(0)  # a payload may be large, and others share this loop
-    return Batch([one for one in found if one is not None], page.next_cursor, page.next_cursor is None)
+    found = [_candidate(row) for row in page.rows if _is_of(taken, row)]
+    if taken.patch is not None and found:
+        found = await _patched(database, found, taken, limits)
+    return Batch(found, page.next_cursor, page.next_cursor is None)
 
 
-def _candidate(task_id: str, row: Row | None, taken: Taken, limits: Limits) -> Candidate | None:
-    if row is None or row["status"] not in OBJECTS[taken.action]:
-        return Candidate(task_id, _GONE, taken.created_at)
-    came_at: datetime = row["created_at"] if taken.action is Action.CANCEL else row["finished_at"]
-    if came_at > taken.created_at:
-        return None
-    candidate = Candidate(task_id, row["version"], row["updated_at"])
-    if taken.patch is None:
-        return candidate
+def _is_of(taken: Taken, row: dict[str, Any]) -> bool:
+    """Say whether a task was there, or had ended, when the operation was asked for."""
+    since_then: datetime = row["created_at" if taken.action is Action.CANCEL else "finished_at"]
+    return since_then <= taken.created_at
+
+
+def _candidate(row: dict[str, Any]) -> Candidate:
+    return Candidate(row["id"], row["version"], row["updated_at"])
+
+
+async def _patched(
+    database: Database, found: Sequence[Candidate], taken: Taken, limits: Limits
+) -> list[Candidate]:
+    """Return the tasks with their new payloads; who has changed one since it was found is noticed later."""
+    rows = await database.run("read_payloads", [one.id for one in found], taken.workspace)
+    payloads = {row["id"]: row["payload"] for row in rows}
+    patched = []
+    for one in found:
+        patched.append(_with_payload(one, payloads.get(one.id), taken, limits))
+        await asyncio.sleep(0)  # a payload may be large, and others share this loop
+    return patched
+
+
+def _with_payload(one: Candidate, payload: str | None, taken: Taken, limits: Limits) -> Candidate:
+    if payload is None:
+        return replace(one, refusal="moved_meanwhile")  # it has been deleted
     try:
-        payload = dumps(merged(loads_stored(row["payload"]), taken.patch), limits)
+        return replace(one, payload=dumps(merged(loads_stored(payload), taken.patch), limits))
     except BadInput as error:
-        return replace(candidate, refusal=error.code)
-    return replace(candidate, payload=payload)
+        return replace(one, refusal=error.code)
 
 
 async def move(database: Database, taken: Taken, batch: Batch) -> Moved | None:
@@ -175,7 +182,7 @@ async def move(database: Database, taken: Taken, batch: Batch) -> Moved | None:
 
 
 async def judge_canary(database: Database, taken: Taken, *, pause_seconds: float) -> Row | None:
-    """Go on, wait or pause, as the canary has fared; returns the state and its reason, None as `move` does."""
+    """Go on, wait or pause, as the canary has fared; returns the state and its reason, or None as `move`."""
     rows = await database.run("judge_canary", taken.id, taken.epoch, pause_seconds)
     return rows[0] if rows else None
 

@@ -17,6 +17,7 @@ redriven as (
     set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
         forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
         next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
+        discarded_at = null, discarded_by = null,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was in ('dead', 'failed', 'cancelled')
