@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
+from grns.cli.filter import read, together
 from grns.cli.output import Column, Output, text
 from grns.cli.text import counted
 
 if TYPE_CHECKING:
+    from grns.filter import Filter
     from grns.operation import OperationRequest
     from grns.store.operation import Operation, Preview
 
@@ -41,13 +43,14 @@ class Rate(click.ParamType[float]):
 
 
 def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what each operation takes: `wanted`, `rate_per_minute`, `reason` and `is_detached`."""
+    """Add what each operation takes: `wanted`, `saved`, `rate_per_minute`, `reason` and `is_detached`."""
     for add in (
         click.option("--detach", "is_detached", is_flag=True, help="With --filter: do not look on."),
         click.option("--reason", help="Why: it is kept, and told with each."),
         click.option(
             "--rate", "rate_per_minute", type=Rate(), metavar="RATE", help="With --filter: 10/s, 600/min."
         ),
+        click.option("--saved", metavar="NAME", type=option.Token("name"), help="And as it was saved."),
         click.option("--filter", "wanted", metavar="FILTER", help="All that it finds, as type:fetch_page."),
     ):  # fmt: skip
         function = add(function)
@@ -73,7 +76,8 @@ def run(
     out: Output,
     action: str,
     *,
-    wanted: str,
+    wanted: str | None,
+    saved: str | None,
     is_trial: bool,
     is_sure: bool,
     is_detached: bool,
@@ -81,15 +85,16 @@ def run(
     **said: Any,
 ) -> None:
     """Count what a filter finds, ask, have it done and look on; with a dry run only count."""
-    asked = _request(action, wanted, patch, said)
-    found = asyncio.run(_preview(asked))
+    found = read(wanted) if saved is None else asyncio.run(_saved(read(wanted), saved))
+    asked = _request(action, str(found), patch, said)
+    seen = asyncio.run(_preview(asked))
     if is_trial:
-        _present(out, action, found)
+        _present(out, action, seen)
         return
-    if found.count == 0:
+    if seen.count == 0:
         failure.note(f"nothing to {action}: no task is like {asked.filter}")
         return
-    option.confirm_count(f"{action} {_count(found)}", found.count, is_sure=is_sure)
+    option.confirm_count(f"{action} {_count(seen)}", seen.count, is_sure=is_sure)
     made = asyncio.run(_create(asked))
     if is_detached:
         out.record(asdict(made), lambda: text(str(made.id)))
@@ -111,7 +116,14 @@ def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) 
     try:
         return request(action=action, filter=wanted, patch=document, **said)
     except BadInput as error:
-        raise failure.hinted(error, "grns task list --help  (it tells what a filter can say)") from error
+        raise failure.hinted(error, "grns filter terms") from error
+
+
+async def _saved(wanted: Filter, saved: str) -> Filter:
+    from grns.cli.session import reading
+
+    async with reading() as session:
+        return await together(session, wanted, saved)
 
 
 async def _preview(asked: OperationRequest) -> Preview:

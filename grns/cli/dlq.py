@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option
 from grns.cli.resend import resend
 from grns.cli.text import counted
+
+if TYPE_CHECKING:
+    from grns.store.task_page import Count
 
 _IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
 _MESSAGES = click.option(
@@ -116,10 +119,11 @@ dlq.add_command(export)
 
 def _act(out: Output, verb: str, said: dict[str, Any]) -> None:
     """Do it to what was named, to all messages, or to the tasks that a filter finds."""
-    ids, is_messages, wanted = said.pop("ids"), said.pop("is_messages"), said["wanted"]
-    if [bool(ids), is_messages, wanted is not None].count(True) != 1:
-        raise click.UsageError("name some ids, or say --filter or --messages")
-    if wanted is not None:
+    ids, is_messages = said.pop("ids"), said.pop("is_messages")
+    has_filter = said["wanted"] is not None or said["saved"] is not None
+    if [bool(ids), is_messages, has_filter].count(True) != 1:
+        raise click.UsageError("name some ids, or say --filter, --saved or --messages")
+    if has_filter:
         bulk.run(out, verb, **said)
         return
     if any(said.get(name) for name in _OF_FILTER):
@@ -160,10 +164,11 @@ def _messages(out: Output, said: dict[str, Any], verb: str) -> None:
 
     is_trial: bool = said["is_trial"]
     count = asyncio.run(_count())
+    told = f"{'' if count.is_exact else 'at least '}{counted(count.number, 'message')}"
     if is_trial:
-        failure.note(f"would {verb} {counted(count, 'message')}")
-    elif count:
-        option.confirm_count(f"{verb} {counted(count, 'message')}", count, is_sure=said["is_sure"])
+        failure.note(f"would {verb} {told}")
+    elif count.number:
+        option.confirm_count(f"{verb} {told}", count.number, is_sure=said["is_sure"])
     answers: list[dict[str, str]] = []
     try:
         asyncio.run(_each_page(verb, answers, said["reason"], is_trial=is_trial))
@@ -183,7 +188,7 @@ async def _each_page(verb: str, answers: list[dict[str, str]], reason: str | Non
             answers += letter.plan(found, verb) if is_trial else await letters.act(found, verb, reason)
 
 
-async def _count() -> int:
+async def _count() -> Count:
     from grns.cli.letter import Letters
     from grns.cli.session import reading
 

@@ -16,6 +16,7 @@ from grns.cli.session import Session
 from grns.errors import GrnsError, NotFound, Unavailable
 from grns.store import listing
 from grns.store.listing import MESSAGE, TASK, DeadFilter
+from grns.store.task_page import Count
 from grns.task import REDRIVABLE
 from grns.triage import Triage
 
@@ -46,12 +47,12 @@ class Letters:
 
     session: Session
 
-    async def count(self) -> int:
+    async def count(self) -> Count:
         """Return how many messages there are that nobody has dealt with."""
         counts = await listing.count_dead(
             self.session.database, workspace=self.session.workspace, wanted=DeadFilter(MESSAGE)
         )
-        return counts.get(MESSAGE, 0)
+        return counts[MESSAGE]
 
     async def messages(self) -> AsyncIterator[dict[str, Letter]]:
         """Return them all, some at a time; each page begins behind the last, whatever became of that."""

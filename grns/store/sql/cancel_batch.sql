@@ -52,7 +52,7 @@ logged as (
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.cancelled', c.attempt, c.trace_id, c.led_here,
         case c.was when 'retry_wait' then 't' else left(c.was, 1) end::"char", h.created_by,
         json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason,
-            'actor', h.created_by, 'operation_id', h.id)
+            'actor', h.created_by, 'operation_id', h.id::text)
     from cancelled c
     cross join held h
     returning task_id

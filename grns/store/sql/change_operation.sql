@@ -21,15 +21,16 @@ changed as (
         ended_at = case when h.target in ('aborted', 'failed') then now() end
     from held h
     where o.id = h.id and h.target is not null
-    returning o.id, o.workspace, o.action, o.trace_id, o.state, o.state_reason, o.moved, o.skipped
+    returning o.id, o.workspace, o.action, o.trace_id, o.state, o.state_reason, o.moved, o.skipped, o.failed_again, h.was
 ),
 logged as (
     insert into grns.events (version, workspace, kind, trace_id, actor, payload)
     select 0, c.workspace,
         case when c.state in ('aborted', 'failed') then 'evt.operation.ended' else 'evt.operation.changed' end,
         c.trace_id, $4::text,
-        json_build_object('operation_id', c.id, 'action', c.action, 'state', c.state, 'reason', c.state_reason,
-            'actor', $4::text, 'moved', c.moved, 'skipped', c.skipped)
+        json_build_object('operation_id', c.id::text, 'action', c.action, 'state', c.state, 'was', c.was,
+            'reason', c.state_reason, 'actor', $4::text, 'moved', c.moved, 'skipped', c.skipped,
+            'failed_again', c.failed_again)
     from changed c
 )
 select h.was, c.state from held h left join changed c on true

@@ -10,8 +10,7 @@ with made as (
 logged as (
     insert into grns.events (version, workspace, kind, trace_id, actor, payload)
     select 0, m.workspace, 'evt.operation.created', m.trace_id, m.created_by,
-        json_build_object('operation_id', m.id, 'action', m.action, 'filter', m.filter, 'canary', m.canary,
-            'rate_per_minute', m.rate_per_minute, 'agent_type', m.agent_type, 'has_patch', m.patch is not null,
+        json_build_object('operation_id', m.id::text, 'action', m.action, 'state', m.state, 'filter', m.filter,
             'matched', m.matched, 'reason', m.reason, 'actor', m.created_by)
     from made m
 )

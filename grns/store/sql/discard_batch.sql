@@ -16,7 +16,8 @@ locked as (
     from wanted w
     join grns.tasks t on t.id = w.id
     where w.refusal is null and t.version = w.version and t.discarded_at is null and t.status in ('dead', 'failed', 'cancelled')
-        and t.workspace = (select h.workspace from held h) and t.finished_at <= (select h.created_at from held h)
+        and t.workspace = (select h.workspace from held h)
+        and coalesce(t.finished_at, 'infinity') <= (select h.created_at from held h)
     order by t.id
     for no key update of t skip locked
 ),
@@ -32,7 +33,7 @@ logged as (
     select d.version, d.workspace, d.id, 'evt.task.discarded', d.attempt, d.trace_id, d.last_message_id, h.created_by,
         json_build_object('task_id', d.id, 'task_type', d.task_type, 'status', d.status, 'actor', h.created_by,
             'reason', h.reason, 'fingerprint', case when d.status <> 'cancelled' then d.fingerprint end,
-            'operation_id', h.id)
+            'operation_id', h.id::text)
     from discarded d
     cross join held h
     returning task_id

@@ -27,8 +27,7 @@ logged as (
     insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, causation_id, actor, payload)
     select d.version, d.workspace, d.id, 'evt.task.discarded', d.attempt, d.trace_id, d.last_message_id, $3::text,
         json_build_object('task_id', d.id, 'task_type', d.task_type, 'status', d.status, 'actor', $3::text,
-            'reason', $4::text, 'fingerprint', case when d.status <> 'cancelled' then d.fingerprint end,
-            'operation_id', null)
+            'reason', $4::text, 'fingerprint', case when d.status <> 'cancelled' then d.fingerprint end)
     from discarded d
 )
 select l.id, l.answer from locked l

@@ -30,8 +30,10 @@ logged as (
         actor, payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.changed', c.attempt, null, c.trace_id, c.last_message_id,
         $8::text,
-        json_build_object('task_id', c.id, 'task_type', c.task_type, 'status', c.status, 'priority', c.priority,
-            'next_attempt_at', c.next_attempt_at, 'actor', $8::text, 'reason', $9::text,
+        json_build_object('task_id', c.id, 'task_type', c.task_type, 'status', c.status,
+            'fields', array_remove(array[case when $5 is not null then 'priority' end,
+                case when $6 is not null then 'next_attempt_at' end, case when $7 is not null then 'payload' end], null),
+            'priority', c.priority, 'next_attempt_at', c.next_attempt_at, 'actor', $8::text, 'reason', $9::text,
             -- as it was: how it is now, the row says
             'before', jsonb_strip_nulls(jsonb_build_object(
                 'priority', case when c.priority <> c.old_priority then c.old_priority end,

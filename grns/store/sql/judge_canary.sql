@@ -27,13 +27,13 @@ judged as (
         end
     from seen s
     where o.id = s.id
-    returning o.id, o.workspace, o.action, o.trace_id, o.state, o.state_reason, o.moved, o.skipped
+    returning o.id, o.workspace, o.action, o.trace_id, o.state, o.state_reason
 ),
 logged as (
     insert into grns.events (version, workspace, kind, trace_id, payload)
     select 0, j.workspace, 'evt.operation.changed', j.trace_id,
-        json_build_object('operation_id', j.id, 'action', j.action, 'state', j.state, 'reason', j.state_reason,
-            'actor', null, 'moved', j.moved, 'skipped', j.skipped)
+        json_build_object('operation_id', j.id::text, 'action', j.action, 'state', j.state, 'was', 'canary',
+            'reason', j.state_reason, 'actor', null)
     from judged j
     where j.state <> 'canary'
 )

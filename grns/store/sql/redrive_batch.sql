@@ -1,6 +1,7 @@
 -- Opens one batch of an operation's tasks again: those that nobody has touched since they were read. In the same
 -- statement the operation notes how far it is: whoever dies, or whom somebody stops, has moved all of it or nothing.
 -- Answers with the operation's state, and how many were moved; with nothing where it is not ours to move any more.
+-- `coalesce` keeps the planner from looking for them among all that have ended.
 -- $1 operation, $2 epoch, $3 ids, $4 versions and $5 times of the last change, as they were read, $6 new payloads
 -- (null: as it is), $7 why not (null: it may), $8 cursor behind them, $9 whether nothing is left there,
 -- $10 whether they are to be the canary
@@ -22,7 +23,8 @@ locked as (
     join grns.tasks t on t.id = w.id
     where w.refusal is null and t.version = w.version and t.updated_at = w.updated_at
         and t.status in ('dead', 'failed', 'cancelled') and t.operation_id is distinct from $1
-        and t.workspace = (select h.workspace from held h) and t.finished_at <= (select h.created_at from held h)
+        and t.workspace = (select h.workspace from held h)
+        and coalesce(t.finished_at, 'infinity') <= (select h.created_at from held h)
     order by t.id
     for no key update of t skip locked
 ),
@@ -55,7 +57,7 @@ logged as (
             'priority', r.priority, 'reason', 'redriven', 'actor', h.created_by,
             -- of what nobody has dealt with yet: a cancelled task had no error to mend, a discarded one was dealt with
             'fingerprint', case when r.was <> 'cancelled' and not r.was_discarded then r.fingerprint end,
-            'operation_id', h.id, 'operation_reason', h.reason)
+            'operation_id', h.id::text, 'why', h.reason)
     from redriven r
     cross join held h
     union all

@@ -111,8 +111,8 @@ begin
     if o.state = 'done' then
         insert into grns.events (version, workspace, kind, trace_id, payload)
         values (0, o.workspace, 'evt.operation.ended', o.trace_id, json_build_object(
-            'operation_id', o.id, 'action', o.action, 'state', o.state, 'reason', null, 'actor', null,
-            'moved', o.moved, 'skipped', o.skipped));
+            'operation_id', o.id::text, 'action', o.action, 'state', o.state, 'reason', o.reason, 'actor', null,
+            'moved', o.moved, 'skipped', o.skipped, 'failed_again', o.failed_again));
     end if;
     return o.state;
 end
