@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
+from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text
@@ -25,7 +26,7 @@ _TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 @click.group(cls=Noun)
 def task() -> None:
-    """Submit tasks, look at them, and end them or open them again."""
+    """Submit tasks, look at them, change them, and end them or open them again."""
 
 
 @task.command()
@@ -236,6 +237,9 @@ def redrive(out: Output, ids: Sequence[str]) -> None:
         return answers
 
     _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")
+
+
+task.add_command(edit)
 
 
 def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:
