@@ -3,7 +3,7 @@
 -- $1 operation, $2 epoch, $3 ids, $4 versions as they were read, $5 why not (null: it may), $6 cursor behind them,
 -- $7 whether nothing is left there
 with held as (
-    select o.id, o.workspace, o.reason, o.created_by, o.created_at
+    select o.workspace, o.reason, o.created_by, o.created_at
     from grns.operations o
     where o.id = $1 and o.epoch = $2 and o.state in ('pending', 'running')
     for update
@@ -39,7 +39,8 @@ cancelled as (
         finished_at = now(), operation_id = $1, updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was <> 'running'
-    returning t.id, t.version, t.workspace, t.attempt, t.trace_id, t.cancel_reason, l.was, l.event_id, l.led_here
+    returning t.id, t.version, t.workspace, t.attempt, t.trace_id, t.cancel_reason, t.cancel_actor, l.was, l.event_id,
+        l.led_here
 ),
 moved as (
     select c.id, null as agent_id from cancelled c
@@ -50,11 +51,10 @@ logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was, actor,
         payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.cancelled', c.attempt, c.trace_id, c.led_here,
-        case c.was when 'retry_wait' then 't' else left(c.was, 1) end::"char", h.created_by,
+        case c.was when 'retry_wait' then 't' else left(c.was, 1) end::"char", c.cancel_actor,
         json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason,
-            'actor', h.created_by, 'operation_id', h.id::text)
+            'actor', c.cancel_actor, 'operation_id', $1::text)
     from cancelled c
-    cross join held h
     returning task_id
 ),
 skipped as (

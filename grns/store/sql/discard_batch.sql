@@ -3,7 +3,7 @@
 -- $1 operation, $2 epoch, $3 ids, $4 versions as they were read, $5 why not (null: it may), $6 cursor behind them,
 -- $7 whether nothing is left there
 with held as (
-    select o.id, o.workspace, o.reason, o.created_by, o.created_at
+    select o.workspace, o.reason, o.created_by, o.created_at
     from grns.operations o
     where o.id = $1 and o.epoch = $2 and o.state in ('pending', 'running')
     for update
@@ -15,7 +15,8 @@ locked as (
     select t.id
     from wanted w
     join grns.tasks t on t.id = w.id
-    where w.refusal is null and t.version = w.version and t.discarded_at is null and t.status in ('dead', 'failed', 'cancelled')
+    where w.refusal is null and t.version = w.version and t.discarded_at is null
+        and t.status in ('dead', 'failed', 'cancelled')
         and t.workspace = (select h.workspace from held h)
         and coalesce(t.finished_at, 'infinity') <= (select h.created_at from held h)
     order by t.id
@@ -30,12 +31,12 @@ discarded as (
 ),
 logged as (
     insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, causation_id, actor, payload)
-    select d.version, d.workspace, d.id, 'evt.task.discarded', d.attempt, d.trace_id, d.last_message_id, h.created_by,
-        json_build_object('task_id', d.id, 'task_type', d.task_type, 'status', d.status, 'actor', h.created_by,
-            'reason', h.reason, 'fingerprint', case when d.status <> 'cancelled' then d.fingerprint end,
-            'operation_id', h.id::text)
+    select d.version, d.workspace, d.id, 'evt.task.discarded', d.attempt, d.trace_id, d.last_message_id,
+        (select h.created_by from held h),
+        json_build_object('task_id', d.id, 'task_type', d.task_type, 'status', d.status,
+            'actor', (select h.created_by from held h), 'reason', (select h.reason from held h),
+            'fingerprint', case when d.status <> 'cancelled' then d.fingerprint end, 'operation_id', $1::text)
     from discarded d
-    cross join held h
     returning task_id
 ),
 skipped as (

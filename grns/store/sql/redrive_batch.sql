@@ -6,7 +6,7 @@
 -- (null: as it is), $7 why not (null: it may), $8 cursor behind them, $9 whether nothing is left there,
 -- $10 whether they are to be the canary
 with held as (
-    select o.id, o.workspace, o.agent_type, o.reason, o.created_by, o.created_at
+    select o.workspace, o.agent_type, o.reason, o.created_by, o.created_at
     from grns.operations o
     where o.id = $1 and o.epoch = $2 and o.state in ('pending', 'running')
     for update
@@ -52,14 +52,13 @@ logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.queued', r.attempt, null, r.trace_id, r.led_here,
-        left(r.was, 1)::"char", h.created_by,
+        left(r.was, 1)::"char", (select h.created_by from held h),
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
-            'priority', r.priority, 'reason', 'redriven', 'actor', h.created_by,
+            'priority', r.priority, 'reason', 'redriven', 'actor', (select h.created_by from held h),
             -- of what nobody has dealt with yet: a cancelled task had no error to mend, a discarded one was dealt with
             'fingerprint', case when r.was <> 'cancelled' and not r.was_discarded then r.fingerprint end,
-            'operation_id', h.id::text, 'why', h.reason)
+            'operation_id', $1::text, 'why', (select h.reason from held h))
     from redriven r
-    cross join held h
     union all
     select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
         r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
