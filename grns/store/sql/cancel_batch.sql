@@ -1,5 +1,5 @@
--- Cancels one batch of an operation's tasks, as `cancel` does it, and as `redrive_batch` opens them: all of it or nothing,
--- and the operation notes how far it is. Those that run are asked to end.
+-- Cancels one batch of an operation's tasks, as `cancel` does it, and as `redrive_batch` opens them: all of it or
+-- nothing, and the operation notes how far it is. Those that run are asked to end.
 -- $1 operation, $2 epoch, $3 ids, $4 versions as they were read, $5 why not (null: it may), $6 cursor behind them,
 -- $7 whether nothing is left there
 with held as (

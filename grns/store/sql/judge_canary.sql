@@ -9,16 +9,21 @@ with held as (
 ),
 seen as (
     select h.id, coalesce(t.status, 'missing') as status, case
-            when t.status in ('dead', 'failed', 'cancelled')
-                then 'its canary ' || h.canary_task_id || ' is ' || t.status || coalesce(': ' || (t.last_error ->> 'class'), '')
             when t.id is null then 'its canary ' || h.canary_task_id || ' is gone'
+            when t.status = 'cancelled' then 'its canary ' || t.id || ' is cancelled'
+            when t.status in ('dead', 'failed')
+                then 'its canary ' || t.id || ' is ' || t.status || coalesce(': ' || (t.last_error ->> 'class'), '')
         end as trouble
     from held h
     left join grns.tasks t on t.id = h.canary_task_id
 ),
 judged as (
     update grns.operations o
-    set state = case when s.trouble is not null then 'paused' when s.status = 'succeeded' then 'running' else 'canary' end,
+    set state = case
+            when s.trouble is not null then 'paused'
+            when s.status = 'succeeded' then 'running'
+            else 'canary'
+        end,
         state_reason = s.trouble, resumes_as = case when s.trouble is not null then 'running' end,
         due_at = case
             when s.trouble is not null then null
