@@ -706,8 +706,8 @@ async def test_what_ended_long_ago_is_forgotten(shared: Database) -> None:
 def _payload(event: dict[str, Any]) -> dict[str, Any]:
     """Return what an event says, if it fits its model."""
     PAYLOADS[event["kind"]].model_validate_json(event["payload"])
-    said: dict[str, Any] = json.loads(event["payload"])
-    return said
+    told: dict[str, Any] = json.loads(event["payload"])
+    return told
 
 
 def test_a_batch_can_be_refused_whole() -> None:
