@@ -26,7 +26,17 @@ from grns.triage import Triage
 from tests.harness import eventually, settings_for, submit
 from tests.operations import said
 from tests.test_letter import body
-from tests.test_store_kit import ACTOR, ROADS, claim, fetch, log_of, place, row_of, stranger
+from tests.test_store_kit import (
+    ACTOR,
+    ROADS,
+    claim,
+    fetch,
+    is_waiting_for_lock,
+    log_of,
+    place,
+    row_of,
+    stranger,
+)
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -114,11 +124,7 @@ async def test_an_edit_that_waited_for_a_claim_changes_nothing(shared: Database,
     async with stranger(shared) as connection:
         await connection.execute("select from grns.tasks for update")
         editing = asyncio.create_task(triage.edit(task_id, edit(priority=0), actor=ACTOR))
-
-        async def is_waiting() -> bool:
-            return bool(await fetch(shared, "select from pg_stat_activity where wait_event_type = 'Lock'"))
-
-        await eventually(is_waiting)
+        await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute(
             "update grns.tasks set status = 'running', lease_id = gen_random_uuid(), lease_until = now(),"
             " owner_agent_id = 'x', queued_at = null, version = 2, updated_at = now()"
@@ -175,7 +181,8 @@ async def letter(database: Database, *, content: bytes = b"{no json", workspace:
     """Let there be a message that nobody could accept."""
     headers = {"Nats-Msg-Id": "m", "traceparent": "00-a-b-01"}
     corpse = Corpse(
-        workspace, "bad_json", "no JSON", "cmd.task.execute.v1", "GRNS_CMD", uuid4().int % 10**9, 1, headers, content
+        workspace, "bad_json", "no JSON", "cmd.task.execute.v1", "GRNS_CMD", uuid4().int % 10**9, 1, headers,
+        content,
     )  # fmt: skip
     await bury(database, [corpse])
     rows = await fetch(database, "select id from grns.dead_letters order by created_at desc limit 1")
