@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from grns.app import App
 from grns.operation import State, request
 from grns.outcome import Verb
+from grns.payloads import PAYLOADS
 from grns.store.claim import Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
 from grns.store.operation import Operation, create_operation, read_operation
-from grns.store.operation_batch import Taken, take
+from grns.store.operation_batch import Moved, Taken, move, next_batch, take
 from grns.strict_json import Limits
 from grns.telemetry.fact import Fact
-from tests.harness import eventually, settings_for, submit_many
+from tests.harness import LIMIT_SECONDS, eventually, rows_of, settings_for, submit_many
 from tests.test_store_kit import ACTOR, WORKER, ending, fetch
 
 LIMITS = Limits()
@@ -50,7 +53,7 @@ async def dead_tasks(database: Database, count: int, **fields: Any) -> list[str]
     """Let there be dead tasks; returns their ids."""
     fields.setdefault("max_attempts", 1)
     ids = await submit_many(database, count, **fields)
-    assert set(await run_queued(database, Verb.RETRY)) >= set(ids)
+    assert set(await run_queued(database, Verb.RETRY, count)) == set(ids)
     return ids
 
 
@@ -83,14 +86,34 @@ async def lapse_of(database: Database, operation: Operation) -> None:
     )
 
 
-async def in_state(database: Database, operation: Operation, *states: State) -> Operation:
+async def step(database: Database, limit: int = 200, owner: str = "one") -> Moved | None:
+    """Move one batch, as a runner does."""
+    found = await taken(database, owner)
+    return await move(database, found, await next_batch(database, found, limit, LIMITS))
+
+
+async def statuses(database: Database, ids: Sequence[str]) -> dict[str, int]:
+    """Return how many of some tasks there are in each status."""
+    return dict(Counter(row["status"] for row in (await rows_of(database, ids)).values()))
+
+
+def payload_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an event says, if it fits its model."""
+    PAYLOADS[event["kind"]].model_validate_json(event["payload"])
+    told: dict[str, Any] = json.loads(event["payload"])
+    return told
+
+
+async def in_state(
+    database: Database, operation: Operation, *states: State, within_seconds: float = LIMIT_SECONDS
+) -> Operation:
     """Wait until an operation is in one of some states, and return it."""
 
     async def look() -> Operation | None:
         found = await seen(database, operation)
         return found if found.state in states else None
 
-    found = await eventually(look)
+    found = await eventually(look, within_seconds=within_seconds)
     assert found is not None
     return found
 

@@ -31,8 +31,8 @@ EMPTY, STALE, FRESH = "never analyzed", "analyzed when empty", "analyzed"
 # Their `id` decides which rows they touch: each look at the tasks goes through the primary key.
 BY_ID = (
     "claim", "renew", "finish", "release", "cancel", "redrive", "dispatch", "explain_unclaimed",
-    "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task", "redrive_batch", "discard_batch",
-    "cancel_batch", "read_payloads", "judge_canary", "discard_tasks", "edit_task",
+    "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task", "redrive_batch",
+    "discard_batch", "cancel_batch", "read_payloads", "judge_canary", "discard_tasks", "edit_task",
 )  # fmt: skip
 # These change the row where they have locked it, without a second look at the index.
 IN_PLACE = ("claim", "finish", "claim_next")
