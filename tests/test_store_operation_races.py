@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 import pytest
 
-from grns.errors import BadInput, Conflict, NotFound
-from grns.operation import Action, State, request
-from grns.outcome import Verb
-from grns.payloads import PAYLOADS
+from grns.errors import BadInput, Conflict
+from grns.operation import State
 from grns.store import operation_batch as batches
-from grns.store import upkeep
 from grns.store.database import Database
 from grns.store.edit import discard_tasks
 from grns.store.operation import (
     abort_operation,
-    list_operations,
     pause_operation,
-    preview,
-    read_operation,
     resume_operation,
 )
 from grns.store.operation_batch import Batch
-from grns.strict_json import loads_stored
-from tests.harness import eventually, rows_of, submit
+from tests.harness import eventually
 from tests.operations import (
     LIMITS,
     asked,
     dead_tasks,
     lapse_of,
+    payload_of,
     redrives,
-    run_queued,
     said,
     seen,
+    statuses,
+    step,
     taken,
 )
 from tests.test_store_kit import (
     ACTOR,
     fetch,
-    finish,
     is_waiting_for_lock,
     locked,
-    place,
     redrive,
     row_of,
     stranger,
@@ -232,8 +223,6 @@ async def test_one_that_cannot_be_done_fails_under_its_epoch_only(shared: Databa
     await batches.fail(shared, found, "no such term")
     failed = await seen(shared, made)
     assert (failed.state, failed.state_reason) == (State.FAILED, "no such term")
-
-
 
 
 def test_a_batch_can_be_refused_whole() -> None:

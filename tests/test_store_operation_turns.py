@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 
-from grns.errors import BadInput, Conflict, NotFound
-from grns.operation import Action, State, request
+from grns.operation import State
 from grns.outcome import Verb
-from grns.payloads import PAYLOADS
 from grns.store import operation_batch as batches
-from grns.store import upkeep
 from grns.store.database import Database
-from grns.store.edit import discard_tasks
 from grns.store.operation import (
-    abort_operation,
-    list_operations,
     pause_operation,
-    preview,
-    read_operation,
     resume_operation,
 )
-from grns.store.operation_batch import Batch
-from grns.strict_json import loads_stored
-from tests.harness import eventually, rows_of, submit
 from tests.operations import (
     LIMITS,
     asked,
     dead_tasks,
-    lapse_of,
+    payload_of,
     redrives,
     run_queued,
     said,
     seen,
+    step,
     taken,
 )
 from tests.test_store_kit import (
     ACTOR,
     fetch,
-    finish,
-    is_waiting_for_lock,
-    locked,
-    place,
     redrive,
-    row_of,
-    stranger,
 )
 
 pytest_plugins = ["tests.test_store_kit"]
@@ -182,5 +162,3 @@ async def test_what_a_runner_gives_up_another_one_takes_at_once(shared: Database
     found = await batches.take(shared, "two", lease_seconds=15.0, pause_seconds=60.0)
     assert found is not None
     assert (found.id, found.epoch) == (made.id, 2)
-
-

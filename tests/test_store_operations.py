@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 
-from grns.errors import BadInput, Conflict, NotFound
+from grns.errors import NotFound
 from grns.operation import Action, State, request
 from grns.outcome import Verb
 from grns.payloads import PAYLOADS
@@ -24,32 +22,29 @@ from grns.store.operation import (
     pause_operation,
     preview,
     read_operation,
-    resume_operation,
 )
-from grns.store.operation_batch import Batch
+from grns.store.operation_batch import Followed
 from grns.strict_json import loads_stored
-from tests.harness import eventually, rows_of, submit
+from tests.harness import rows_of, submit
 from tests.operations import (
     LIMITS,
     asked,
     dead_tasks,
-    lapse_of,
+    payload_of,
     redrives,
     run_queued,
     said,
     seen,
-    taken,
+    statuses,
+    step,
 )
 from tests.test_store_kit import (
     ACTOR,
     fetch,
     finish,
-    is_waiting_for_lock,
-    locked,
     place,
     redrive,
     row_of,
-    stranger,
 )
 
 pytest_plugins = ["tests.test_store_kit"]
@@ -376,5 +371,3 @@ async def test_what_ended_long_ago_is_forgotten(shared: Database) -> None:
     with pytest.raises(NotFound):
         await seen(shared, old)
     assert not await fetch(shared, "select from grns.operation_tasks")
-
-
