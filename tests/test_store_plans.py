@@ -33,7 +33,8 @@ EMPTY, STALE, FRESH = "never analyzed", "analyzed when empty", "analyzed"
 # Their `id` decides which rows they touch: each look at the tasks goes through the primary key.
 BY_ID = (
     "claim", "renew", "finish", "release", "cancel", "redrive", "dispatch", "explain_unclaimed",
-    "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task",
+    "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task", "redrive_batch",
+    "discard_batch", "cancel_batch", "read_payloads", "judge_canary", "discard_tasks", "edit_task",
 )  # fmt: skip
 # These change the row where they have locked it, without a second look at the index.
 IN_PLACE = ("claim", "finish", "claim_next")
@@ -298,6 +299,22 @@ async def test_of_the_minutes_no_more_is_read_than_the_stretch_has(connection: C
     )
     assert 58 <= len(rows) <= 61
     assert (await reads(connection, "task_minutes"))[index] - before[index] <= 61
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [("take_operation", "operations_due"), ("read_operations", "operations_listed")]
+)
+async def test_an_operation_is_found_by_when_it_is_due_and_where_it_is_listed(
+    connection: Connection, name: str, index: str
+) -> None:
+    assert index in looks_at(await plan_of(connection, name), "operations")
+
+
+async def test_what_was_redriven_is_followed_by_its_id(connection: Connection) -> None:
+    nodes = await plan_of(connection, "follow_operation")
+    assert set(looks_at(nodes, "operation_tasks")) == {"operation_tasks_pkey"}
+    assert set(looks_at(nodes, "tasks")) == {"tasks_pkey"}
+    assert "operations_followed" in looks_at(nodes, "operations")
 
 
 @pytest.mark.parametrize("key", ["queued{}", "fresh{}", None])

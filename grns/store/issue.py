@@ -9,7 +9,8 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from grns.errors import BadInput, Conflict, NotFound
 from grns.store.database import Database, Row
-from grns.store.listing import Page, cursor, place
+from grns.store.listing import place
+from grns.store.page import Page, cursor
 from grns.strict_json import check
 
 State = Literal["new", "acknowledged", "ignored", "resolved", "regressed"]
@@ -49,7 +50,7 @@ async def list_issues(
     shown = [dict(row) for row in rows[:limit]]
     if len(rows) <= limit:
         return Page(shown, None)
-    return Page(shown, cursor(shown[-1]["last_seen"], shown[-1]["fingerprint"]))
+    return Page(shown, cursor(shown[-1]["last_seen"].isoformat(), shown[-1]["fingerprint"]))
 
 
 async def read_issue(database: Database, *, workspace: str, fingerprint: str) -> dict[str, Any]:
