@@ -48,6 +48,11 @@ class Floor:
         self._busy_asked_at = time.monotonic()
         # True where Postgres had as many tasks as there were slots: there may be more.
         self.is_hungry = False
+        self._is_behind = False
+
+    def catch_up(self) -> None:
+        """Ask until Postgres has nothing more, whatever is delivered: commands may be missing for it."""
+        self._is_behind = True
 
     async def tick(self) -> float:
         """Claim what fits, and say when to ask again."""
@@ -57,9 +62,12 @@ class Floor:
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
         silence = time.monotonic() - self._last_delivery_at()
-        if silence < self._after_seconds:
+        if silence < self._after_seconds and not self._is_behind:
             return await self._tick_while_busy(silence)
+        was_behind, self._is_behind = self._is_behind, False
         found = await self._fill(older_than_seconds=self._after_seconds)
+        # Asked to catch up meanwhile, it may have looked too early.
+        self._is_behind |= was_behind and self.is_hungry
         if found:
             self._pause = self._after_seconds / 8
             return 0.0 if self._slots.free > 0 else self._pause

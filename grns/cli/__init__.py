@@ -19,6 +19,7 @@ root = Root(
         "Tasks": [
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
             Entry("dlq", "Look through dead letters; redrive or discard them.", "dlq:dlq"),
+            Entry("pool", "List pools; pause and resume them.", "pool:pool"),
             Entry("events", "Follow what happens; have events published again.", "event:events"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],
