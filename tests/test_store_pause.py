@@ -42,7 +42,7 @@ ACTOR = "key:k1"
 
 async def paused(database: Database, **changes: Any) -> Pause:
     """Pause the pool of the tests' worker, but for what is said otherwise."""
-    fields = {
+    fields: dict[str, Any] = {
         "workspace": "default", "agent_type": "worker", "task_type": None, "actor": ACTOR, "reason": None,
         "until": None,
     }  # fmt: skip
@@ -51,7 +51,12 @@ async def paused(database: Database, **changes: Any) -> Pause:
 
 async def resumed(database: Database, **changes: Any) -> Pause | None:
     """End the pause of that pool, but for what is said otherwise."""
-    fields = {"workspace": "default", "agent_type": "worker", "task_type": None, "actor": ACTOR}
+    fields: dict[str, Any] = {
+        "workspace": "default",
+        "agent_type": "worker",
+        "task_type": None,
+        "actor": ACTOR,
+    }
     return await pause.end(database, **(fields | changes))
 
 

@@ -105,12 +105,15 @@ async def _pause(
     agent_type: str, task_type: str | None, reason: str | None, seconds: float | None
 ) -> tuple[Pause, int]:
     """Pause it, and return how many workers it has, too."""
-    from grns.cli.session import actor, writing
+    from grns.actor import of_process
+    from grns.cli.session import writing
     from grns.store.pool import read_pools
 
     async with writing() as session:
         pauses = session.app.pauses(session.database, session.transport)
-        begun = await pauses.pause(agent_type, task_type, actor=actor(), reason=reason, until=seconds)
+        begun = await pauses.pause(
+            agent_type, task_type, actor=of_process("cli"), reason=reason, until=seconds
+        )
         (row,) = await read_pools(session.database, session.workspace, [agent_type])
     return begun, row["workers"]
 
@@ -135,12 +138,13 @@ def resume(out: Output, agent_type: str, task_type: str | None) -> None:
 
 async def _resume(agent_type: str, task_type: str | None) -> tuple[Pause | None, list[Pause]]:
     """End a pause, and return those of the pool that are left, too."""
-    from grns.cli.session import actor, writing
+    from grns.actor import of_process
+    from grns.cli.session import writing
     from grns.store.pause import in_force
 
     async with writing() as session:
         pauses = session.app.pauses(session.database, session.transport)
-        ended = await pauses.resume(agent_type, task_type, actor=actor())
+        ended = await pauses.resume(agent_type, task_type, actor=of_process("cli"))
         return ended, await in_force(session.database, session.workspace, [agent_type])
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
-import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,15 +35,6 @@ class Session:
     def workspace(self) -> str:
         """The workspace that the settings name."""
         return self.app.settings.workspace
-
-
-def actor() -> str:
-    """Return who works at this terminal, as the log names whoever asks for a change."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a user that has no name
-        user = str(os.getuid())
-    return f"cli:{user}@{socket.gethostname()}"
 
 
 @asynccontextmanager

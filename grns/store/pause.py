@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grns.envelope import rfc3339
 from grns.errors import BadInput
 from grns.store import change
 from grns.store.database import Connection, Database, Row, run
@@ -54,8 +53,20 @@ async def begin(
         )
         if not rows:
             raise BadInput("bad_until", "a pause ends in the future")
-        await _note(connection, "evt.pool.paused", actor, rows[0])
-    return Pause(**rows[0])
+        begun = Pause(**rows[0])
+        await change.note(
+            connection,
+            workspace=workspace,
+            kind="evt.pool.paused",
+            actor=actor,
+            payload={
+                "agent_type": agent_type,
+                "task_type": task_type,
+                "until": begun.until,
+                "reason": reason,
+            },
+        )
+    return begun
 
 
 async def end(
@@ -65,7 +76,7 @@ async def end(
     async with database.transaction() as connection:
         rows = await run(connection, "resume_pool", workspace, agent_type, task_type or _ALL)
         for row in rows:
-            await _note(connection, "evt.pool.resumed", actor, row)
+            await _note_end(connection, actor, row)
     return Pause(**rows[0]) if rows else None
 
 
@@ -74,7 +85,7 @@ async def end_lapsed(database: Database, limit: int) -> int:
     async with database.transaction() as connection:
         rows = await run(connection, "end_pauses", limit)
         for row in rows:
-            await _note(connection, "evt.pool.resumed", None, row)
+            await _note_end(connection, None, row)
     return len(rows)
 
 
@@ -89,17 +100,12 @@ async def of_whole_pools(database: Database, after: tuple[str, str], limit: int)
     return [Pause(**row) for row in await database.run("read_paused_pools", *after, limit)]
 
 
-async def _note(connection: Connection, kind: str, actor: str | None, row: Row) -> None:
-    """Log what became of a pause, in its transaction."""
+async def _note_end(connection: Connection, actor: str | None, row: Row) -> None:
+    """Log the end of a pause, in its transaction."""
     await change.note(
         connection,
         workspace=row["workspace"],
-        kind=kind,
+        kind="evt.pool.resumed",
         actor=actor,
-        payload={
-            "agent_type": row["agent_type"],
-            "task_type": row["task_type"],
-            "reason": row["reason"],
-            "until": None if row["until"] is None else rfc3339(row["until"]),
-        },
+        payload={"agent_type": row["agent_type"], "task_type": row["task_type"]},
     )
