@@ -75,9 +75,10 @@ async def empty(database: Database) -> None:
 _EMPTY = """
     select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid();
+    delete from grns.pauses;
     delete from grns.tasks; delete from grns.events; delete from grns.dead_letters;
     delete from grns.processed_messages; delete from grns.agents; delete from grns.failovers;
-    delete from grns.replays; delete from grns.pauses;
+    delete from grns.replays;
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
     update grns.relay_cursor set epoch = 0, owner = null, lease_until = '-infinity', low = 0, published = '{}';
