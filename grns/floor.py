@@ -61,13 +61,12 @@ class Floor:
         if self._is_broker_failing():
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
+        if self._is_behind:
+            return await self._tick_while_behind()
         silence = time.monotonic() - self._last_delivery_at()
-        if silence < self._after_seconds and not self._is_behind:
+        if silence < self._after_seconds:
             return await self._tick_while_busy(silence)
-        was_behind, self._is_behind = self._is_behind, False
         found = await self._fill(older_than_seconds=self._after_seconds)
-        # Asked to catch up meanwhile, it may have looked too early.
-        self._is_behind |= was_behind and self.is_hungry
         if found:
             self._pause = self._after_seconds / 8
             return 0.0 if self._slots.free > 0 else self._pause
@@ -79,6 +78,13 @@ class Floor:
         found = await self._claim(free, older_than_seconds=older_than_seconds)
         self.is_hungry = found >= min(free, _MOST_AT_ONCE)
         return found
+
+    async def _tick_while_behind(self) -> float:
+        self._is_behind = False
+        found = await self._fill(older_than_seconds=0.0)
+        # Who was asked to catch up meanwhile may have looked too early.
+        self._is_behind |= self.is_hungry
+        return 0.0 if found and self._slots.free > 0 else self._after_seconds / 8
 
     async def _tick_while_busy(self, silence: float) -> float:
         self.is_hungry = False

@@ -72,7 +72,9 @@ class Worker:
         self._floor_loop = Daemon("floor", self._floor.tick, emit=emit)
         slots.on_free.append(self._feed)
         self._door = make_door(self)
-        self._pause_watch = Daemon("pause_watch", make_pause_watch(self).tick, emit=emit)
+        self._pause_watch = make_pause_watch(self)
+        self._pause_loop = Daemon("pause_watch", self._pause_watch.tick, emit=emit)
+        walk.on_paused.append(self._note_paused)
         self._consumers: list[Consumer] = []
         self._at_door: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -89,7 +91,7 @@ class Worker:
         floor = asyncio.create_task(self._floor_loop.run())
         watches = [
             asyncio.create_task(watch)
-            for watch in (self._watch(), self._watch_keeper(), self._pause_watch.run())
+            for watch in (self._watch(), self._watch_keeper(), self._pause_loop.run())
         ]
         # None of these ends by itself: without one, a worker would look alive and not be.
         await self._until_stopped(floor, *watches)
@@ -181,6 +183,10 @@ class Worker:
             await work
         except Exception as error:
             self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+
+    def _note_paused(self, task_type: str) -> None:
+        if self._pause_watch.note(task_type):
+            self._pause_loop.wake()
 
     def _feed(self) -> None:
         """Ask Postgres for the next task where it had more than there were slots for."""

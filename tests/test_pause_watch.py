@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from grns.errors import Unavailable
 from grns.pause_watch import PauseWatch
 from grns.slots import Slots
 from grns.store import pause
@@ -103,6 +107,54 @@ async def test_while_one_type_is_paused_the_others_are_served(shared: Database) 
     await begin(shared, "unheard_of")
     await end(shared, "other")
     assert await stage.look() == (False, 2)
+
+
+async def test_a_pause_that_nobody_saw_is_caught_up_with_where_it_was_felt(shared: Database) -> None:
+    """It began and ended between two looks, and in between a command was refused."""
+    stage = Stage(shared)
+    assert stage.watch.note("noop"), "this is news"
+    for _ in range(2):
+        assert await stage.look() == (False, 1)
+    assert stage.facts == []
+
+
+async def test_what_was_refused_during_a_pause_is_caught_up_with_once(shared: Database) -> None:
+    stage = Stage(shared, replace(WORKER, handled={"noop": 3, "other": 3}))
+    await begin(shared, "noop")
+    await stage.look()
+    assert not stage.watch.note("noop"), "that is known"
+    assert stage.watch.note("other"), "that is not, and it is over already"
+    assert await stage.look() == (False, 1)
+    await end(shared, "noop")
+    for _ in range(2):
+        assert await stage.look() == (False, 2)
+
+
+async def test_what_is_refused_while_it_looks_is_for_the_next_look(
+    shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this one has seen may be from before the pause."""
+    stage, look = Stage(shared), pause.in_force
+
+    async def too_early(*asked: Any) -> list[pause.Pause]:
+        seen = await look(*asked)
+        stage.watch.note("noop")
+        return seen
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(pause, "in_force", too_early)
+        assert await stage.look() == (False, 0)
+    assert await stage.look() == (False, 1)
+
+
+async def test_what_was_refused_is_not_forgotten_while_postgres_is_away(shared: Database) -> None:
+    away = Database(shared.url, name="away")
+    stage = Stage(away)
+    stage.watch.note("noop")
+    with pytest.raises(Unavailable):
+        await stage.watch.tick()
+    async with away.opened():
+        assert await stage.look() == (False, 1)
 
 
 async def test_who_has_another_reason_to_take_nothing_goes_on_doing_so(shared: Database) -> None:
