@@ -8,7 +8,9 @@ GrnsError
 ├── SettingsError         a setting is missing or wrong (2)
 ├── NotFound              the thing named does not exist (3)
 ├── Conflict              it exists, but is other than the caller assumes (4)
-├── Denied                whoever asks is not known, or may not do that (7)
+│   └── Stale             somebody has changed it since the caller has read it
+├── Denied                whoever asks is not known (7)
+│   └── Forbidden         they are known, and may not do that
 ├── Unavailable           Postgres or the broker cannot be reached (5)
 │   └── OutcomeUnknown    the request was sent, the answer never came
 ├── WaitTimeout           it did not happen in time (6)
@@ -92,10 +94,18 @@ class Conflict(GrnsError):
     exit_code = 4
 
 
+class Stale(Conflict):
+    """Somebody has changed it since the caller has read it."""
+
+
 class Denied(GrnsError):
-    """Whoever asks is not known, or may not do that."""
+    """Whoever asks is not known."""
 
     exit_code = 7
+
+
+class Forbidden(Denied):
+    """Whoever asks is known, and may not do that."""
 
 
 class Unavailable(GrnsError):

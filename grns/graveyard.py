@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grns.errors import BadInput, Unavailable
 from grns.store.burial import Corpse, bury
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.work import DeliveryDeferred
@@ -14,7 +14,7 @@ from grns.transport.base import Delivery
 class Graveyard:
     """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
 
-    def __init__(self, database: Database, *, workspace: str, emit: Emit) -> None:
+    def __init__(self, database: Database | Session, *, workspace: str, emit: Emit) -> None:
         self._database = database
         self._workspace = workspace
         self._emit = emit

@@ -12,7 +12,7 @@ from typing import Any
 
 from grns.errors import BadInput, Conflict, GrnsError, Unavailable
 from grns.store.batch import Batch
-from grns.store.database import Database, Row
+from grns.store.database import Database, Row, Session
 from grns.store.fault import Contended
 from grns.store.statement import statement
 from grns.strict_json import Limits, dumps
@@ -145,7 +145,7 @@ def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
 class Submissions:
     """Creates tasks, all for one actor; single ones that arrive together share a statement."""
 
-    def __init__(self, database: Database, *, batch_limit: int, actor: str | None = None) -> None:
+    def __init__(self, database: Database | Session, *, batch_limit: int, actor: str | None = None) -> None:
         self._database = database
         self._actor = actor
         self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
