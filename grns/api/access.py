@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Header, Query, Request
 
@@ -176,8 +175,18 @@ def _is_local(request: Request) -> bool:
 
 def _refuse_other_pages(request: Request) -> None:
     """Refuse what a page of somebody else's lets a browser on this machine ask for."""
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
-    origin = request.headers.get("origin")
-    is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    if host not in _LOCAL_NAMES or not is_ours or request.headers.get("sec-fetch-site") in _OTHER_SITES:
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    is_ours = origin is None or origin.partition("://")[2] == host
+    if (
+        not is_ours
+        or _name(host) not in _LOCAL_NAMES
+        or request.headers.get("sec-fetch-site") in _OTHER_SITES
+    ):
         raise Forbidden("without a key, nothing is done for the page of another site")
+
+
+def _name(host: str) -> str:
+    """Return the name in a host, without its port: a page may have any name lead to this machine."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
