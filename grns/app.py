@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grns.actor import check as check_actor
 from grns.attempt import Walk
@@ -47,6 +47,9 @@ from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.triage import Triage
 from grns.worker import Worker
+
+if TYPE_CHECKING:
+    from grns.api.server import ApiServer
 
 VERSION = version("grns")
 
@@ -240,6 +243,31 @@ class App:
     def pauses(self, database: Database, transport: Transport) -> Pauses:
         """Return what pauses and resumes the pools of the workspace."""
         return Pauses(database=database, transport=transport, workspace=self.settings.workspace)
+
+    def api(self, database: Database, transport: Transport) -> ApiServer:
+        """Return the server of the HTTP API; it has taken its port. `Unavailable` where it cannot."""
+        from grns.api.desk import Desk
+        from grns.api.server import ApiServer, is_loopback
+
+        settings = self.settings
+        desk = Desk(
+            database=database,
+            transport=transport,
+            workspace=settings.workspace,
+            payload_limits=settings.payload_limits,
+            envelope_limits=settings.envelope_limits,
+            batch_limit=settings.claim_batch,
+            is_loopback=is_loopback(settings.api_host),
+            emit=self.telemetry.emit,
+            metrics=self.exposition,
+        )
+        return ApiServer(desk, host=settings.api_host, port=settings.api_port)
+
+    def exposition(self) -> bytes:
+        """Return the metrics of this process, as Prometheus reads them; none where none are kept."""
+        from grns.telemetry.metrics import MetricsLeaf
+
+        return b"".join(leaf.exposition() for leaf in self.leaves if isinstance(leaf, MetricsLeaf))
 
     def keeper(self, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
         """Return the keeper of the worker that is our parent."""

@@ -219,6 +219,8 @@ class Settings(BaseSettings):
     result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
 
+    api_host: str = Field("127.0.0.1", description="address of the HTTP API")
+    api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0: a free one")
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
     )

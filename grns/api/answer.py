@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -31,13 +32,15 @@ class ProblemAnswer(Answer):
 
     media_type = PROBLEM_TYPE
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, trace_id: str | None = None) -> None:
+        """Make it; `trace_id` is where the log has more of it."""
         headers: dict[str, str] = {}
         if problem.status == _CHALLENGE:
             headers["WWW-Authenticate"] = "Bearer"
         if problem.status in _LATER:
             headers["Retry-After"] = "1"
-        super().__init__(problem.document(), status_code=problem.status, headers=headers)
+        document = asdict(problem) | ({} if trace_id is None else {"trace_id": trace_id})
+        super().__init__(document, status_code=problem.status, headers=headers)
 
 
 def dumps(content: Any) -> bytes:

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from grns.api.access import Reader
 from grns.api.answer import Answer
+from grns.api.request import Moment
 from grns.api.route import Routes
-from grns.envelope import Instant
 from grns.errors import BadInput
 from grns.store import listing
 from grns.store.count import count_states, read_minutes
@@ -70,8 +70,8 @@ async def count_tasks(visit: Reader) -> Response:
 @routes.get("/minutes", answers=Steps)
 async def list_minutes(
     visit: Reader,
-    since: Annotated[Instant | None, Query(description="From this time on; an hour before the end.")] = None,
-    until: Annotated[Instant | None, Query(description="Up to this time; now.")] = None,
+    since: Annotated[Moment | None, Query(description="From this time on; an hour before the end.")] = None,
+    until: Annotated[Moment | None, Query(description="Up to this time; now.")] = None,
     step_seconds: Annotated[int, Query(ge=60, le=_LONGEST_STEP_SECONDS)] = _STEP_SECONDS,
     task_type: Annotated[str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$")] = None,
 ) -> Response:

@@ -19,7 +19,7 @@ from grns.transport.base import Transport
 _MOST_ACTORS = 1000
 
 
-@dataclass(frozen=True)
+@dataclass
 class Desk:
     """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
 
@@ -36,11 +36,17 @@ class Desk:
     is_loopback: bool
     emit: Emit
     metrics: Callable[[], bytes]
-    health: Health
-    tail: Tail
-    isolation: Isolation
-    submitters: Submitters
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    health: Health = field(init=False)
+    tail: Tail = field(init=False)
+    isolation: Isolation = field(init=False)
+    submitters: Submitters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.health = Health(self.database)
+        self.tail = Tail(self.database)
+        self.isolation = Isolation(self.database)
+        self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
 
 
 class Isolation:

@@ -46,7 +46,9 @@ class Event(BaseModel):
 async def list_events(
     request: Request,
     visit: Reader,
-    kind: Annotated[list[str], Query(description="Only these, as `evt.task.dead` or `evt.task.*`.")] = [],  # noqa: B006 - nobody changes it
+    kind: Annotated[
+        list[str] | None, Query(description="Only these, as `evt.task.dead` or `evt.task.*`.")
+    ] = None,
     task_id: Annotated[str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="Only of it.")] = None,
     order: Annotated[
         Literal["latest", "oldest"],
@@ -65,7 +67,7 @@ async def list_events(
     A stream has what happens from now on, or behind `Last-Event-ID` or `cursor`; the `id` of each event is
     its number in the log, below which nothing turns up any more. It ends now and then: come again.
     """
-    wanted = Wanted(visit.workspace, kind, task_id)
+    wanted = Wanted(visit.workspace, kind or (), task_id)
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await stream(visit, wanted, last_event_id or cursor)
     if last_event_id is not None:

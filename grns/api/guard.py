@@ -44,12 +44,12 @@ class Guard:
 
         try:
             await self._app(scope, receive, note)
-        except Exception:
+        except Exception as error:
             trace_id = secrets.token_hex(16)
             self._emit(RequestBroke(_operation(scope), trace_id, traceback.format_exc()))
             if status:
                 raise  # half of an answer is out: whoever reads it is to see that it is not whole
-            await ProblemAnswer(problem.internal(trace_id))(scope, receive, note)
+            await ProblemAnswer(problem.of(error), trace_id=trace_id)(scope, receive, note)
         finally:
             seconds = time.monotonic() - began_at
             self._emit(RequestAnswered(_operation(scope), scope["method"], status, seconds))

@@ -15,7 +15,7 @@ _FRESH_SECONDS = 2.0
 _PATIENCE_SECONDS = 3.0
 
 
-class State(BaseModel):
+class Condition(BaseModel):
     """How it is: `ok`, or what is missing."""
 
     status: str

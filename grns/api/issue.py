@@ -12,10 +12,9 @@ from starlette.responses import Response
 from grns.api.access import Operator, Reader
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import Body, read
+from grns.api.request import Body, Moment, read
 from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, TaskRow, edition_in, together
-from grns.envelope import Instant
 from grns.errors import BadInput
 from grns.filter import parse
 from grns.store import task_page
@@ -61,22 +60,20 @@ class IssueChange(Body):
     state: State | None = None
     note: str | None = None
     owner: str | None = None
-    snoozed_until: Instant | None = None
+    snoozed_until: Moment | None = None
 
 
 @routes.get("/issues", answers=PageOf[Issue])
 async def list_issues(
     visit: Reader,
-    state: Annotated[list[State], Query(description="Only those that are there.")] = [],  # noqa: B006 - nobody changes it
+    state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List issues, what was seen last first."""
     async with visit.reading() as database:
         return answer(
-            await store_list(
-                database, workspace=visit.workspace, state=state or None, limit=limit, after=cursor
-            )
+            await store_list(database, workspace=visit.workspace, state=state, limit=limit, after=cursor)
         )
 
 
@@ -88,7 +85,7 @@ async def read_issue(visit: Reader, fingerprint: Fingerprint) -> Response:
 
 
 @routes.patch("/issues/{fingerprint}", takes=IssueChange, answers=IssueDetail)
-async def change_issue_(
+async def edit_issue(
     request: Request,
     visit: Operator,
     fingerprint: Fingerprint,

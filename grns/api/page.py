@@ -7,8 +7,10 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Query
 from pydantic import BaseModel
 
+from grns import subjects
 from grns.api.answer import Answer
-from grns.store.page import Page
+from grns.errors import BadInput
+from grns.store.page import Page, bad_cursor
 
 Item = TypeVar("Item")
 
@@ -38,3 +40,13 @@ def answer(page: Page) -> Answer:
 def listed(items: list[Any], next_cursor: str | None = None, *, is_partial: bool = False) -> Answer:
     """Return rows as a page that is sent."""
     return Answer({"items": items, "next_cursor": next_cursor, "is_partial": is_partial})
+
+
+def name_in(cursor: str | None) -> str | None:
+    """Return a cursor that is the name of the last row; `BadInput` where it can be none."""
+    if cursor is None:
+        return None
+    try:
+        return subjects.token(cursor, name="cursor")
+    except BadInput as error:
+        raise bad_cursor(cursor) from error

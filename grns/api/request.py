@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
-from grns.envelope import first_problem
+from grns.envelope import Instant, first_problem
 from grns.errors import BadInput
 from grns.strict_json import Limits, parse
 
@@ -16,6 +16,8 @@ _JSON = "application/json"
 _MORE_BYTES, _MORE_DEPTH, _MORE_NODES = 64 * 1024, 2, 200
 
 Model = TypeVar("Model", bound=BaseModel)
+# JSON Schema has no words for the bounds of a time.
+Moment = Annotated[Instant, WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
 class Body(BaseModel):

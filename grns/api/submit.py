@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from fastapi import Request
@@ -112,5 +113,5 @@ def _prepare(visit: Visit, fields: dict[str, Any]) -> Prepared:
 
 def _item(answer: Submitted | GrnsError) -> dict[str, Any]:
     if isinstance(answer, GrnsError):
-        return {"status": "problem", "problem": problem.of(answer).document()}
+        return {"status": "problem", "problem": asdict(problem.of(answer))}
     return {"status": "created" if answer.is_new else "exists", "id": answer.id, "trace_id": answer.trace_id}

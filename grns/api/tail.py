@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from grns.errors import BadInput
+from grns.errors import TooManyRequests
 from grns.store import event
 from grns.store.database import Database
 from grns.store.event import Bounds
@@ -36,9 +36,9 @@ class Tail:
 
     @contextmanager
     def reader(self) -> Iterator[None]:
-        """Be one of those who read along; `BadInput('too_many_requests')` where there are enough."""
+        """Be one of those who read along; `TooManyRequests` where there are enough."""
         if self._readers >= _MOST_READERS:
-            raise BadInput("too_many_requests", f"{_MOST_READERS} read along already: try again later")
+            raise TooManyRequests(f"{_MOST_READERS} read along already")
         self._readers += 1
         try:
             yield

@@ -16,3 +16,6 @@ alter table grns.agents
     alter column agent_type type text collate "C",
     add column running integer not null default 0;    -- tasks, as of the last heartbeat
 create index agents_alive on grns.agents (workspace, agent_type) where stopped_at is null;
+
+insert into grns.tenant_rights (relation, rights) values ('pauses', 'select, insert, update, delete');
+select grns.isolate_workspaces();
