@@ -20,6 +20,7 @@ from grns.context import Context
 from grns.counter import Counter
 from grns.daemon import Service
 from grns.door import FrontDoor
+from grns.errors import SettingsError
 from grns.floor import Floor
 from grns.graveyard import Graveyard
 from grns.handlers import Handlers
@@ -49,6 +50,7 @@ from grns.triage import Triage
 from grns.worker import Worker
 
 if TYPE_CHECKING:
+    from grns.api.desk import Desk
     from grns.api.server import ApiServer
 
 VERSION = version("grns")
@@ -244,13 +246,29 @@ class App:
         """Return what pauses and resumes the pools of the workspace."""
         return Pauses(database=database, transport=transport, workspace=self.settings.workspace)
 
-    def api(self, database: Database, transport: Transport) -> ApiServer:
-        """Return the server of the HTTP API; it has taken its port. `Unavailable` where it cannot."""
+    def api(self, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
+        """Return the server of the HTTP API; it has taken its port, that of the settings where none is named.
+
+        Raises `Unavailable` where that is taken, and `SettingsError` where what it needs is not installed.
+        """
+        try:
+            from grns.api.server import ApiServer
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"the API needs {error.name}, which is not installed")
+            missing.add_note("pip install 'grns[api]'")
+            raise missing from error
+
+        host = self.settings.api_host
+        desk = self.desk(database, transport)
+        return ApiServer(desk, host=host, port=self.settings.api_port if port is None else port)
+
+    def desk(self, database: Database, transport: Transport) -> Desk:
+        """Return what the API answers requests with."""
         from grns.api.desk import Desk
-        from grns.api.server import ApiServer, is_loopback
+        from grns.server_url import is_loopback
 
         settings = self.settings
-        desk = Desk(
+        return Desk(
             database=database,
             transport=transport,
             workspace=settings.workspace,
@@ -261,7 +279,6 @@ class App:
             emit=self.telemetry.emit,
             metrics=self.exposition,
         )
-        return ApiServer(desk, host=settings.api_host, port=settings.api_port)
 
     def exposition(self) -> bytes:
         """Return the metrics of this process, as Prometheus reads them; none where none are kept."""

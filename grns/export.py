@@ -1,6 +1,7 @@
-"""Writes `schemas/`: a JSON Schema for each kind of message, and one AsyncAPI document about them all.
+"""Writes `schemas/`: a JSON Schema for each kind of message, one AsyncAPI document about them all, and the
+OpenAPI document of the HTTP API.
 
-Everything follows from `payloads.py`, `envelope.py` and `subjects.py`, docstrings included.
+Everything follows from `payloads.py`, `envelope.py`, `subjects.py` and `api/`, docstrings included.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI = "asyncapi.json"
+OPENAPI = "openapi.json"
 ENVELOPE = "envelope.schema.json"
 
 _URN = "urn:grns:schema:"
@@ -48,7 +50,7 @@ _HEADERS = {
 
 def documents() -> dict[str, str]:
     """Return the text of every file of `schemas/`, by its name."""
-    found = {ENVELOPE: envelope_schema(), ASYNCAPI: asyncapi()}
+    found = {ENVELOPE: envelope_schema(), ASYNCAPI: asyncapi(), OPENAPI: openapi()}
     found |= {file_name(kind): kind_schema(kind) for kind in _models()}
     return {
         name: json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -92,6 +94,13 @@ def envelope_schema() -> Schema:
     # The model fills it in where grns makes an envelope; on the wire it has to be there.
     schema["required"] = ["schema_version", *schema["required"]]
     return {"$schema": DIALECT, "$id": _identifier("envelope"), **schema}
+
+
+def openapi() -> Schema:
+    """Return the OpenAPI document of the HTTP API."""
+    from grns.api.app import bare
+
+    return bare().openapi()
 
 
 def kind_schema(kind: str) -> Schema:

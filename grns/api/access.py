@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from grns.api.desk import Desk
 from grns.client import Client
 from grns.errors import BadInput, Denied, Forbidden, NotFound
 from grns.pause import Pauses
+from grns.server_url import is_loopback
 from grns.store.access import as_tenant
 from grns.store.database import Database, Session
 from grns.store.key import authenticate, has_keys
@@ -167,10 +167,7 @@ def _is_local(request: Request) -> bool:
     """Say whether somebody on this machine asks for themselves: not for others, as a proxy does."""
     if request.client is None or any(name in request.headers for name in _FORWARDED):
         return False
-    try:
-        return ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(request.client.host)
 
 
 def _refuse_other_pages(request: Request) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 from collections.abc import Iterator
 
@@ -86,16 +85,6 @@ class ApiServer:
         )
         error.add_note("grns key create admin --scope admin --all-workspaces")
         raise error
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bound(host: str, port: int) -> socket.socket:

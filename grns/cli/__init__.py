@@ -33,6 +33,7 @@ root = Root(
         "Services": [
             Entry("worker", "Run a pool's handlers.", "worker:worker"),
             Entry("server", "Run all daemons in one process.", "daemon:server"),
+            Entry("api", "Serve the HTTP API.", "daemon:api"),
             Entry("relay", "Run a relay: publishes the log.", "daemon:relay"),
             Entry("reaper", "Run a reaper: takes back tasks whose worker is gone.", "daemon:reaper"),
             Entry("retry-scheduler", "Run a retry scheduler: queues what is due.", "daemon:retry_scheduler"),
