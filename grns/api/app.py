@@ -104,7 +104,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 async def _refuse_parameter(_request: Request, error: Exception) -> Response:
     """Say which parameter of a path, query or header is wrong, and repeat nothing of it."""
     first = cast(RequestValidationError, error).errors()[0]
-    name = ascii(str(first["loc"][-1]))[1:-1][:100]
+    name = ascii(str(first["loc"][1]))[1:-1][:100]  # behind where it was looked for
     said = BadInput(_CODES.get(name, "bad_parameter"), f"{name}: {first['msg']}"[:300])
     return ProblemAnswer(problem.of(said))
 

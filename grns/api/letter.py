@@ -101,10 +101,11 @@ async def resend_message(request: Request, visit: Operator, message_id: UUID) ->
     said = await read(request, Resend, around(limits), code="bad_message")
     body = None if said.body is None else dumps(said.body, limits).encode()
     mend = None if said.model_fields_set <= {"reason"} else Mend(said.subject, said.headers, body)
-    if not visit.desk.transport.is_connected:
-        raise Unavailable("messages are sent again through the broker, and it does not answer")
     async with visit.writing() as database:
         triage = visit.triage(database)
+        await triage.letter(message_id)
+        if not visit.desk.transport.is_connected:
+            raise Unavailable("messages are sent again through the broker, and it does not answer")
         await triage.resend(message_id, actor=visit.actor, reason=said.reason, mend=mend)
         return Answer(document(await triage.letter(message_id)))
 

@@ -15,7 +15,7 @@ from grns.strict_json import loads_stored
 # A page looks at no more numbers of the log than this, whosesoever they are.
 MOST_LOOKED_AT = 10_000
 _MOST_KINDS = 20
-_KIND = re.compile(r"(evt|dlq|cmd)(\.([A-Za-z0-9_-]{1,64}|\*)){1,4}", re.ASCII)
+_KIND = re.compile(r"(evt|dlq|cmd)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 _HIGHEST = 2**63 - 1
 
 
