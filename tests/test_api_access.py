@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do: each route, with each scope, in one's own workspace and another's."""
+"""Who may come in, and what they may do: each route, each scope, one's own workspace and another's."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ IN_PLACE = ("claim", "finish", "claim_next")
 CLAIMING = ("claim", "claim_next")
 # These look for rows: by the index made for them, and then change each by its id.
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
-BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age")
+BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age", "read_events", "list_events")
 BY_TASK = ("read_history", "read_finishes", "read_claims")
 # These run for tenants, too: what confines them has to leave the way to the rows as it is.
 FOR_TENANTS = ("cancel", "redrive", "read_tasks", "read_statuses")
@@ -263,6 +263,10 @@ async def test_the_log_is_read_by_number(connection: Connection, name: str) -> N
     looks = looks_at(nodes, PARTITION)
     assert looks
     assert set(looks) == {f"{PARTITION}_pkey"}
+
+
+async def test_workers_are_listed_from_those_that_live(connection: Connection) -> None:
+    assert looks_at(await plan_of(connection, "list_agents"), "agents") == ["agents_alive"]
 
 
 @pytest.mark.parametrize("name", BY_TASK)
