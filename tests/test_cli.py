@@ -440,7 +440,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
     told = lonely("--help")
     assert told.code == 0
     commands = [
-        *(["dev", "demo", "worker", "server"]),
+        *(["dev", "demo", "worker", "server", "api"]),
         *(["relay", "reaper", "retry-scheduler", "counter", "janitor"]),
         *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
         *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),

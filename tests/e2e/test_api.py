@@ -1,4 +1,4 @@
-"""`grns api` as a process: asked by a client of another kind, followed, ended, and never open to everybody."""
+"""`grns api` as a process: asked by somebody else's client, followed, ended, and never open to everybody."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from grns.store.key import create_key
 from tests.harness import START_SECONDS, Fleet, all_in, eventually, ready
 
 pytestmark = pytest.mark.timeout(180)
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - without a key it is refused
 
 
 async def url_of(fleet: Fleet, process: subprocess.Popen[bytes]) -> str:
@@ -73,12 +75,12 @@ async def test_it_ends_soon_though_somebody_reads_along(fleet: Fleet, database: 
 
 
 async def test_it_is_never_open_to_everybody(fleet: Fleet, database: Database) -> None:
-    refused = fleet.start("api", "--host", "0.0.0.0", "--port", "0")
+    refused = fleet.start("api", "--host", EVERYWHERE, "--port", "0")
     assert await asyncio.to_thread(refused.wait, START_SECONDS) == 2
     assert "there is no key" in fleet.log_of(refused)
     made, _ = await create_key(database, workspace=None, name="root", scopes=["admin"], actor="cli:ann@desk")
-    process = fleet.start("api", "--host", "0.0.0.0", "--port", "0")
-    url = (await url_of(fleet, process)).replace("0.0.0.0", "127.0.0.1")
+    process = fleet.start("api", "--host", EVERYWHERE, "--port", "0")
+    url = (await url_of(fleet, process)).replace(EVERYWHERE, "127.0.0.1")
     async with httpx2.AsyncClient(base_url=url) as visitor:
         assert (await visitor.get("/api/v1/counts")).status_code == 401
         shown = {"Authorization": f"Bearer {made.reveal()}"}
