@@ -9,7 +9,8 @@ GrnsError
 ├── NotFound              the thing named does not exist (3)
 ├── Conflict              it exists, but is other than the caller assumes (4)
 ├── Unavailable           Postgres or the broker cannot be reached (5)
-│   └── OutcomeUnknown    the request was sent, the answer never came
+│   ├── OutcomeUnknown    the request was sent, the answer never came
+│   └── TooManyRequests   so much is under way that this was not taken in
 ├── WaitTimeout           it did not happen in time (6)
 ├── LeaseLost             this attempt may not write any more
 ├── BrokerRefused         the broker will never take this message
@@ -107,6 +108,10 @@ class OutcomeUnknown(Unavailable):
     def __init__(self, message: str, *, answers: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.answers = answers
+
+
+class TooManyRequests(Unavailable):
+    """So much is under way that this was not taken in: nothing was changed, and later it may be."""
 
 
 class WaitTimeout(GrnsError):

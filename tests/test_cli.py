@@ -382,7 +382,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
         *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),
         *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
-        *("schema export", "config show"),
+        *("schema export", "config show", "request-desk"),
     ]
     for command in commands:
         helped = lonely(*command.split(), "--help")
