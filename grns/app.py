@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from grns.actor import check as check_actor
 from grns.attempt import Walk
+from grns.clerk import Clerk
 from grns.client import Client
 from grns.context import Context
 from grns.counter import Counter
@@ -35,12 +36,14 @@ from grns.pause_watch import PauseWatch
 from grns.pool import Pool
 from grns.reaper import Reaper
 from grns.relay import Relay
+from grns.request_desk import RequestDesk
 from grns.retry_scheduler import RetryScheduler
 from grns.settings import Settings, load, reveal
 from grns.slots import Slots
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
+from grns.store.order import Orders
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
 from grns.telemetry.logger import LoggerLeaf
@@ -57,6 +60,8 @@ VERSION = version("grns")
 
 # How long an answer to a handler's own statement may take.
 _HANDLERS_ANSWER_SECONDS = 60.0
+# Who asks, as the log has it of what came over the bus: its sender is known to the broker alone.
+_BUS = "nats"
 _GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
 
 
@@ -136,6 +141,26 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def request_desk(self, database: Database, _transport: Transport) -> RequestDesk:
+        """Return a request desk, with a connection of its own to the broker."""
+        settings, emit = self.settings, self.telemetry.emit
+        transport = self.transport("request desk")
+        clerk = Clerk(
+            database=database,
+            transport=transport,
+            orders=Orders(database, batch_limit=settings.claim_batch, actor=_BUS),
+            envelope_limits=settings.envelope_limits,
+            payload_limits=settings.payload_limits,
+            emit=emit,
+        )
+        return RequestDesk(
+            transport=transport,
+            clerk=clerk,
+            window=settings.request_window,
+            depth=2 * settings.claim_batch,
+            emit=emit,
+        )
+
     def reaper(self, database: Database, transport: Transport) -> Reaper:
         """Return a reaper."""
         return Reaper(
@@ -199,6 +224,7 @@ class App:
         """The daemons by name, as `grns server` runs them all."""
         return {
             "relay": self.relay,
+            "request-desk": self.request_desk,
             "reaper": self.reaper,
             "retry-scheduler": self.retry_scheduler,
             "counter": self.counter,

@@ -19,8 +19,8 @@ class Graveyard:
         self._workspace = workspace
         self._emit = emit
 
-    async def bury(self, delivery: Delivery, reason: str, detail: str) -> None:
-        """Keep the message and end its delivery; where Postgres is away, give it back instead."""
+    async def bury(self, delivery: Delivery, reason: str, detail: str) -> bool:
+        """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
         self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
         corpse = Corpse(
             self._workspace, reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
@@ -31,5 +31,6 @@ class Graveyard:
         except (Unavailable, BadInput) as error:
             self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], 5.0))
             await delivery.nak(5.0)
-            return
+            return False
         await delivery.term(reason)
+        return True

@@ -192,6 +192,12 @@ class Settings(BaseSettings):
     )
     count_seconds: Seconds = Field(0.5, description="counter's tick")
     janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
+    request_window: int = Field(
+        1000,
+        ge=1,
+        le=100_000,
+        description="requests that a request desk takes in before it has answered others",
+    )
 
     log_retention_days: Days = Field(30.0, description="how long events stay in the log")
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")

@@ -447,7 +447,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
         *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
         *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
-        *("schema export", "config show"),
+        *("schema export", "config show", "request-desk"),
     ]
     for command in commands:
         helped = lonely(*command.split(), "--help")

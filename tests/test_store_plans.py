@@ -313,6 +313,17 @@ async def test_what_the_floor_claimed_is_read_back_from_the_running_ones(connect
     ]
 
 
+async def test_what_turned_out_to_have_no_effect_is_forgotten_by_its_key(connection: Connection) -> None:
+    looks = looks_at(await plan_of(connection, "unmark_messages"), "processed_messages")
+    assert looks == ["processed_messages_pkey"]
+
+
+async def test_what_a_message_led_to_is_found_by_its_key(connection: Connection) -> None:
+    nodes = await plan_of(connection, "find_submitted")
+    assert looks_at(nodes, "tasks") == ["tasks_idempotency_key"]
+    assert not compared_with_each(nodes)
+
+
 async def test_what_was_processed_is_forgotten_by_age(connection: Connection) -> None:
     looks = looks_at(await plan_of(connection, "delete_processed_messages"), "processed_messages")
     assert sorted(looks) == ["Tid Scan", "processed_messages_age"]

@@ -13,7 +13,7 @@ from grns.daemon import Service
 from grns.errors import Unavailable
 from grns.settings import load
 
-_ALL = ("relay", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner")
+_ALL = ("relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner")
 
 
 def _run(names: tuple[str, ...], service: str, *, has_api: bool = False, **flags: Any) -> None:
@@ -66,7 +66,7 @@ def _command(name: str, service: tuple[str, ...], help_text: str) -> click.Comma
 )
 @_METRICS_PORT
 def server(has_api: bool, metrics_port: int | None) -> None:
-    """Run relay, reaper, retry scheduler, counter, janitor and operation runner in one process."""
+    """Run all daemons in one process, from the relay to the operation runner."""
     _run(_ALL, "server", has_api=has_api, metrics_port=metrics_port)
 
 
@@ -82,6 +82,9 @@ def api(api_host: str | None, api_port: int | None, metrics_port: int | None) ->
 
 
 relay = _command("relay", ("relay",), "Publish the log to the broker. One leads, others stand by.")
+request_desk = _command(
+    "request-desk", ("request-desk",), "Create and cancel tasks for who asks over NATS. Any number may run."
+)
 reaper = _command("reaper", ("reaper",), "Take back tasks whose lease is over. Any number may run.")
 retry_scheduler = _command("retry-scheduler", ("retry-scheduler",), "Queue what is due. Any number may run.")
 counter = _command("counter", ("counter",), "Count what the log says. One leads, others stand by.")

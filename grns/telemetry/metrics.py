@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, http, process, relay, upkeep, work
+from grns.telemetry.facts import bus, http, order, process, relay, upkeep, work
 from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -34,6 +34,7 @@ class MetricsLeaf:
             work.AttemptFinished: self._finished,
             work.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
             work.RenewalsUnanswered: lambda fact: self._renew_failures.inc(fact.times),
+            order.OrderHandled: lambda fact: self._orders.add(fact.kind, fact.way, fact.answer),
             bus.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
             work.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
             upkeep.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
@@ -62,6 +63,9 @@ class MetricsLeaf:
     def _make_tallies(self) -> None:
         self._claims = CountTally("grns_claims", "Tasks claimed", ["task_type", "source"])
         self._attempts = CountTally("grns_attempts", "Attempts that ended", ["task_type", "status"])
+        self._orders = CountTally(
+            "grns_orders", "Tasks asked for over the bus, or their end", ["kind", "way", "answer"]
+        )
         self._queue_wait = _times("grns_queue_wait_seconds", "From queued to claimed")
         self._requests = CountTally("grns_http_requests", "Requests answered", ["operation", "status"])
         self._request_times = TimeTally(
@@ -70,8 +74,8 @@ class MetricsLeaf:
         self._run = _times("grns_run_seconds", "Time in the handler")
         self._total = _times("grns_task_seconds", "From created to terminal")
         for tally in (
-            self._claims, self._queue_wait, self._attempts, self._run, self._total, self._requests,
-            self._request_times,
+            self._claims, self._queue_wait, self._attempts, self._run, self._total, self._orders,
+            self._requests, self._request_times,
         ):  # fmt: skip
             self.registry.register(tally)
 
