@@ -11,6 +11,7 @@ import pytest
 
 from grns.api.route import PREFIX
 from grns.store.database import Database
+from grns.telemetry.facts.http import RequestBroke
 from tests.api_kit import Door, good, problem_of
 from tests.bad_input import FRAMING, NOT_OBJECTS, OPTIONS, TEXTS, Case
 from tests.test_store_kit import fetch
@@ -197,8 +198,7 @@ async def test_a_bug_tells_nothing_of_our_inside_but_where_to_look(
     answer = await local.get(f"{PREFIX}/counts")
     assert problem_of(answer, 500) == "internal_error"
     assert "hunter2" not in answer.text
-    broke = [fact for fact in door.facts.seen if fact.event == "request_broke"]
-    assert [fact.trace_id for fact in broke] == [answer.json()["trace_id"]]  # type: ignore[attr-defined]
+    assert [fact.trace_id for fact in door.facts.of(RequestBroke)] == [answer.json()["trace_id"]]
 
 
 async def test_postgres_away_is_told_in_our_words(door: Door, local: httpx2.AsyncClient) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
@@ -96,8 +96,8 @@ class Visit:
         return Pauses(database=database, transport=self.desk.transport, workspace=self.workspace)
 
 
-Admission = Callable[..., Awaitable[Visit]]
-_SCOPES: dict[Admission, Scope] = {}
+# By the dependency that asks for it.
+_SCOPES: dict[object, Scope] = {}
 
 
 def requires(scope: Scope, *, everywhere: bool = False) -> Any:
@@ -144,7 +144,7 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
     """Return the scope that an endpoint declares with one of its parameters."""
     for hint in get_type_hints(endpoint, include_extras=True).values():
         for declared in getattr(hint, "__metadata__", ()):
-            scope = _SCOPES.get(getattr(declared, "dependency", None))  # type: ignore[arg-type]
+            scope = _SCOPES.get(getattr(declared, "dependency", None))
             if scope is not None:
                 return scope
     return None

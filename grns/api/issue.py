@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Header, Path, Query, Request
 from pydantic import BaseModel
@@ -93,7 +93,7 @@ async def edit_issue(
 ) -> Response:
     """Say something of an issue: that it is acknowledged, ignored or resolved, a note, who looks after it."""
     said = await read(request, IssueChange, SMALL, code="bad_issue")
-    change: Change = said.model_dump(exclude_unset=True)  # type: ignore[assignment]
+    change = cast(Change, said.model_dump(exclude_unset=True))
     async with visit.writing() as database:
         changed = await change_issue(
             database,

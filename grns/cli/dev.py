@@ -25,6 +25,7 @@ from grns.errors import InUse, SettingsError, Unavailable
 if TYPE_CHECKING:
     from grns.api.server import ApiServer
     from grns.app import App
+    from grns.daemon import Service
     from grns.local import LocalStack
     from grns.local.process import Process
     from grns.store.database import Database
@@ -115,7 +116,8 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
             await transport.provision()
             daemons = [make(database, transport) for make in app.daemons.values()]
             api = _api(app, database, transport, port_api)
-            services = [*daemons, _Announcement(stack, worker, api), *(one for one in (worker, api) if one)]
+            services: list[Service] = [*daemons, _Announcement(stack, worker, api)]
+            services += [one for one in (worker, api) if one is not None]
             await run_services(services)
     finally:
         if worker is not None:
