@@ -124,8 +124,8 @@ class OperationRunner:
 
     def _note(self, taken: Taken, batch: Batch, moved: Moved | None) -> None:
         if moved is not None and batch.candidates:
-            left_out = len(batch.candidates) - moved.tasks
-            self._emit(BatchMoved(taken.id, taken.action.value, moved.tasks, left_out))
+            skipped = len(batch.candidates) - moved.tasks
+            self._emit(BatchMoved(taken.id, taken.action.value, moved.tasks, skipped))
 
     async def _spread(self, moved: Moved) -> None:
         """Tell those whom it concerns that something is new."""

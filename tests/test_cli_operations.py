@@ -61,9 +61,8 @@ def test_what_a_filter_finds_is_counted_asked_for_and_redriven(grns: Call) -> No
     assert (asked.code, "--yes" in asked.sentence) == (2, True)
     assert statuses(grns, ids) == {"dead"}
 
-    done = grns(
-        *chosen, "--yes", "--rate", "60000/min", "--reason", "mended", "--patch", '{"mark": "again"}', "-o", "json"
-    )  # fmt: skip
+    how = ["--rate", "60000/min", "--reason", "mended", "--patch", '{"mark": "again"}']
+    done = grns(*chosen, *how, "--yes", "-o", "json")
     assert done.code == 0, done.err
     operation = done.json
     assert (operation["state"], operation["moved"], operation["skipped"]) == ("done", 3, 0)

@@ -15,7 +15,7 @@ class BatchMoved(Fact):
     operation: int
     action: str
     tasks: int
-    left_out: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
