@@ -129,6 +129,15 @@ def test_dead_tasks_are_discarded_by_a_filter_and_exported(grns: Call) -> None:
     assert len(grns("dlq", "export", "--filter", "payload.mark:export discarded:yes").out.splitlines()) == 3
 
 
+def test_what_has_not_ended_is_cancelled_by_a_filter(grns: Call) -> None:
+    ids = [submitted(grns, "hopeless", "--delay", "1h", "--payload", '{"mark": "cancel"}') for _ in range(3)]
+    done = grns(
+        "task", "cancel", "--filter", "payload.mark:cancel", "--reason", "no more", "--yes", "-o", "json"
+    )
+    assert (done.code, done.json["moved"], done.json["skipped"]) == (0, 3, 0)
+    assert statuses(grns, ids) == {"cancelled"}
+
+
 def test_failures_are_grouped_acknowledged_and_redriven(grns: Call) -> None:
     (task_id,) = died(grns, 1)
     fingerprint = grns("task", "show", task_id, "-o", "json").json["fingerprint"]
