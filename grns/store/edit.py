@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grns.errors import Conflict, NotFound
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.task import Task
 
 _REFUSALS = {
@@ -17,7 +17,7 @@ _REFUSALS = {
 
 
 async def edit_task(
-    database: Database,
+    database: Database | Session,
     seen: Task,
     *,
     priority: int | None,
@@ -42,7 +42,12 @@ async def edit_task(
 
 
 async def discard_tasks(
-    database: Database, task_ids: Sequence[str], *, workspace: str, actor: str, reason: str | None = None
+    database: Database | Session,
+    task_ids: Sequence[str],
+    *,
+    workspace: str,
+    actor: str,
+    reason: str | None = None,
 ) -> dict[str, str]:
     """Set ended tasks aside; returns `discarded`, `discarded before` or the status, by the id of each."""
     rows = await database.run("discard_tasks", list(task_ids), workspace, actor, reason)

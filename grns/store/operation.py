@@ -11,7 +11,7 @@ from typing import Any
 from grns import filter as filters
 from grns.errors import Conflict, NotFound
 from grns.operation import Action, OperationRequest, State
-from grns.store.database import Database, Row
+from grns.store.database import Database, Row, Session
 from grns.store.task_page import count, list_tasks
 from grns.strict_json import loads_stored
 
@@ -88,7 +88,7 @@ class Preview:
     by_type: list[TypeCount]
 
 
-async def preview(database: Database, wanted: OperationRequest, *, workspace: str) -> Preview:
+async def preview(database: Database | Session, wanted: OperationRequest, *, workspace: str) -> Preview:
     """Say what an operation would find, and change nothing."""
     found = filters.parse(wanted.filter)
     tasks = await count(database, workspace=workspace, wanted=found)
@@ -105,7 +105,7 @@ def _by_type(rows: Sequence[dict[str, Any]]) -> list[TypeCount]:
 
 
 async def create_operation(
-    database: Database, wanted: OperationRequest, *, workspace: str, actor: str
+    database: Database | Session, wanted: OperationRequest, *, workspace: str, actor: str
 ) -> Operation:
     """Ask for an operation; a runner does it. Tasks that end from now on are none of it."""
     tasks = await count(database, workspace=workspace, wanted=filters.parse(wanted.filter))
@@ -117,7 +117,7 @@ async def create_operation(
     return await read_operation(database, rows[0]["id"], workspace=workspace)
 
 
-async def read_operation(database: Database, number: int, *, workspace: str) -> Operation:
+async def read_operation(database: Database | Session, number: int, *, workspace: str) -> Operation:
     """Return an operation as it is now; `NotFound` where there is none."""
     rows = await database.run("read_operations", workspace, None, number, number, 1)
     if not rows:
@@ -126,7 +126,7 @@ async def read_operation(database: Database, number: int, *, workspace: str) -> 
 
 
 async def list_operations(
-    database: Database,
+    database: Database | Session,
     *,
     workspace: str,
     states: Sequence[State] | None = None,
@@ -142,28 +142,28 @@ async def list_operations(
 
 
 async def pause_operation(
-    database: Database, number: int, *, workspace: str, actor: str, reason: str | None = None
+    database: Database | Session, number: int, *, workspace: str, actor: str, reason: str | None = None
 ) -> Operation:
     """Let an operation move nothing more until it is resumed; `Conflict` where it has ended or is paused."""
     return await _change(database, number, workspace, "pause", actor, reason)
 
 
 async def resume_operation(
-    database: Database, number: int, *, workspace: str, actor: str, reason: str | None = None
+    database: Database | Session, number: int, *, workspace: str, actor: str, reason: str | None = None
 ) -> Operation:
     """Let a paused operation go on where it was; after a canary that failed, with all the others."""
     return await _change(database, number, workspace, "resume", actor, reason)
 
 
 async def abort_operation(
-    database: Database, number: int, *, workspace: str, actor: str, reason: str | None = None
+    database: Database | Session, number: int, *, workspace: str, actor: str, reason: str | None = None
 ) -> Operation:
     """End an operation before it is done. What it has moved stays so."""
     return await _change(database, number, workspace, "abort", actor, reason)
 
 
 async def _change(
-    database: Database, number: int, workspace: str, verb: str, actor: str, reason: str | None
+    database: Database | Session, number: int, workspace: str, verb: str, actor: str, reason: str | None
 ) -> Operation:
     rows = await database.run("change_operation", number, workspace, verb, actor, reason, None)
     if rows and rows[0]["state"] is None:
