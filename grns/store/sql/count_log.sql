@@ -133,9 +133,13 @@ issues as (
     select t.workspace, t.fingerprint, coalesce(t.error_class, ''), coalesce(t.message, ''), coalesce(t.task_id, ''),
         coalesce(t.first_seen, now()), coalesce(t.last_seen, now()), t.seen, t.open
     from touched t
+    left join lateral (
+        select true as is_known from grns.issues o
+        where o.workspace = t.workspace and o.fingerprint = t.fingerprint
+        limit 1
+    ) as k on true
     -- one that is forgotten does not come back where something of it is opened again
-    where t.seen > 0 or exists (
-        select from grns.issues o where o.workspace = t.workspace and o.fingerprint = t.fingerprint)
+    where t.seen > 0 or k.is_known
     on conflict (workspace, fingerprint) do update
     set error_class = case when excluded.total > 0 then excluded.error_class else i.error_class end,
         message = case when excluded.total > 0 then excluded.message else i.message end,
