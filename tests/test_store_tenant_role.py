@@ -22,6 +22,7 @@ from grns.store.fault import Unusable
 from tests.harness import submit
 from tests.test_store_kit import claim, fetch, finish
 from tests.test_store_tenant import OURS, THEIRS, ours, unconfined
+from tests.test_store_tenant_session import is_held_to_a_workspace
 
 GRANT = "create role grns_tenant; grant grns_tenant to owner"
 
@@ -67,6 +68,7 @@ async def check_isolation(database: Database) -> None:
     """Check that tenants are confined, and whoever connects is not."""
     assert await access.obstacle(database) is None
     assert not await unconfined(database)
+    assert not await is_held_to_a_workspace(database)
     for workspace in (OURS, THEIRS):
         await submit(database, workspace=workspace)
     async with ours(database) as connection:

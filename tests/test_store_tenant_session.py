@@ -20,6 +20,7 @@ from tests.test_store_kit import claim, fetch, finish, log_of
 from tests.test_store_tenant import OURS, THEIRS, ours, spread
 
 BOTH = (OURS, THEIRS)
+EXPLAIN, PLANNED = "explain select from grns.tasks where id = 'gr-1'", "current_setting"
 SUBMIT = "select grns.submit_task('noop', idempotency_key => 'once', workspace => $1)"
 
 
@@ -184,6 +185,11 @@ async def test_what_was_written_in_part_stands_and_falls_with_the_whole(database
 # ---------------------------------------------------------------- everybody else
 
 
+async def is_held_to_a_workspace(database: Database) -> bool:
+    """Say whether what whoever connects asks is planned with what confines tenants."""
+    return PLANNED in str(await fetch(database, EXPLAIN))
+
+
 @pytest.fixture
 async def app(database: Database) -> AsyncIterator[Database]:
     """Connections of a program's own role, which was granted what there is, and is no tenant."""
@@ -202,13 +208,16 @@ async def app(database: Database) -> AsyncIterator[Database]:
     await fetch(database, f"drop role {role}")
 
 
-async def test_nothing_is_taken_from_other_roles(app: Database) -> None:
+async def test_nothing_is_taken_from_other_roles(app: Database, database: Database) -> None:
     for workspace in BOTH:
         await submit(app, workspace=workspace)
     held = await claim(app, (await submit(app)).id)
     assert (await finish(app, held)).status == "succeeded"
     assert await spread(app, "grns.tasks") == {OURS: 1, THEIRS: 1, "default": 1}
     assert await spread(app, "grns.events") == {OURS: 2, THEIRS: 2, "default": 4}
+    assert not await is_held_to_a_workspace(app)
+    async with ours(database) as connection:
+        assert PLANNED in str(await connection.fetch(EXPLAIN))
 
 
 async def test_who_may_not_become_a_tenant_is_told_so(app: Database) -> None:

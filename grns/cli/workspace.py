@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import click
 
@@ -82,7 +83,9 @@ def isolate() -> None:
 async def _isolate() -> str | None:
     from grns.cli.session import reading
     from grns.store import access
+    from grns.store.fault import Unusable
 
     async with reading() as session:
-        await access.isolate(session.database)
+        with contextlib.suppress(Unusable):  # who does not own the tables is told how it is all the same
+            await access.isolate(session.database)
         return await access.obstacle(session.database)

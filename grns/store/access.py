@@ -70,7 +70,8 @@ def _excess(row: Row) -> str | None:
     if not row["is_free"]:
         return (
             f"{who} has the rights of {ROLE} all the time, and sees no row as itself: have an administrator"
-            f" run `grant {ROLE} to {who} with inherit false`, or `alter role {who} noinherit` before 16"
+            f" run `grant {ROLE} to {who} with inherit false` (before PostgreSQL 16:"
+            f" `alter role {who} noinherit`)"
         )
     if row["open_to_all"]:
         return f"the role {ROLE} may use tables that no policy confines: {', '.join(row['open_to_all'])}"
