@@ -373,6 +373,20 @@ async def test_messages_are_read_from_those_that_nobody_has_dealt_with(
     assert looks == ["dead_letters_new"]
 
 
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("sum_counts", "task_counts_pkey"),
+        ("list_filters", "saved_filters_pkey"),
+        ("read_filter", "saved_filters_pkey"),
+        ("delete_filter", "saved_filters_pkey"),
+    ],
+)
+async def test_what_is_kept_by_name_is_found_by_it(connection: Connection, name: str, index: str) -> None:
+    nodes = await plan_of(connection, name)
+    assert looks_at(nodes, index.removesuffix("_pkey")) == [index]
+
+
 # Rows of nearly one time are sorted some at a time.
 _SORTED_TOGETHER = 64
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
