@@ -214,6 +214,6 @@ class _Reader:
         return self._text[self._place] if self._place < len(self._text) else None
 
     def _refusal(self, place: int, why: str) -> BadInput:
-        rest = self._text[place : place + _SHOWN]
-        where = f"at character {place + 1}, {rest!a}" if rest else "at its end"
+        rest = ascii(self._text[place : place + _SHOWN])[:100]
+        where = f"at character {place + 1}, {rest}" if place < len(self._text) else "at its end"
         return BadInput("bad_filter", f"the filter is wrong {where}: {why}")

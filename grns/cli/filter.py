@@ -94,13 +94,13 @@ def terms(out: Output) -> None:
 @output_option
 def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
     """Save a filter under a name: lists take it as --saved NAME."""
-    from grns.actor import of_process
-    from grns.cli.session import reading
-    from grns.store import saved_filter
-
     wanted = read(*terms)
 
     async def act() -> None:
+        from grns.actor import of_process
+        from grns.cli.session import reading
+        from grns.store import saved_filter
+
         async with reading() as session:
             await saved_filter.save(
                 session.database,

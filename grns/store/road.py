@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -21,9 +20,9 @@ from sqlalchemy import (
 )
 
 from grns.filter import Filter
-from grns.store.page import bad_cursor
+from grns.store.page import bad_cursor, instant
 from grns.store.table import tasks
-from grns.store.task_filter import Columns, Condition
+from grns.store.task_filter import Columns, Condition, discarded
 from grns.subjects import PRIORITIES
 from grns.task import TERMINAL, Status
 from grns.term import Pattern
@@ -78,7 +77,7 @@ class Road:
             raise bad_cursor(said)
         try:
             return tuple(_value(column, text) for column, text in zip(self.order, texts, strict=False))
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise bad_cursor(said) from error
 
     def _branch(self, branch: Iterable[Condition], behind: Key, most: int) -> Select[Any]:
@@ -96,13 +95,13 @@ class Road:
 
 def _value(column: Column[Any], text: str) -> Any:
     if isinstance(column.type, TIMESTAMP):
-        instant = datetime.fromisoformat(text)
-        if instant.tzinfo is None:
-            raise ValueError(text)
-        return instant.astimezone(UTC)
-    if isinstance(column.type, SmallInteger):
-        return PRIORITIES.index(int(text))
-    return text
+        return instant(text)
+    if not isinstance(column.type, SmallInteger):
+        return text
+    number = int(text)
+    if number not in PRIORITIES:
+        raise ValueError(text)
+    return number
 
 
 def ways(wanted: Filter, states: frozenset[Status], workspace: str) -> list[tuple[Road, ...]]:
@@ -143,32 +142,33 @@ def _begins(pattern: Pattern) -> tuple[Condition, ...]:
 def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tuple[Road, ...]:
     """Return the roads to all tasks in these states. The one to what is due knows no workspaces."""
     ours = tasks.c.workspace == workspace
-    found = []
+    found: list[Road] = []
     if Status.RUNNING in states:
-        branch = (ours, tasks.c.lease_until.is_not(None))
-        found.append(Road(RUNNING, (tasks.c.id,), (branch,), is_descending=True, is_short=True))
+        running = (ours, tasks.c.lease_until.is_not(None))
+        found.append(Road(RUNNING, (tasks.c.id,), (running,), is_descending=True, is_short=True))
     if Status.QUEUED in states:
-        order = (tasks.c.agent_type, tasks.c.priority, tasks.c.queued_at, tasks.c.id)
-        found.append(Road(QUEUED, order, _lanes(wanted, ours)))
+        lane = (tasks.c.agent_type, tasks.c.priority)
+        found.append(Road(QUEUED, (*lane, tasks.c.queued_at, tasks.c.id), _lanes(wanted, ours)))
     if states & _DUE_STATES:
-        order = (tasks.c.next_attempt_at, tasks.c.id)
-        found.append(Road(DUE, order, ((tasks.c.next_attempt_at.is_not(None),),)))
-    ended = [
-        (ours, tasks.c.status == state.value, tasks.c.finished_at.is_not(None))
-        for state in sorted(states & TERMINAL)
-    ]
-    found.append(Road(ENDED, (tasks.c.finished_at, tasks.c.id), tuple(ended), is_descending=True))
+        due = (tasks.c.next_attempt_at.is_not(None),)
+        found.append(Road(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,)))
+    # What was discarded is stepped over here, and does not count as looked at: a page is not full of it.
+    is_over = (ours, tasks.c.finished_at.is_not(None), *discarded(wanted))
+    ended = tuple((*is_over, tasks.c.status == state.value) for state in sorted(states & TERMINAL))
+    found.append(Road(ENDED, (tasks.c.finished_at, tasks.c.id), ended, is_descending=True))
     return tuple(road for road in found if road.branches)
 
 
 def _lanes(wanted: Filter, ours: Condition) -> tuple[tuple[Condition, ...], ...]:
-    """Return the parts of the queue in which tasks can be that are wanted."""
-    agents, priorities = wanted.texts("agent") or (), sorted(wanted.priorities)
-    of_agents = [(tasks.c.agent_type == agent,) for agent in agents] if len(agents) <= _MOST_AGENTS else []
-    of_priorities = [(tasks.c.priority == priority,) for priority in priorities]
-    queued = (ours, tasks.c.queued_at.is_not(None))
-    if len(priorities) == len(PRIORITIES):
+    """Return the parts of the queue in which there can be tasks that are wanted."""
+    agents = wanted.texts("agent") or ()
+    of_agents: list[tuple[Condition, ...]] = [(tasks.c.agent_type == agent,) for agent in agents]
+    if not 0 < len(agents) <= _MOST_AGENTS:
+        of_agents = [()]
+    of_priorities: list[tuple[Condition, ...]] = [
+        (tasks.c.priority == priority,) for priority in sorted(wanted.priorities)
+    ]
+    if len(of_priorities) == len(PRIORITIES):
         of_priorities = [()]
-    return tuple(
-        (*queued, *agent, *priority) for agent, priority in product(of_agents or [()], of_priorities)
-    )
+    queued = (ours, tasks.c.queued_at.is_not(None))
+    return tuple((*queued, *agent, *priority) for agent, priority in product(of_agents, of_priorities))

@@ -103,7 +103,7 @@ async def count(
 
 def behind_ended(ended_at: datetime, task_id: str) -> str:
     """Return the cursor behind a task in a list of those that have ended."""
-    return cursor(ENDED, ended_at.isoformat(), task_id)
+    return cursor(ENDED, ended_at, task_id)
 
 
 def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
@@ -183,9 +183,7 @@ async def _read(database: Database | Session, wanted: Wanted, road: Road, behind
     found = [row for row in rows if row["is_wanted"]]
     shown = [_shown(row) for row in found[:limit]]
     if len(found) > limit:
-        return Page(
-            shown, _cursor(road, found[limit - 1]) if limit else cursor(road.name, *map(_text, behind))
-        )
+        return Page(shown, _cursor(road, found[limit - 1]) if limit else cursor(road.name, *behind))
     last = next((row for row in rows if row["is_last"]), None)
     if last is None:
         return Page(shown, None)
@@ -197,8 +195,4 @@ def _shown(row: Row) -> dict[str, Any]:
 
 
 def _cursor(road: Road, row: Row) -> str:
-    return cursor(road.name, *(_text(row[column.name]) for column in road.order))
-
-
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return cursor(road.name, *(row[column.name] for column in road.order))
