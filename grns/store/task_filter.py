@@ -8,14 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal, or_, true
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy import ColumnCollection, ColumnElement, and_, func, literal, or_, true
 
 from grns.filter import Filter
 from grns.store.table import tasks
 from grns.term import Number, Pattern, Term
 
-Columns = ReadOnlyColumnCollection[str, Any]
+Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
 
 _COLUMNS = {
