@@ -13,6 +13,7 @@ from sqlalchemy import (
     Select,
     SmallInteger,
     Subquery,
+    func,
     literal,
     select,
     tuple_,
@@ -62,9 +63,16 @@ class Road:
     is_short: bool = False
 
     def rows(self, behind: Key, most: int) -> Subquery:
-        """Return so many rows of each branch at most: behind a place, or from the beginning without one."""
+        """Return so many rows at most, in order, each with its `place`: the first is 1.
+
+        They are those behind a place on the road or, without one, those with which it begins.
+        """
         branches = [self._branch(branch, behind, most) for branch in self.branches]
-        return (union_all(*branches) if len(branches) > 1 else branches[0]).subquery("found")
+        found = (
+            self._first(union_all(*branches).subquery("found"), most) if len(branches) > 1 else branches[0]
+        )
+        place = func.row_number().over(order_by=self.in_order(found.selected_columns)).label("place")
+        return found.add_columns(place).subquery("looked_at")
 
     def in_order(self, of: Columns) -> list[Any]:
         """Return what such rows are sorted by."""
@@ -85,12 +93,16 @@ class Road:
         if self.is_short:
             # The offset is a fence: without it, they might be looked for among all tasks, which are in order.
             found = select(found.offset(0).subquery("few"))
-        of = found.selected_columns
         if behind:
-            columns = tuple_(*(of[column.name] for column in self.order))
+            columns = tuple_(*(found.selected_columns[column.name] for column in self.order))
             place = tuple_(*map(literal, behind, (column.type for column in self.order)))
             found = found.where(columns < place if self.is_descending else columns > place)
-        return found.order_by(*self.in_order(of)).limit(literal(most, literal_execute=True))
+        return self._first(found, most)
+
+    def _first(self, found: Select[Any] | Subquery, most: int) -> Select[Any]:
+        rows = found if isinstance(found, Select) else select(found)
+        # Written out and no parameter: the planner is to know that they are few.
+        return rows.order_by(*self.in_order(rows.selected_columns)).limit(literal(most, literal_execute=True))
 
 
 def _value(column: Column[Any], text: str) -> Any:
@@ -126,10 +138,18 @@ def _named(wanted: Filter, workspace: str) -> list[tuple[Condition, ...]]:
     if ids := wanted.texts("id"):
         return [(tasks.c.id.in_(ids),)]
     if patterns := wanted.patterns("id"):
-        return [_begins(pattern) for pattern in patterns]
+        return [_begins(pattern) for pattern in patterns if not _is_among(pattern, patterns)]
     if keys := wanted.texts("key"):
         return [(tasks.c.workspace == workspace, tasks.c.idempotency_key.in_(keys))]
     return []
+
+
+def _is_among(pattern: Pattern, others: Iterable[Pattern]) -> bool:
+    """Say whether another pattern finds all that one does: each task is found once."""
+    prefix = pattern.pieces[0]
+    return any(
+        prefix.startswith(other.pieces[0]) for other in others if other != pattern and not other.is_exact
+    )
 
 
 def _begins(pattern: Pattern) -> tuple[Condition, ...]:

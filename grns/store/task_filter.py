@@ -8,14 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal, or_, true
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy import ColumnCollection, ColumnElement, and_, func, literal, or_, true
 
 from grns.filter import Filter
 from grns.store.table import tasks
 from grns.term import Number, Pattern, Term
 
-Columns = ReadOnlyColumnCollection[str, Any]
+Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
 
 _COLUMNS = {
@@ -51,7 +50,7 @@ def conditions(wanted: Filter, of: Columns = tasks.c) -> list[Condition]:
 def discarded(wanted: Filter, of: Columns = tasks.c) -> list[Condition]:
     """Return what of that is about discarding: none may be, unless asked for, or named by its id."""
     asked = [_condition(term, of) for term in wanted.terms if term.name == "discarded"]
-    return asked or ([] if "id" in wanted.names else [of.discarded_at.is_(None)])
+    return asked or ([of.discarded_at.is_(None)] if wanted.patterns("id") is None else [])
 
 
 def _condition(term: Term, of: Columns) -> Condition:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, func, literal, or_, select
+from sqlalchemy import Select, and_, func, or_, select
 
 from grns.filter import Filter
 from grns.store import query
@@ -69,12 +69,12 @@ async def list_tasks(
     ended, the last first.
     """
     states = wanted.states & among
-    found = Wanted(wanted, states, workspace)
+    asked = Wanted(wanted, states, workspace)
     roads = ways(wanted, states, workspace)
     if after is not None:
-        return await _walk(database, found, *_start(roads, after), limit)
+        return await _walk(database, asked, *_start(roads, after), limit)
     for way in roads:
-        page = await _walk(database, found, way, (), limit)
+        page = await _walk(database, asked, way, (), limit)
         if page.rows or not page.is_partial:
             break
     return page
@@ -93,9 +93,9 @@ async def count(
     if all(_is_counted(term) for term in wanted.terms):
         number = await _sum(database, workspace, states - REDRIVABLE, wanted.texts("type"))
         states &= REDRIVABLE
-    found = Wanted(wanted, states, workspace)
+    asked = Wanted(wanted, states, workspace)
     for road in ways(wanted, states, workspace)[0]:
-        (row,) = await query.run(database, tally(road, found))
+        (row,) = await query.run(database, tally(road, asked))
         number += row["found"]
         is_exact = is_exact and row["looked_at"] < MOST_COUNTED
     return Count(number, is_exact)
@@ -108,15 +108,7 @@ def behind_ended(ended_at: datetime, task_id: str) -> str:
 
 def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
     """Return the statement for one more row than a page has; and for the last one that may be looked at."""
-    found = road.rows(behind, MOST_LOOKED_AT)
-    order = road.in_order(found.c)
-    looked_at = (
-        select(found, func.row_number().over(order_by=order).label("place"))
-        .order_by(*order)
-        .limit(literal(MOST_LOOKED_AT, literal_execute=True))
-        .subquery("looked_at")
-    )
-    of = looked_at.c
+    of = road.rows(behind, MOST_LOOKED_AT).c
     is_wanted, is_last = wanted.of(of), of.place == MOST_LOOKED_AT
     return (
         select(
@@ -134,10 +126,9 @@ def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
 
 def tally(road: Road, wanted: Wanted) -> Select[Any]:
     """Return the statement that counts what is wanted on a road."""
-    found = select(road.rows((), MOST_COUNTED)).limit(literal(MOST_COUNTED, literal_execute=True)).subquery()
-    return select(
-        func.count().label("looked_at"), func.count().filter(wanted.of(found.c)).label("found")
-    ).select_from(found)
+    found = road.rows((), MOST_COUNTED)
+    counts = func.count().label("looked_at"), func.count().filter(wanted.of(found.c)).label("found")
+    return select(*counts).select_from(found)
 
 
 def _is_counted(term: Term) -> bool:
