@@ -7,7 +7,6 @@ committed has done nothing, and after it nothing that anybody would do again.
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 from grns import subjects
@@ -32,8 +31,7 @@ _LEASE_SECONDS = 15.0
 _AGAIN_SECONDS = 2.0
 _CANARY_SECONDS = 1.0
 _FOLLOW_SECONDS = 1.0
-_BUSY_PAUSE_SECONDS = 0.05
-_BUSY_SECONDS = 2.0
+_LEAST_PAUSE_SECONDS = 0.01
 
 
 class OperationRunner:
@@ -56,7 +54,6 @@ class OperationRunner:
         self._limits = payload_limits
         self._emit = emit
         self._stride = Stride(_BATCH)
-        self._busy_until = 0.0
         self._daemon = Daemon("operation_runner", self._tick, emit=emit)
 
     async def run(self) -> None:
@@ -73,14 +70,17 @@ class OperationRunner:
             self._database, self._owner, lease_seconds=_LEASE_SECONDS, pause_seconds=_AGAIN_SECONDS
         )
         if taken is not None:
-            self._busy_until = time.monotonic() + _BUSY_SECONDS
             failpoint.reach("operation.taken")
             await self._go_on(taken)
         followed = await batches.follow(self._database, _FOLLOWED, pause_seconds=_FOLLOW_SECONDS)
         if taken is not None or (followed is not None and followed.ended == _FOLLOWED):
             return 0.0
-        # One with a rate is due at odd moments.
-        return _BUSY_PAUSE_SECONDS if time.monotonic() < self._busy_until else self._tick_seconds
+        seconds = await batches.next_due(self._database, self._owner)
+        return (
+            self._tick_seconds
+            if seconds is None
+            else min(max(_LEAST_PAUSE_SECONDS, seconds), self._tick_seconds)
+        )
 
     async def _go_on(self, taken: Taken) -> None:
         if taken.state is State.CANARY:
@@ -124,8 +124,8 @@ class OperationRunner:
 
     def _note(self, taken: Taken, batch: Batch, moved: Moved | None) -> None:
         if moved is not None and batch.candidates:
-            left_out = len(batch.candidates) - moved.tasks
-            self._emit(BatchMoved(taken.id, taken.action.value, moved.tasks, left_out))
+            skipped = len(batch.candidates) - moved.tasks
+            self._emit(BatchMoved(taken.id, taken.action.value, moved.tasks, skipped))
 
     async def _spread(self, moved: Moved) -> None:
         """Tell those whom it concerns that something is new."""
@@ -142,7 +142,7 @@ class OperationRunner:
 
     def _tell(self, taken: Taken, state: State, reason: str | None) -> None:
         if reason is None:
-            self._emit(OperationGoesOn(taken.id, taken.action.value, state.value, None))
+            self._emit(OperationGoesOn(taken.id, taken.action.value, state.value))
         else:
             self._emit(OperationStopped(taken.id, taken.action.value, state.value, reason))
 

@@ -71,7 +71,8 @@ async def expected(database: Database, text: str, workspace: str = "default") ->
 
 def is_wanted(row: dict[str, Any], wanted: Filter, now: datetime) -> bool:
     """Say whether a filter should find a task."""
-    if row["discarded_at"] is not None and not wanted.names & {"discarded", "id"}:
+    is_asked_for = "discarded" in wanted.names or wanted.patterns("id") is not None
+    if row["discarded_at"] is not None and not is_asked_for:
         return False
     return all(_fits(row, term, now) for term in wanted.terms)
 

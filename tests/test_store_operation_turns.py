@@ -154,6 +154,15 @@ async def test_they_take_turns(shared: Database) -> None:
     assert (await taken(shared)).epoch == 3
 
 
+async def test_a_runner_knows_when_it_can_take_the_next_one(shared: Database) -> None:
+    """One that somebody else has taken: not before that one's lease is over."""
+    assert await batches.next_due(shared, "one") is None
+    await asked(shared)
+    assert await batches.take(shared, "one", lease_seconds=15.0, pause_seconds=3.0) is not None
+    assert 0.0 < (await batches.next_due(shared, "one") or 0.0) <= 3.0
+    assert 3.0 < (await batches.next_due(shared, "two") or 0.0) <= 15.0
+
+
 async def test_what_a_runner_gives_up_another_one_takes_at_once(shared: Database) -> None:
     made = await asked(shared)
     assert await batches.take(shared, "one", lease_seconds=15.0, pause_seconds=60.0) is not None

@@ -329,6 +329,22 @@ async def test_what_was_processed_is_forgotten_by_age(connection: Connection) ->
     assert sorted(looks) == ["Tid Scan", "processed_messages_age"]
 
 
+@pytest.mark.parametrize(
+    ("name", "index"), [("take_operation", "operations_due"), ("read_operations", "operations_listed")]
+)
+async def test_an_operation_is_found_by_when_it_is_due_and_where_it_is_listed(
+    connection: Connection, name: str, index: str
+) -> None:
+    assert index in looks_at(await plan_of(connection, name), "operations")
+
+
+async def test_what_was_redriven_is_followed_by_its_id(connection: Connection) -> None:
+    nodes = await plan_of(connection, "follow_operation")
+    assert set(looks_at(nodes, "operation_tasks")) == {"operation_tasks_pkey"}
+    assert set(looks_at(nodes, "tasks")) == {"tasks_pkey"}
+    assert "operations_followed" in looks_at(nodes, "operations")
+
+
 async def test_what_is_counted_is_read_by_number_and_what_it_is_about_by_its_id(
     connection: Connection,
 ) -> None:
@@ -397,22 +413,6 @@ async def test_of_the_minutes_no_more_is_read_than_the_stretch_has(connection: C
     )
     assert 58 <= len(rows) <= 61
     assert (await reads(connection, "task_minutes"))[index] - before[index] <= 61
-
-
-@pytest.mark.parametrize(
-    ("name", "index"), [("take_operation", "operations_due"), ("read_operations", "operations_listed")]
-)
-async def test_an_operation_is_found_by_when_it_is_due_and_where_it_is_listed(
-    connection: Connection, name: str, index: str
-) -> None:
-    assert index in looks_at(await plan_of(connection, name), "operations")
-
-
-async def test_what_was_redriven_is_followed_by_its_id(connection: Connection) -> None:
-    nodes = await plan_of(connection, "follow_operation")
-    assert set(looks_at(nodes, "operation_tasks")) == {"operation_tasks_pkey"}
-    assert set(looks_at(nodes, "tasks")) == {"tasks_pkey"}
-    assert "operations_followed" in looks_at(nodes, "operations")
 
 
 @pytest.mark.parametrize("key", ["queued{}", "fresh{}", None])
@@ -596,6 +596,20 @@ async def test_messages_are_read_from_those_that_nobody_has_dealt_with(
         if node.get("Relation Name") == "dead_letters"
     ]
     assert looks == ["dead_letters_new"]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("sum_counts", "task_counts_pkey"),
+        ("list_filters", "saved_filters_pkey"),
+        ("read_filter", "saved_filters_pkey"),
+        ("delete_filter", "saved_filters_pkey"),
+    ],
+)
+async def test_what_is_kept_by_name_is_found_by_it(connection: Connection, name: str, index: str) -> None:
+    nodes = await plan_of(connection, name)
+    assert looks_at(nodes, index.removesuffix("_pkey")) == [index]
 
 
 # Rows of nearly one time are sorted some at a time.

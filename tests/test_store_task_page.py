@@ -32,6 +32,7 @@ ORDERS: dict[str, tuple[tuple[str, ...], bool]] = {
     "state:waiting": (("next_attempt_at", "id"), False),
     "state:dead": (("finished_at", "id"), True),
     "state:succeeded,failed,dead,cancelled": (("finished_at", "id"), True),
+    "discarded:yes": (("finished_at", "id"), True),
     "gr-0001,gr-0002,gr-00030": (("id",), True),
     "key:key-3,key-60,key-9": (("id",), True),
 }
@@ -120,7 +121,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         "state:retry_wait type:type_2",
         "state:dead,failed,cancelled payload.n:2",
         "-state:succeeded attempt:3",
-        "discarded:yes",
         "gr-000,gr-001 attempt:3",
         "key:key-1*",
     ],
@@ -131,6 +131,19 @@ async def test_pages_that_look_at_few_rows_find_all_together(shared: Database, t
     rows = [row["id"] for page in found for row in page.rows]
     assert sorted(rows) == sorted(ids(await expected(shared, text)))
     assert (text == "") != any(page.is_partial for page in found)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_was_discarded_fills_no_page(shared: Database) -> None:
+    """However much somebody sets aside, the rest does not come a row at a time."""
+    await fill(shared)
+    await fetch(
+        shared, "update grns.tasks set discarded_at = now() where status = 'dead' and id > 'gr-00020'"
+    )
+    (page,) = await pages(shared, "state:dead")
+    assert ids(page.rows) == ["gr-00006"]
+    found = await pages(shared, "discarded:yes")
+    assert [len(page.rows) for page in found[:-1]] == [7] * (len(found) - 1)
 
 
 @pytest.mark.usefixtures("hasty")

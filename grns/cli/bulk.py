@@ -116,7 +116,9 @@ def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) 
     try:
         return request(action=action, filter=wanted, patch=document, **said)
     except BadInput as error:
-        raise failure.hinted(error, "grns filter terms") from error
+        if error.code == "bad_filter":
+            failure.hinted(error, "grns filter terms")
+        raise
 
 
 async def _saved(wanted: Filter, saved: str) -> Filter:

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from grns.errors import BadInput, NotFound, Stale
 from grns.store.database import Database, Row, Session
-from grns.store.listing import place
-from grns.store.page import Page, cursor
+from grns.store.page import Page, cursor, place
 from grns.strict_json import check
 
 State = Literal["new", "acknowledged", "ignored", "resolved", "regressed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from grns.errors import BadInput
 from grns.filter import Filter
 from grns.store import query, task_page
 from grns.store.database import Connection, Database, Row, Session
-from grns.store.page import Page, bad_cursor, cursor, parts
+from grns.store.page import Page, cursor, place
 from grns.store.table import dead_letters
 from grns.store.task_page import MOST_COUNTED, Count
 from grns.task import Status
@@ -151,7 +151,7 @@ def _merged(found: Sequence[Page], limit: int) -> Page:
     if len(seen) > limit:
         return Page(seen[:limit], _cursor(seen[limit - 1]))
     is_partial = len(seen) < limit and any(page.is_partial for page in found)
-    return Page(seen, end and cursor(end[0].isoformat(), end[1]), is_partial)
+    return Page(seen, end and cursor(*end), is_partial)
 
 
 def _place(row: dict[str, Any]) -> Place:
@@ -159,17 +159,4 @@ def _place(row: dict[str, Any]) -> Place:
 
 
 def _cursor(row: dict[str, Any]) -> str:
-    at, named = _place(row)
-    return cursor(at.isoformat(), named)
-
-
-def place(said: str) -> Place:
-    """Return when and what a list of dead letters goes on behind; `BadInput` where nobody was given that."""
-    *_, at, named = ["", *parts(said)]
-    try:
-        instant = datetime.fromisoformat(at)
-    except ValueError as error:
-        raise bad_cursor(said) from error
-    if instant.tzinfo is None:
-        raise bad_cursor(said)
-    return instant.astimezone(UTC), named
+    return cursor(*_place(row))

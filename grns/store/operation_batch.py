@@ -98,6 +98,13 @@ async def take(database: Database, owner: str, *, lease_seconds: float, pause_se
     return Taken(**values)
 
 
+async def next_due(database: Database, owner: str) -> float | None:
+    """Return in how many seconds the next operation can be taken, None where there is none."""
+    rows = await database.run("next_operation", owner)
+    seconds: float | None = rows[0]["seconds"]
+    return seconds
+
+
 async def drop(database: Database, owner: str) -> None:
     """Give up all that a runner has taken."""
     await database.run("drop_operations", owner)

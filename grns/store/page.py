@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from grns.errors import BadInput
@@ -13,8 +14,8 @@ from grns.errors import BadInput
 class Page:
     """Some rows of a list, and the cursor behind which the rest begins; None where this is all.
 
-    A page `is_partial` where it has fewer rows than were asked for, although there may be more: it has looked
-    at as many as one answer may. The cursor goes on from there.
+    A page `is_partial` where it is not full although there may be more: it has looked at as many rows as one
+    answer may. Its cursor goes on from there.
     """
 
     rows: list[dict[str, Any]]
@@ -22,9 +23,10 @@ class Page:
     is_partial: bool = False
 
 
-def cursor(*parts: str) -> str:
-    """Return the cursor that such parts, without blanks in them, make."""
-    return base64.urlsafe_b64encode(" ".join(parts).encode()).decode().rstrip("=")
+def cursor(*parts: datetime | str | int) -> str:
+    """Return the cursor that names a place by such parts; no text has a blank in it."""
+    texts = (part.isoformat() if isinstance(part, datetime) else str(part) for part in parts)
+    return base64.urlsafe_b64encode(" ".join(texts).encode()).decode().rstrip("=")
 
 
 def parts(said: str) -> list[str]:
@@ -37,6 +39,26 @@ def parts(said: str) -> list[str]:
     if not text.isprintable():
         raise bad_cursor(said)
     return text.split(" ")
+
+
+def instant(text: str) -> datetime:
+    """Return the time that a part of a cursor says; `ValueError` where it says none."""
+    said = datetime.fromisoformat(text)
+    if said.tzinfo is None:
+        raise ValueError(text)
+    try:
+        return said.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(text) from error
+
+
+def place(said: str) -> tuple[datetime, str]:
+    """Return when and what a list goes on behind that goes by time, and then by name."""
+    *_, at, named = ["", *parts(said)]
+    try:
+        return instant(at), named
+    except ValueError as error:
+        raise bad_cursor(said) from error
 
 
 def bad_cursor(said: str) -> BadInput:

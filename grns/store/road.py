@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -14,6 +13,7 @@ from sqlalchemy import (
     Select,
     SmallInteger,
     Subquery,
+    func,
     literal,
     select,
     tuple_,
@@ -21,9 +21,9 @@ from sqlalchemy import (
 )
 
 from grns.filter import Filter
-from grns.store.page import bad_cursor
+from grns.store.page import bad_cursor, instant
 from grns.store.table import tasks
-from grns.store.task_filter import Columns, Condition
+from grns.store.task_filter import Columns, Condition, discarded
 from grns.subjects import PRIORITIES
 from grns.task import TERMINAL, Status
 from grns.term import Pattern
@@ -63,9 +63,16 @@ class Road:
     is_short: bool = False
 
     def rows(self, behind: Key, most: int) -> Subquery:
-        """Return so many rows of each branch at most: behind a place, or from the beginning without one."""
+        """Return so many rows at most, in order, each with its `place`: the first is 1.
+
+        They are those behind a place on the road or, without one, those with which it begins.
+        """
         branches = [self._branch(branch, behind, most) for branch in self.branches]
-        return (union_all(*branches) if len(branches) > 1 else branches[0]).subquery("found")
+        found = (
+            self._first(union_all(*branches).subquery("found"), most) if len(branches) > 1 else branches[0]
+        )
+        place = func.row_number().over(order_by=self.in_order(found.selected_columns)).label("place")
+        return found.add_columns(place).subquery("looked_at")
 
     def in_order(self, of: Columns) -> list[Any]:
         """Return what such rows are sorted by."""
@@ -78,7 +85,7 @@ class Road:
             raise bad_cursor(said)
         try:
             return tuple(_value(column, text) for column, text in zip(self.order, texts, strict=False))
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise bad_cursor(said) from error
 
     def _branch(self, branch: Iterable[Condition], behind: Key, most: int) -> Select[Any]:
@@ -86,23 +93,27 @@ class Road:
         if self.is_short:
             # The offset is a fence: without it, they might be looked for among all tasks, which are in order.
             found = select(found.offset(0).subquery("few"))
-        of = found.selected_columns
         if behind:
-            columns = tuple_(*(of[column.name] for column in self.order))
+            columns = tuple_(*(found.selected_columns[column.name] for column in self.order))
             place = tuple_(*map(literal, behind, (column.type for column in self.order)))
             found = found.where(columns < place if self.is_descending else columns > place)
-        return found.order_by(*self.in_order(of)).limit(literal(most, literal_execute=True))
+        return self._first(found, most)
+
+    def _first(self, found: Select[Any] | Subquery, most: int) -> Select[Any]:
+        rows = found if isinstance(found, Select) else select(found)
+        # Written out and no parameter: the planner is to know that they are few.
+        return rows.order_by(*self.in_order(rows.selected_columns)).limit(literal(most, literal_execute=True))
 
 
 def _value(column: Column[Any], text: str) -> Any:
     if isinstance(column.type, TIMESTAMP):
-        instant = datetime.fromisoformat(text)
-        if instant.tzinfo is None:
-            raise ValueError(text)
-        return instant.astimezone(UTC)
-    if isinstance(column.type, SmallInteger):
-        return PRIORITIES.index(int(text))
-    return text
+        return instant(text)
+    if not isinstance(column.type, SmallInteger):
+        return text
+    number = int(text)
+    if number not in PRIORITIES:
+        raise ValueError(text)
+    return number
 
 
 def ways(wanted: Filter, states: frozenset[Status], workspace: str) -> list[tuple[Road, ...]]:
@@ -127,10 +138,18 @@ def _named(wanted: Filter, workspace: str) -> list[tuple[Condition, ...]]:
     if ids := wanted.texts("id"):
         return [(tasks.c.id.in_(ids),)]
     if patterns := wanted.patterns("id"):
-        return [_begins(pattern) for pattern in patterns]
+        return [_begins(pattern) for pattern in patterns if not _is_among(pattern, patterns)]
     if keys := wanted.texts("key"):
         return [(tasks.c.workspace == workspace, tasks.c.idempotency_key.in_(keys))]
     return []
+
+
+def _is_among(pattern: Pattern, others: Iterable[Pattern]) -> bool:
+    """Say whether another pattern finds all that one does: each task is found once."""
+    prefix = pattern.pieces[0]
+    return any(
+        prefix.startswith(other.pieces[0]) for other in others if other != pattern and not other.is_exact
+    )
 
 
 def _begins(pattern: Pattern) -> tuple[Condition, ...]:
@@ -143,32 +162,33 @@ def _begins(pattern: Pattern) -> tuple[Condition, ...]:
 def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tuple[Road, ...]:
     """Return the roads to all tasks in these states. The one to what is due knows no workspaces."""
     ours = tasks.c.workspace == workspace
-    found = []
+    found: list[Road] = []
     if Status.RUNNING in states:
-        branch = (ours, tasks.c.lease_until.is_not(None))
-        found.append(Road(RUNNING, (tasks.c.id,), (branch,), is_descending=True, is_short=True))
+        running = (ours, tasks.c.lease_until.is_not(None))
+        found.append(Road(RUNNING, (tasks.c.id,), (running,), is_descending=True, is_short=True))
     if Status.QUEUED in states:
-        order = (tasks.c.agent_type, tasks.c.priority, tasks.c.queued_at, tasks.c.id)
-        found.append(Road(QUEUED, order, _lanes(wanted, ours)))
+        lane = (tasks.c.agent_type, tasks.c.priority)
+        found.append(Road(QUEUED, (*lane, tasks.c.queued_at, tasks.c.id), _lanes(wanted, ours)))
     if states & _DUE_STATES:
-        order = (tasks.c.next_attempt_at, tasks.c.id)
-        found.append(Road(DUE, order, ((tasks.c.next_attempt_at.is_not(None),),)))
-    ended = [
-        (ours, tasks.c.status == state.value, tasks.c.finished_at.is_not(None))
-        for state in sorted(states & TERMINAL)
-    ]
-    found.append(Road(ENDED, (tasks.c.finished_at, tasks.c.id), tuple(ended), is_descending=True))
+        due = (tasks.c.next_attempt_at.is_not(None),)
+        found.append(Road(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,)))
+    # What was discarded is stepped over here, and does not count as looked at: a page is not full of it.
+    is_over = (ours, tasks.c.finished_at.is_not(None), *discarded(wanted))
+    ended = tuple((*is_over, tasks.c.status == state.value) for state in sorted(states & TERMINAL))
+    found.append(Road(ENDED, (tasks.c.finished_at, tasks.c.id), ended, is_descending=True))
     return tuple(road for road in found if road.branches)
 
 
 def _lanes(wanted: Filter, ours: Condition) -> tuple[tuple[Condition, ...], ...]:
-    """Return the parts of the queue in which tasks can be that are wanted."""
-    agents, priorities = wanted.texts("agent") or (), sorted(wanted.priorities)
-    of_agents = [(tasks.c.agent_type == agent,) for agent in agents] if len(agents) <= _MOST_AGENTS else []
-    of_priorities = [(tasks.c.priority == priority,) for priority in priorities]
-    queued = (ours, tasks.c.queued_at.is_not(None))
-    if len(priorities) == len(PRIORITIES):
+    """Return the parts of the queue in which there can be tasks that are wanted."""
+    agents = wanted.texts("agent") or ()
+    of_agents: list[tuple[Condition, ...]] = [(tasks.c.agent_type == agent,) for agent in agents]
+    if not 0 < len(agents) <= _MOST_AGENTS:
+        of_agents = [()]
+    of_priorities: list[tuple[Condition, ...]] = [
+        (tasks.c.priority == priority,) for priority in sorted(wanted.priorities)
+    ]
+    if len(of_priorities) == len(PRIORITIES):
         of_priorities = [()]
-    return tuple(
-        (*queued, *agent, *priority) for agent, priority in product(of_agents or [()], of_priorities)
-    )
+    queued = (ours, tasks.c.queued_at.is_not(None))
+    return tuple((*queued, *agent, *priority) for agent, priority in product(of_agents, of_priorities))

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal, or_, true
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy import ColumnCollection, ColumnElement, and_, func, literal, or_, true
 
 from grns.filter import Filter
 from grns.store.table import tasks
 from grns.term import Number, Pattern, Term
 
-Columns = ReadOnlyColumnCollection[str, Any]
+Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
 
 _COLUMNS = {
@@ -43,14 +42,15 @@ _SPECIAL = re.compile(r"[\\%_]")
 
 
 def conditions(wanted: Filter, of: Columns = tasks.c) -> list[Condition]:
-    """Return what all has to be true of a row that is wanted, of `tasks` or of what has its columns.
+    """Return what all has to be true of a row that is wanted, of `tasks` or of what has its columns."""
+    found = [_condition(term, of) for term in wanted.terms if term.name != "discarded"]
+    return [*found, *discarded(wanted, of)]
 
-    What was discarded is left out, unless the filter says otherwise, or names tasks by their ids.
-    """
-    found = [_condition(term, of) for term in wanted.terms]
-    if not wanted.names & {"discarded", "id"}:
-        found.append(of.discarded_at.is_(None))
-    return found
+
+def discarded(wanted: Filter, of: Columns = tasks.c) -> list[Condition]:
+    """Return what of that is about discarding: none may be, unless asked for, or named by its id."""
+    asked = [_condition(term, of) for term in wanted.terms if term.name == "discarded"]
+    return asked or ([of.discarded_at.is_(None)] if wanted.patterns("id") is None else [])
 
 
 def _condition(term: Term, of: Columns) -> Condition:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, func, literal, or_, select
+from sqlalchemy import Select, and_, func, or_, select
 
 from grns.filter import Filter
 from grns.store import query
@@ -69,12 +69,12 @@ async def list_tasks(
     ended, the last first.
     """
     states = wanted.states & among
-    found = Wanted(wanted, states, workspace)
+    asked = Wanted(wanted, states, workspace)
     roads = ways(wanted, states, workspace)
     if after is not None:
-        return await _walk(database, found, *_start(roads, after), limit)
+        return await _walk(database, asked, *_start(roads, after), limit)
     for way in roads:
-        page = await _walk(database, found, way, (), limit)
+        page = await _walk(database, asked, way, (), limit)
         if page.rows or not page.is_partial:
             break
     return page
@@ -93,9 +93,9 @@ async def count(
     if all(_is_counted(term) for term in wanted.terms):
         number = await _sum(database, workspace, states - REDRIVABLE, wanted.texts("type"))
         states &= REDRIVABLE
-    found = Wanted(wanted, states, workspace)
+    asked = Wanted(wanted, states, workspace)
     for road in ways(wanted, states, workspace)[0]:
-        (row,) = await query.run(database, tally(road, found))
+        (row,) = await query.run(database, tally(road, asked))
         number += row["found"]
         is_exact = is_exact and row["looked_at"] < MOST_COUNTED
     return Count(number, is_exact)
@@ -103,20 +103,12 @@ async def count(
 
 def behind_ended(ended_at: datetime, task_id: str) -> str:
     """Return the cursor behind a task in a list of those that have ended."""
-    return cursor(ENDED, ended_at.isoformat(), task_id)
+    return cursor(ENDED, ended_at, task_id)
 
 
 def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
     """Return the statement for one more row than a page has; and for the last one that may be looked at."""
-    found = road.rows(behind, MOST_LOOKED_AT)
-    order = road.in_order(found.c)
-    looked_at = (
-        select(found, func.row_number().over(order_by=order).label("place"))
-        .order_by(*order)
-        .limit(literal(MOST_LOOKED_AT, literal_execute=True))
-        .subquery("looked_at")
-    )
-    of = looked_at.c
+    of = road.rows(behind, MOST_LOOKED_AT).c
     is_wanted, is_last = wanted.of(of), of.place == MOST_LOOKED_AT
     return (
         select(
@@ -134,10 +126,9 @@ def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
 
 def tally(road: Road, wanted: Wanted) -> Select[Any]:
     """Return the statement that counts what is wanted on a road."""
-    found = select(road.rows((), MOST_COUNTED)).limit(literal(MOST_COUNTED, literal_execute=True)).subquery()
-    return select(
-        func.count().label("looked_at"), func.count().filter(wanted.of(found.c)).label("found")
-    ).select_from(found)
+    found = road.rows((), MOST_COUNTED)
+    counts = func.count().label("looked_at"), func.count().filter(wanted.of(found.c)).label("found")
+    return select(*counts).select_from(found)
 
 
 def _is_counted(term: Term) -> bool:
@@ -183,9 +174,7 @@ async def _read(database: Database | Session, wanted: Wanted, road: Road, behind
     found = [row for row in rows if row["is_wanted"]]
     shown = [_shown(row) for row in found[:limit]]
     if len(found) > limit:
-        return Page(
-            shown, _cursor(road, found[limit - 1]) if limit else cursor(road.name, *map(_text, behind))
-        )
+        return Page(shown, _cursor(road, found[limit - 1]) if limit else cursor(road.name, *behind))
     last = next((row for row in rows if row["is_last"]), None)
     if last is None:
         return Page(shown, None)
@@ -197,8 +186,4 @@ def _shown(row: Row) -> dict[str, Any]:
 
 
 def _cursor(road: Road, row: Row) -> str:
-    return cursor(road.name, *(_text(row[column.name]) for column in road.order))
-
-
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return cursor(road.name, *(row[column.name] for column in road.order))

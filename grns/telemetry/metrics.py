@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, http, order, process, relay, upkeep, work
+from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, work
 from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -58,6 +58,7 @@ class MetricsLeaf:
             work.PoolPaused: lambda fact: self._pausing(fact).set(1),
             work.PoolResumed: lambda fact: self._pausing(fact).set(0),
             http.RequestAnswered: self._answered,
+            operation.BatchMoved: self._moved,
         }
 
     def _make_tallies(self) -> None:
@@ -131,6 +132,12 @@ class MetricsLeaf:
         self._failovers = Counter(
             "grns_postgres_failovers", "Failovers of Postgres that were noticed", registry=registry
         )
+        self._operations = Counter(
+            "grns_operation_tasks",
+            "Tasks that bulk operations came to",
+            ["action", "outcome"],
+            registry=registry,
+        )
         self._queue_age = Gauge(
             "grns_queue_oldest_seconds",
             "Age of the oldest queued task of a lane",
@@ -183,6 +190,10 @@ class MetricsLeaf:
 
     def _pausing(self, fact: work.PoolPaused | work.PoolResumed) -> Gauge:
         return self._paused.labels(fact.agent_type, fact.task_type or _ALL_TASK_TYPES)
+
+    def _moved(self, fact: operation.BatchMoved) -> None:
+        self._operations.labels(fact.action, "moved").inc(fact.tasks)
+        self._operations.labels(fact.action, "skipped").inc(fact.skipped)
 
     def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""

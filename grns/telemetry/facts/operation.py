@@ -15,18 +15,17 @@ class BatchMoved(Fact):
     operation: int
     action: str
     tasks: int
-    left_out: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
 class OperationGoesOn(Fact):
-    """Its runner has found it in another state, or brought it there: its canary was judged, or it is done."""
+    """Its canary has succeeded, or it is done."""
 
     event: ClassVar[str] = "operation_goes_on"
     operation: int
     action: str
     state: str
-    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
