@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncpg
@@ -25,6 +26,7 @@ from tests.chaos.checker import Checker, Report
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Stage
+from tests.chaos.witness import Witness
 
 _CALM_SECONDS = 3.0
 # As long as it gets on: what the broker has lost at last may be a long stretch of the log.
@@ -42,19 +44,23 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     """Run everything once; True where nothing was violated."""
     stage = Stage(directory, brokers=options.cluster, rate=options.rate)
     nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
+    witness = Witness(stage)
     try:
         await stage.start()
+        witness.start()
         seconds = await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
+        await witness.stop()
         report = await Checker(directory).check(stage.postgres.url)
         inspection = await _inspect(stage.postgres.url)
         if options.brief:
             _say(console, report, inspection)
         else:
             _show(console, nemesis.counts, report, inspection)
+            _show_machine(console, witness.seconds)
         if not report.is_clean and not options.brief:
             await show_violations(console, stage.postgres.url, report)
-        _write(options, seconds, nemesis.counts, report, inspection)
+        _write(options, seconds, nemesis.counts, report, inspection, witness.seconds)
         return report.is_clean and not inspection.counts and drained
     finally:
         await stage.end()
@@ -147,6 +153,11 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: In
     console.print(table)
 
 
+def _show_machine(console: Console, seconds: Mapping[str, float]) -> None:
+    took = ", ".join(f"{what.partition(': ')[2]} {took:.1f} s" for what, took in sorted(seconds.items()))
+    console.print(f"what the machine did besides: {took or 'nothing'}")
+
+
 def _say(console: Console, report: Report, inspection: Inspection) -> None:
     found = {name: len(details) for name, details in report.violations.items() if details}
     if found or inspection.counts:
@@ -159,6 +170,7 @@ def _write(
     faults: Counter[str],
     report: Report,
     inspection: Inspection,
+    machine: Mapping[str, float],
 ) -> None:
     if options.result is None:
         return
@@ -168,6 +180,7 @@ def _write(
         "cluster": options.cluster,
         "faults": dict(sorted(faults.items())),
         "faults_in_all": sum(faults.values()),
+        "seconds_that_the_machine_took": {what: round(took, 1) for what, took in sorted(machine.items())},
         "tasks": report.tasks,
         "states": dict(report.states),
         "executions": report.executions,

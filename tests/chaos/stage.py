@@ -75,9 +75,11 @@ class Seat:
 
     def children(self) -> list[int]:
         """Return what descends from the process: a worker's keeper."""
-        if self.process is None or self.process.poll() is not None:
-            return []
-        return sorted(family(self.process.pid) - {self.process.pid})
+        return sorted(pid for pid in self.family() if self.process is not None and pid != self.process.pid)
+
+    def family(self) -> set[int]:
+        """Return the process with what descends from it."""
+        return family(self.process.pid) if self.process is not None and self.is_alive else set()
 
 
 class Stage:
