@@ -13,9 +13,11 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from grns.actor import check as check_actor
 from grns.attempt import Walk
 from grns.client import Client
 from grns.context import Context
+from grns.counter import Counter
 from grns.daemon import Service
 from grns.door import FrontDoor
 from grns.floor import Floor
@@ -115,7 +117,7 @@ class App:
         return Relay(
             database=database,
             transport=transport,
-            owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+            owner=_owner(),
             lease_seconds=settings.relay_lease_seconds,
             busy_seconds=settings.relay_busy_seconds,
             idle_seconds=settings.relay_idle_seconds,
@@ -144,6 +146,15 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def counter(self, database: Database, _transport: Transport) -> Counter:
+        """Return a counter."""
+        return Counter(
+            database=database,
+            owner=_owner(),
+            tick_seconds=self.settings.count_seconds,
+            emit=self.telemetry.emit,
+        )
+
     def janitor(self, database: Database, transport: Transport) -> Janitor:
         """Return a janitor."""
         settings = self.settings
@@ -156,6 +167,7 @@ class App:
             task_days=settings.task_retention_days,
             dead_days=settings.dead_retention_days,
             processed_days=settings.remembered_days,
+            minutes_days=settings.minutes_retention_days,
             unserved_seconds=settings.unserved_seconds,
             inspect_seconds=settings.inspect_seconds,
             patience_seconds=settings.patience_seconds,
@@ -169,11 +181,22 @@ class App:
             "relay": self.relay,
             "reaper": self.reaper,
             "retry-scheduler": self.retry_scheduler,
+            "counter": self.counter,
             "janitor": self.janitor,
         }
 
-    def client(self, database: Database, transport: Transport, handlers_database: Database) -> Client:
-        """Return a client; it needs `handlers_database` to be open only where it subscribes."""
+    def client(
+        self,
+        database: Database,
+        transport: Transport,
+        handlers_database: Database,
+        *,
+        actor: str | None = None,
+    ) -> Client:
+        """Return a client; it needs `handlers_database` to be open only where it subscribes.
+
+        `actor` is who asks, as the log is to have it of all that is done with this client.
+        """
         settings = self.settings
         return Client(
             database=database,
@@ -183,6 +206,7 @@ class App:
             payload_limits=settings.payload_limits,
             envelope_limits=settings.envelope_limits,
             batch_limit=settings.claim_batch,
+            actor=actor,
             emit=self.telemetry.emit,
         )
 
@@ -345,21 +369,29 @@ class _WorkerKit:
         )
 
 
+def _owner() -> str:
+    """Return a name for one that may lead: no two have the same."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
 @asynccontextmanager
-async def connect(**settings: Any) -> AsyncIterator[Client]:
+async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator[Client]:
     """Open a client: `async with grns.connect() as client:`.
 
     Settings come from the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …) unless given
     here by name. Needs Postgres; the broker is connected to in the background. What goes wrong there, and
-    in handlers of events, is told to the logger `grns`.
+    in handlers of events, is told to the logger `grns`. `actor` (255 printable characters at most, no space)
+    is who asks, as `billing`: the log has it with all that is submitted, cancelled and redriven here.
     """
+    if actor is not None:
+        check_actor(actor)
     app = App(load(**settings), (LoggerLeaf(),))
     handlers_database = app.handlers_database()
     async with (
         app.connections("client", is_patient=True) as (database, transport),
         handlers_database.opened(),
     ):
-        client = app.client(database, transport, handlers_database)
+        client = app.client(database, transport, handlers_database, actor=actor)
         try:
             yield client
         finally:

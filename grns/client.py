@@ -48,6 +48,7 @@ class Client:
         payload_limits: Limits,
         envelope_limits: Limits,
         batch_limit: int,
+        actor: str | None,
         emit: Emit,
     ) -> None:
         self._database = database
@@ -56,8 +57,9 @@ class Client:
         self._workspace = workspace
         self._payload_limits = payload_limits
         self._envelope_limits = envelope_limits
+        self._actor = actor
         self._emit = emit
-        self._submissions = Submissions(database, batch_limit=batch_limit)
+        self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
         self._graveyard = Graveyard(database, workspace=workspace, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
@@ -104,7 +106,7 @@ class Client:
         )
         prepared = prepare(said, self._payload_limits)
         if connection is not None:
-            answer = (await submit_in(connection, [prepared]))[0]
+            answer = (await submit_in(connection, [prepared], actor=self._actor))[0]
             if isinstance(answer, Conflict):
                 raise answer
             return answer
@@ -126,7 +128,7 @@ class Client:
         preparer = Preparer(self._submission, self._payload_limits)
         prepared = [preparer.prepare(one) for one in submissions]
         if connection is not None:
-            return await submit_in(connection, prepared)
+            return await submit_in(connection, prepared, actor=self._actor)
         return await Bulk(self._submit_part).submit(prepared)
 
     async def get(self, task_id: str) -> Task:
@@ -171,7 +173,7 @@ class Client:
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """End tasks; returns the answer of `cancel` by id, for those that exist."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("cancel", ids, _short(reason), self._workspace)
+        rows = await self._database.run("cancel", ids, _short(reason), self._workspace, self._actor)
         for agent_id in {row["agent_id"] for row in rows if row["agent_id"] is not None}:
             await self._transport.nudge(subjects.lease_nudge(agent_id))
         await self._transport.nudge(subjects.RELAY_NUDGE)
@@ -190,7 +192,7 @@ class Client:
     async def redrive_many(self, task_ids: Sequence[str]) -> dict[str, str]:
         """Open tasks again; returns the answer of `redrive` by id, for those that exist."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("redrive", ids, self._workspace)
+        rows = await self._database.run("redrive", ids, self._workspace, self._actor)
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 

@@ -275,7 +275,8 @@ def _actions(channel: str) -> list[str]:
         return ["receive", "send"]
     if channel.startswith("front_door"):
         return ["receive"]
-    return ["send"] if channel.startswith(("evt.task.", "dlq.")) else []
+    is_others = channel.startswith(("cmd.", "evt.agent."))
+    return [] if is_others else ["send"]
 
 
 def _key(kind: str) -> str:

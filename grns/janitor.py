@@ -42,6 +42,7 @@ class Janitor:
         task_days: float,
         dead_days: float,
         processed_days: float,
+        minutes_days: float,
         unserved_seconds: float,
         inspect_seconds: float,
         patience_seconds: float,
@@ -53,12 +54,14 @@ class Janitor:
         self._partition_rows = partition_rows
         self._log_seconds = log_days * _DAY_SECONDS
         self._task_seconds = task_days * _DAY_SECONDS
+        self._dead_seconds = dead_days * _DAY_SECONDS
         self._processed_seconds = processed_days * _DAY_SECONDS
+        self._minutes_seconds = minutes_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
         self._unserved_at = 0.0
         self._retention = Retention(
-            database, ended_seconds=self._task_seconds, dead_seconds=dead_days * _DAY_SECONDS, emit=emit
+            database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
         )
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
@@ -94,6 +97,16 @@ class Janitor:
             # What they published goes with the log, and so does that they did.
             "replays": lambda: self._forget(
                 "replays", upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
+            ),
+            "task_minutes": lambda: self._forget(
+                "task_minutes", upkeep.delete_minutes(self._database, _PAGE, self._minutes_seconds)
+            ),
+            "issue_hours": lambda: self._forget(
+                "issue_hours", upkeep.delete_issue_hours(self._database, _PAGE, self._log_seconds)
+            ),
+            # As long as the tasks that show them may be there.
+            "issues": lambda: self._forget(
+                "issues", upkeep.delete_issues(self._database, _PAGE, self._dead_seconds)
             ),
             "tasks": self._retention.step,
             "inspection": self._inspector.step,

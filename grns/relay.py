@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_right
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from operator import attrgetter
 
 from grns import subjects
 from grns.broker_watch import BrokerWatch
@@ -32,7 +30,6 @@ from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
-_BY_SEQ = attrgetter("seq")
 
 
 class Lead:
@@ -137,18 +134,8 @@ class Lead:
         reading = await log.read(self._session, progress.missing, progress.high, limit)
         if reading.entries:
             failpoint.reach("relay.read")
-        first_fresh = bisect_right(reading.entries, progress.high, key=_BY_SEQ)
-        late, fresh = reading.entries[:first_fresh], reading.entries[first_fresh:]
-        is_late_cut = len(late) >= limit
-        if is_late_cut:
-            fresh = []  # what lies between is not known yet: these are read again
-        progress.see(
-            [entry.seq for entry in late],
-            [entry.seq for entry in fresh],
-            xmin=reading.xmin,
-            is_late_cut=is_late_cut,
-        )
-        for entry in late + fresh:
+        taken = progress.take([entry.seq for entry in reading.entries], xmin=reading.xmin, limit=limit)
+        for entry in reading.entries[:taken]:
             self._outbound.add(Parcel(entry))
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit

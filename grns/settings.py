@@ -192,11 +192,15 @@ class Settings(BaseSettings):
     relay_replay_seconds: Seconds = Field(
         3600.0, description="how far back from the last ones events are replayed to a broker that lost them"
     )
+    count_seconds: Seconds = Field(0.5, description="counter's tick")
     janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
 
     log_retention_days: Days = Field(30.0, description="how long events stay in the log")
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
     dead_retention_days: Days = Field(90.0, description="how long dead and failed tasks stay")
+    minutes_retention_days: Days = Field(
+        7.0, description="how long it is known what happened in which minute"
+    )
     processed_retention_days: Days | None = Field(
         None, description="how long handled message ids are remembered; as long as the log where unset"
     )

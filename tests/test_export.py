@@ -28,6 +28,9 @@ ERROR = {"class": "ValueError", "message": "no"}
 DEAD = {"task_id": "t1", "attempt": 3, "max_attempts": 3, "error": ERROR, "error_class": "ValueError"}
 FAILED = {"task_id": "t1", "agent_id": "worker-1", "attempt": 1, "error": ERROR, "error_class": "ValueError"}
 TASK = {"task_type": "fetch_page", "payload": {"url": "https://example.org"}, "fingerprint": None}
+ACTOR = {"actor": "cli:ann@desk"}
+OPERATION = ACTOR | {"operation_id": "op-1", "action": "redrive", "state": "running"}
+LETTER = ACTOR | {"letter_id": str(uuid4()), "reason": "bad_json", "subject": "cmd.task.execute.v1"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "cmd.task.execute": {"task_id": "t1", "target_agent_type": "worker", "reason": "new_task"},
     "cmd.task.submit": {"task_type": "fetch_page", "payload": {}, "priority": 1},
@@ -79,6 +82,28 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.task.released": {"task_id": "t1", "agent_id": "worker-1", "attempt": 1, "reason": "shutdown"},
     "evt.task.dead": DEAD,
     "evt.task.cancelled": {"task_id": "t1", "attempt": 0, "reason": None},
+    "evt.task.changed": ACTOR | {"task_id": "t1", "fields": ["priority"], "priority": 0},
+    "evt.task.discarded": ACTOR | {"task_id": "t1", "status": "dead", "fingerprint": "0f0f"},
+    "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
+    "evt.pool.resumed": ACTOR | {"agent_type": "crawler", "task_type": "fetch_page"},
+    "evt.key.created": ACTOR | {"key_id": "7f3a", "name": "ci", "scopes": ["read"]},
+    "evt.key.revoked": ACTOR | {"key_id": "7f3a", "name": "ci"},
+    "evt.workspace.created": ACTOR | {"workspace": "acme"},
+    "evt.issue.changed": {
+        "fingerprint": "0f0f",
+        "state": "regressed",
+        "was": "resolved",
+        "error_class": "ValueError",
+        "sample_task_id": "t1",
+    },
+    "evt.operation.created": OPERATION | {"filter": "state:dead", "matched": 7},
+    "evt.operation.changed": OPERATION | {"was": "paused"},
+    "evt.operation.ended": OPERATION | {"moved": 5, "skipped": 1, "failed_again": 1},
+    "evt.letter.resent": LETTER,
+    "evt.letter.discarded": LETTER,
+    "evt.webhook.created": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
+    "evt.webhook.changed": ACTOR | {"webhook_id": "w1", "kinds": [], "is_enabled": False},
+    "evt.webhook.deleted": ACTOR | {"webhook_id": "w1", "kinds": []},
     "dlq.task.dead": DEAD | TASK,
     "dlq.task.failed": FAILED | TASK,
     "dlq.message.rejected": {

@@ -18,6 +18,7 @@ from grns.outcome import Verb
 from grns.settings import load
 from grns.store import agent
 from grns.store.audit import INVARIANTS
+from grns.store.change import note
 from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.store.fault import Contended
@@ -72,6 +73,23 @@ async def test_nothing_is_said_of_what_is_sound(shared: Database) -> None:
     assert inspection.findings == []
     assert inspection.tasks == len(ROADS) + 1
     assert inspection.log_rows > 3 * inspection.tasks
+
+
+async def test_an_event_that_moves_no_task_is_no_wound(shared: Database) -> None:
+    """Also where it is the last that the log says of a task that has gone."""
+    ended = (await place(shared, "dead")).id
+    said: dict[str, dict[str, Any]] = {
+        "evt.task.changed": {"fields": ["priority"], "priority": 0},
+        "evt.task.discarded": {"status": "dead"},
+    }
+    for kind, payload in said.items():
+        await note(
+            shared, workspace="default", kind=kind, actor=None, task_id=ended,
+            payload={"task_id": ended, **payload},
+        )  # fmt: skip
+    assert (await found(shared)).findings == []
+    await fetch(shared, "delete from grns.tasks where id = $1", ended)
+    assert (await found(shared)).findings == []
 
 
 async def test_an_empty_database_is_sound(shared: Database) -> None:

@@ -6,7 +6,7 @@ import re
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from grns.telemetry.facts import relay, work
+from grns.telemetry.facts import relay, upkeep, work
 from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.tally import CountTally, TimeTally
 
@@ -43,6 +43,17 @@ def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
             tally.observe(label, seconds)
             histogram.labels(label).observe(seconds)
     assert exposed(ours) == exposed(theirs)
+
+
+def test_what_of_the_log_is_counted_is_counted() -> None:
+    leaf = MetricsLeaf()
+    for rows, age_seconds in ((7, 1.5), (0, 0.0), (3, 2.5)):
+        leaf.read(upkeep.LogCounted(rows, 99, 0, age_seconds))
+    value = leaf.registry.get_sample_value
+    assert value("grns_log_rows_counted_total") == 10
+    assert value("grns_counter_lag_seconds") == 2.5
+    leaf.read(upkeep.CounterFollows("stopped"))
+    assert value("grns_counter_lag_seconds") == 0, "it is the next leader's to tell"
 
 
 def test_the_end_of_an_attempt_is_counted() -> None:

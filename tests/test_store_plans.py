@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
 from grns.local import LocalPostgres
-from grns.store.database import Connection, Database
+from grns.store import count
+from grns.store.database import Connection, Database, Session
+from grns.store.issue import STATES
 from grns.store.statement import statement
 from grns.store.submit import columns, prepare
 from grns.strict_json import DEFAULT_LIMITS
@@ -37,7 +39,7 @@ BY_ID = (
 IN_PLACE = ("claim", "finish", "claim_next")
 # These look for rows: by the index made for them, and then change each by its id.
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
-BY_NUMBER = ("read_log", "read_stretch", "read_log_age")
+BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age")
 BY_TASK = ("read_history", "read_finishes", "read_claims")
 
 _FILL = f"""
@@ -56,7 +58,18 @@ _FILL = f"""
         unnest(array['running', 'queued', 'retry_wait', 'waiting', 'succeeded', 'dead']) as s (status);
     insert into grns.events (version, workspace, task_id, kind, trace_id, payload)
     select 1, 'default', t.id, 'evt.task.queued', 'trace', '{{}}' from grns.tasks t;
-"""
+    insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen, last_seen, total,
+        open_count, state)
+    select 'default', n, 'ValueError', 'no', 'gr-1', now(), now() - n * interval '1 s', 1, 1,
+        (array['new', 'acknowledged', 'ignored', 'resolved', 'regressed'])[n % 5 + 1]
+    from generate_series(1, {ROWS}) as n;
+    insert into grns.issue_hours select 'default', n, now(), 1 from generate_series(1, {ROWS}) as n;
+    insert into grns.issue_facets select 'default', n, 'worker', 'worker-1', 1 from generate_series(1, {ROWS}) as n;
+    insert into grns.task_minutes
+    select 'default', now() - n * interval '1 min', 'noop', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1
+    from generate_series(1, {ROWS}) as n;
+    insert into grns.task_counts select 'default', 'type-' || n, 'queued', 1 from generate_series(1, {ROWS}) as n;
+"""  # noqa: E501
 
 
 async def _database(server: LocalPostgres, knows: str) -> str:
@@ -178,6 +191,76 @@ async def test_what_was_processed_is_forgotten_by_age(connection: Connection) ->
     assert sorted(looks) == ["Tid Scan", "processed_messages_age"]
 
 
+async def test_what_is_counted_is_read_by_number_and_what_it_is_about_by_its_id(
+    connection: Connection,
+) -> None:
+    nodes = await plan_of(connection, "count_log")
+    # By task: only where that one is not there any more.
+    assert set(looks_at(nodes, PARTITION)) == {f"{PARTITION}_pkey", f"{PARTITION}_task_id_idx"}
+    assert set(looks_at(nodes, "tasks")) == {"tasks_pkey"}
+    assert set(looks_at(nodes, "agents")) == {"agents_pkey"}
+    assert set(looks_at(nodes, "issues")) == {"issues_pkey"}
+    assert set(looks_at(nodes, "issue_facets")) == {"issue_facets_pkey"}
+
+
+async def test_of_the_tasks_no_more_is_counted_than_the_log_is_about(connection: Connection) -> None:
+    session = cast(Database, Session(connection))
+    cursor = await count.take(session, "test", 60.0)
+    assert cursor is not None
+    before, rows = await reads(connection), await log_reads(connection)
+    counted = await count.count(session, cursor, [(1, 201)], low=200, counted=[], lease_seconds=60.0)
+    assert counted is not None
+    after = await reads(connection)
+    read = {name: after[name] - before[name] for name in after}
+    assert read.pop("tasks_pkey") <= 200 + FEW
+    assert not any(read.values()), read
+    assert await log_reads(connection) - rows <= 200 + FEW
+
+
+@pytest.mark.parametrize("states", [["ignored"], list(STATES)], ids=["one", "all"])
+async def test_issues_are_listed_in_the_order_of_their_index(
+    connection: Connection, states: list[str]
+) -> None:
+    assert looks_at(await plan_of(connection, "list_issues"), "issues") == ["issues_seen"]
+    before = await reads(connection, "issues")
+    rows = await connection.fetch(statement("list_issues"), "default", states, None, None, 10)
+    assert len(rows) == 10
+    after = await reads(connection, "issues")
+    assert after["issues_seen"] - before["issues_seen"] <= len(states) * 11
+    page = await connection.fetch(
+        statement("list_issues"), "default", states, rows[-1]["last_seen"], rows[-1]["fingerprint"], 10
+    )
+    assert {row["fingerprint"] for row in page}.isdisjoint(row["fingerprint"] for row in rows)
+    assert (await reads(connection, "issues"))["issues_seen"] - after["issues_seen"] <= len(states) * 12
+
+
+COUNTED = {
+    "count_states": ("task_counts", ["task_counts_pkey"]),
+    "read_issue": ("issues", ["issues_pkey"]),
+    "change_issue": ("issues", ["issues_pkey", "issues_pkey"]),
+    "delete_minutes": ("task_minutes", ["Tid Scan", "task_minutes_age"]),
+    "delete_issue_hours": ("issue_hours", ["Tid Scan", "issue_hours_age"]),
+    "delete_issues": ("issues", ["issues_age", "issues_pkey"]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+async def test_what_was_counted_is_found_by_its_index(connection: Connection, name: str) -> None:
+    table, indexes = COUNTED[name]
+    assert sorted(looks_at(await plan_of(connection, name), table)) == sorted(indexes)
+
+
+async def test_of_the_minutes_no_more_is_read_than_the_stretch_has(connection: Connection) -> None:
+    """By either index: where there is one workspace, the shorter one is as good."""
+    (index,) = looks_at(await plan_of(connection, "read_minutes"), "task_minutes")
+    before = await reads(connection, "task_minutes")
+    rows = await connection.fetch(
+        statement("read_minutes"), "default", *await connection.fetchrow(_LAST_HOUR), 60.0, None
+    )
+    assert 58 <= len(rows) <= 61
+    assert (await reads(connection, "task_minutes"))[index] - before[index] <= 61
+
+
 @pytest.mark.parametrize("key", ["queued{}", "fresh{}", None])
 async def test_a_submission_looks_at_no_more_than_its_ids_and_keys(
     connection: Connection, key: str | None
@@ -271,6 +354,8 @@ async def test_the_audit_compares_no_event_with_each_other_one(connection: Conne
     assert compared < 25 * _RETRIED_EVENTS, "with the kinds that there are, and with a hundred tasks at most"
 
 
+_LAST_HOUR = "select now() - interval '1 hour', now()"
+
 # A hundred tasks of 12 attempts each.
 _RETRIED_EVENTS = 100 * (1 + 3 * 12 + 1 + 12)
 _RETRIED = """
@@ -293,12 +378,13 @@ _AGENT = """
 """
 
 
-async def reads(connection: Connection) -> dict[str, int]:
-    """Return how many rows this transaction has read from the table, and through each index of it."""
+async def reads(connection: Connection, table: str = "tasks") -> dict[str, int]:
+    """Return how many rows this transaction has read from a table, and through each index of it."""
     rows = await connection.fetch(
         "select c.relname, pg_stat_get_xact_tuples_returned(c.oid) as rows from pg_class c"
         " left join pg_index i on i.indexrelid = c.oid"
-        " where c.oid = 'grns.tasks'::regclass or i.indrelid = 'grns.tasks'::regclass"
+        " where c.oid = $1::text::regclass or i.indrelid = $1::text::regclass",
+        f"grns.{table}",
     )
     return {row["relname"]: row["rows"] for row in rows}
 

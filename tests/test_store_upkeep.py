@@ -15,7 +15,7 @@ from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
 from grns.telemetry.facts.upkeep import InvariantChecked, QueueAge, RowsDeleted
 from tests.harness import eventually, settings_for, submit_many
-from tests.test_store_kit import ROADS, fetch, finish, place, stranger
+from tests.test_store_kit import ROADS, cancel, fetch, finish, place, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -45,9 +45,10 @@ async def age(database: Database, days: float) -> None:
     await fetch(database, "update grns.events set created_at = now() - $1 * interval '1 day'", days)
 
 
-async def relayed_up_to(database: Database, low: int) -> None:
-    """Let the relay be done with the log up to a number."""
+async def read_up_to(database: Database, low: int, counted: int | None = None) -> None:
+    """Let the relay be done with the log up to a number, and the counter up to there or to another one."""
     await fetch(database, "update grns.relay_cursor set low = $1", low)
+    await fetch(database, "update grns.count_cursor set low = $1", low if counted is None else counted)
 
 
 async def use_up(database: Database, number: int) -> None:
@@ -76,7 +77,7 @@ async def test_a_long_log_has_large_partitions_and_not_many(database: Database) 
     kept = 1_000_000
     for number in range(4 * ROWS, 5 * ROWS, 50_000):
         await use_up(database, number)
-        await relayed_up_to(database, number - kept)
+        await read_up_to(database, number - kept)
         await upkeep.keep_partitions(database, 1000, DAY)
         # What is below the watermark is gone: nothing was ever written there.
         (log,) = await fetch(
@@ -96,21 +97,22 @@ async def test_a_partition_is_made_beside_a_stranger_who_writes(database: Databa
 
 
 @pytest.mark.parametrize(
-    ("days", "low", "is_kept"),
+    ("days", "low", "counted", "is_kept"),
     [
-        pytest.param(31, ROWS, False, id="old_and_relayed"),
-        pytest.param(31, ROWS - 1, True, id="one_row_not_relayed"),
-        pytest.param(29, ROWS, True, id="young"),
+        pytest.param(31, ROWS, ROWS, False, id="old_relayed_and_counted"),
+        pytest.param(31, ROWS - 1, ROWS, True, id="one_row_not_relayed"),
+        pytest.param(31, ROWS, ROWS - 1, True, id="one_row_not_counted"),
+        pytest.param(29, ROWS, ROWS, True, id="young"),
     ],
 )
-async def test_a_partition_goes_when_it_is_old_and_below_the_watermark(
-    database: Database, days: float, low: int, is_kept: bool
+async def test_a_partition_goes_when_it_is_old_and_below_the_watermarks(
+    database: Database, days: float, low: int, counted: int, is_kept: bool
 ) -> None:
     await submit_many(database, 2)
     await age(database, days)
     await use_up(database, ROWS + 5)
     (late,) = await submit_many(database, 1)
-    await relayed_up_to(database, low)
+    await read_up_to(database, low, counted)
     first = (await partitions(database))[0]
     await upkeep.keep_partitions(database, ROWS, 30 * DAY)
     await upkeep.keep_partitions(database, ROWS, 30 * DAY)
@@ -123,7 +125,7 @@ async def test_a_partition_goes_when_it_is_old_and_below_the_watermark(
 async def test_the_partition_that_is_written_never_goes(database: Database) -> None:
     await submit_many(database, 1)
     await age(database, 1000)
-    await relayed_up_to(database, 2)
+    await read_up_to(database, 2)
     await upkeep.keep_partitions(database, ROWS, DAY)
     assert len(await partitions(database)) == 4
 
@@ -141,7 +143,7 @@ async def test_an_empty_partition_goes_once_nothing_can_come_into_it(
 ) -> None:
     """Submissions that were undone have taken all of its numbers."""
     await use_up(database, high)
-    await relayed_up_to(database, low)
+    await read_up_to(database, low)
     first = (await partitions(database))[0]
     await upkeep.keep_partitions(database, ROWS, DAY)
     assert (first in await partitions(database)) == is_kept
@@ -152,7 +154,7 @@ async def test_a_stranger_who_reads_the_log_delays_it_and_breaks_nothing(databas
     await age(database, 31)
     await use_up(database, ROWS + 5)
     await submit_many(database, 1)
-    await relayed_up_to(database, ROWS)
+    await read_up_to(database, ROWS)
     async with stranger(database) as connection:
         await connection.fetch("select from grns.events")
         await upkeep.keep_partitions(database, ROWS, 30 * DAY)
@@ -184,7 +186,7 @@ async def test_only_tasks_that_ended_long_ago_go(shared: Database, road: str) ->
 async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
     ids = sorted(await submit_many(shared, 7))
     gone = ids[1::2]
-    await shared.run("cancel", gone, "not needed", "default")
+    await cancel(shared, *gone)
     await fetch(
         shared, "update grns.tasks set finished_at = now() - interval '2 days' where finished_at is not null"
     )
@@ -196,6 +198,39 @@ async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
     assert (seen, deleted) == (7, 3)
     assert page.last_id == ""
     assert sorted(row["id"] for row in await fetch(shared, "select id from grns.tasks")) == ids[::2]
+
+
+async def test_what_was_counted_is_forgotten_by_age(shared: Database) -> None:
+    """An issue goes with its hours and facets; what was not seen for long goes first."""
+    async with shared.connection() as connection:
+        await connection.execute(_COUNTED)
+    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 3
+    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 2
+    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 0
+    assert await upkeep.delete_issue_hours(shared, 100, 6.5 * DAY) == 3
+    assert await upkeep.delete_issues(shared, 2, 4.5 * DAY) == 2
+    rows = await fetch(shared, "select fingerprint from grns.issues order by 1")
+    assert [row["fingerprint"] for row in rows] == [f"issue-{days}" for days in range(8)]
+    assert await upkeep.delete_issues(shared, 100, 4.5 * DAY) == 3
+    for table in ("issues", "issue_hours", "issue_facets", "task_minutes"):
+        assert len(await fetch(shared, f"select from grns.{table}")) == 5, table
+
+
+# One of each for each of the last ten days.
+_COUNTED = """
+    insert into grns.task_minutes
+    select 'default', now() - n * interval '1 day', 'noop', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1
+    from generate_series(0, 9) as n;
+    insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,
+        last_seen, total, open_count)
+    select 'default', 'issue-' || n, 'ValueError', 'no', 'gr-1', now() - interval '99 days',
+        now() - n * interval '1 day', 1, 1
+    from generate_series(0, 9) as n;
+    insert into grns.issue_hours
+    select 'default', 'issue-' || n, now() - n * interval '1 day', 1 from generate_series(0, 9) as n;
+    insert into grns.issue_facets
+    select 'default', 'issue-' || n, 'worker', 'worker-1', 1 from generate_series(0, 9) as n;
+"""
 
 
 async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database) -> None:

@@ -28,6 +28,7 @@ root = Root(
             Entry("relay", "Run a relay: publishes the log.", "daemon:relay"),
             Entry("reaper", "Run a reaper: takes back tasks whose worker is gone.", "daemon:reaper"),
             Entry("retry-scheduler", "Run a retry scheduler: queues what is due.", "daemon:retry_scheduler"),
+            Entry("counter", "Run a counter: counts tasks and failures.", "daemon:counter"),
             Entry("janitor", "Run a janitor: partitions and retention.", "daemon:janitor"),
         ],
         "Set up": [

@@ -42,6 +42,7 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
         Column("V", lambda row: row["version"]),
         Column("AT", lambda row: row["created_at"]),
         Column("KIND", lambda row: row["kind"]),
+        Column("BY", lambda row: row["actor"], may_shrink=True, spare=2),
         Column("WHAT IT SAYS", lambda row: summary(row["payload"]), may_shrink=True),
     ]
     out.rows(history, columns)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from grns.actor import of_process
 from grns.app import App
 from grns.cli import failure
 from grns.client import Client
@@ -74,7 +75,7 @@ async def listening() -> AsyncIterator[tuple[App, Transport]]:
 
 def _client(app: App, database: Database, transport: Transport) -> Client:
     """Return a client; no command subscribes, so handlers' connections stay closed."""
-    return app.client(database, transport, app.handlers_database())
+    return app.client(database, transport, app.handlers_database(), actor=of_process("cli"))
 
 
 def impatient_settings() -> Settings:

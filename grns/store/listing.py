@@ -104,7 +104,7 @@ async def list_dead(
         at, named = place(after)
         found = found.where(tuple_(dead.c.at, dead.c.id) < tuple_(literal(at, dead.c.at.type), named))
     rows = await _run(database, found.order_by(dead.c.at.desc(), dead.c.id.desc()).limit(limit + 1))
-    return _page(rows, limit, _cursor)
+    return _page(rows, limit, lambda row: cursor(row["at"], row["id"]))
 
 
 async def count_dead(database: Database, *, workspace: str, wanted: DeadFilter) -> dict[str, int]:
@@ -183,13 +183,13 @@ def _page(rows: Sequence[Row], limit: int, cursor: Any) -> Page:
     return Page(shown, cursor(shown[-1]) if len(rows) > limit else None)
 
 
-def _cursor(row: dict[str, Any]) -> str:
-    place = f"{row['at'].isoformat()} {row['id']}"
-    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+def cursor(at: datetime, named: str) -> str:
+    """Return the cursor behind a row of a list that goes by time, and then by name."""
+    return base64.urlsafe_b64encode(f"{at.isoformat()} {named}".encode()).decode().rstrip("=")
 
 
 def place(cursor: str) -> tuple[datetime, str]:
-    """Return when and what a list of dead letters goes on behind; `BadInput` where nobody was given that."""
+    """Return when and what such a list goes on behind; `BadInput` where nobody was given that."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         at, _, named = base64.urlsafe_b64decode(padded).decode().partition(" ")

@@ -92,8 +92,8 @@ def _all_but_payload(fields: Any) -> tuple[Any, ...] | None:
     return tuple([(name, type(value), value) for name, value in fields.items() if name != "payload"])
 
 
-def columns(batch: Sequence[Prepared]) -> tuple[list[Any], ...]:
-    """Return the arrays that `submit_tasks` takes; those that say one thing, or nothing, are short."""
+def columns(batch: Sequence[Prepared], actor: str | None = None) -> tuple[Any, ...]:
+    """Return what `submit_tasks` takes: arrays, short where they say one thing or nothing, and who asks."""
     said = [prepared.submission for prepared in batch]
     return (
         [prepared.id for prepared in batch],
@@ -107,6 +107,7 @@ def columns(batch: Sequence[Prepared]) -> tuple[list[Any], ...]:
         _none_if_unsaid([one.idempotency_key for one in said]),
         [prepared.trace_id for prepared in batch],
         _none_if_unsaid([one.causation_id for one in said]),
+        actor,
     )
 
 
@@ -142,10 +143,11 @@ def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
 
 
 class Submissions:
-    """Creates tasks; single ones that arrive together share a statement."""
+    """Creates tasks, all for one actor; single ones that arrive together share a statement."""
 
-    def __init__(self, database: Database, *, batch_limit: int) -> None:
+    def __init__(self, database: Database, *, batch_limit: int, actor: str | None = None) -> None:
         self._database = database
+        self._actor = actor
         self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
         # Only a key can have to wait for a stranger: what has none does not wait with it.
         self._keyed: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_keyed, limit=batch_limit)
@@ -160,7 +162,7 @@ class Submissions:
 
     async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
         """Create many tasks in one statement and one transaction: all that do not conflict."""
-        return answers(batch, await self._database.run("submit_tasks", *columns(batch)))
+        return answers(batch, await self._database.run("submit_tasks", *columns(batch, self._actor)))
 
     async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
         """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
@@ -197,13 +199,15 @@ class _Singles:
                 return error
 
 
-async def submit_in(connection: Any, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
+async def submit_in(
+    connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
+) -> list[Submitted | Conflict]:
     """Create tasks inside the caller's transaction.
 
     `connection` is an asyncpg connection, or an AsyncSession or AsyncConnection of
     SQLAlchemy on asyncpg. Nothing exists unless the caller commits.
     """
-    arguments = columns(batch)
+    arguments = columns(batch, actor)
     if hasattr(connection, "fetch"):
         return answers(batch, await connection.fetch(statement("submit_tasks"), *arguments))
     if not hasattr(connection, "exec_driver_sql"):

@@ -50,6 +50,8 @@ class MetricsLeaf:
             upkeep.InvariantChecked: lambda fact: self._violations.labels(fact.invariant).set(
                 fact.violations
             ),
+            upkeep.LogCounted: self._counted,
+            upkeep.CounterFollows: lambda _: self._count_lag.set(0),
             process.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
             work.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
         }
@@ -98,6 +100,10 @@ class MetricsLeaf:
         )
         self._relay_missing = Gauge(
             "grns_relay_missing_rows", "Numbers of the log not visible", registry=registry
+        )
+        self._count_rows = Counter("grns_log_rows_counted", "Rows of the log counted", registry=registry)
+        self._count_lag = Gauge(
+            "grns_counter_lag_seconds", "Age of the latest row when it was counted", registry=registry
         )
         self._broker_losses = Counter(
             "grns_broker_losses", "Times the broker lost messages", registry=registry
@@ -155,6 +161,10 @@ class MetricsLeaf:
         """What the lead told is the next leader's to tell."""
         for gauge in (self._relay_lag, self._relay_flight, self._relay_missing):
             gauge.set(0)
+
+    def _counted(self, fact: upkeep.LogCounted) -> None:
+        self._count_rows.inc(fact.rows)
+        self._count_lag.set(fact.age_seconds)
 
     def _progressed(self, fact: relay.RelayProgressed) -> None:
         self._relay_lag.set(fact.lag_seconds)

@@ -108,6 +108,16 @@ MUTANTS = (
         "stranger,network to Postgres",
     ),
     Mutant(
+        "counted by one that leads no more", "tests", ("DID NOT RAISE",),
+        (_sql("count_log", "c.epoch = $1 and c.moves = $2", "c.epoch >= $1 and c.moves >= $2"),),
+        "tests/test_store_count.py::test_one_that_has_lost_the_lead_counts_nothing",
+    ),
+    Mutant(
+        "counted by plain sequence", "tests", ("Right contains 1 more item",),
+        (_sql("read_numbers", "where e.seq >= m.lower_seq and e.seq < m.upper_seq", "where false"),),
+        "tests/test_store_count.py::test_what_commits_late_is_counted_when_it_is_visible",
+    ),
+    Mutant(
         "published before the broker has it", "storm", ("missing event",),
         (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _refused",
               "            self._end(parcel)\n\n    def _refused"),),

@@ -327,6 +327,7 @@ _SETTINGS = {
 # Whose clocks are how wrong, where some are.
 _OFFSETS = {
     "worker-2": "+2h", "relay-2": "-1y", "reaper-2": "+1y", "retry-scheduler-2": "-2h", "janitor-1": "+1y",
+    "counter-1": "-1y",
 }  # fmt: skip
 
 
@@ -344,7 +345,7 @@ def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
     ]
     for role in ("relay", "reaper", "retry-scheduler"):
         cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
-    cast.append(("janitor-1", ["grns", "janitor"], {}))
+    cast += [(f"{role}-1", ["grns", role], {}) for role in ("counter", "janitor")]
     for number, way in ((1, "client"), (2, "sql")) if rate else ():
         command = ["tests.chaos.submitter", way, str(rate * _SHARES[way])]
         cast.append((f"submitter-{number}", command, {}))

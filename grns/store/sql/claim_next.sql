@@ -32,18 +32,19 @@ claimed as (
     from leased l
     where t.ctid = l.place  -- nobody moves what is locked
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
-        t.forgiven, t.lease_id, t.trace_id, t.version, l.event_id, l.was_queued_at,
-        l.led_here as causation_id
+        t.forgiven, t.lease_id, t.trace_id, t.version, l.event_id,
+        date_part('epoch', now() - l.was_queued_at) as queued_seconds, l.led_here as causation_id
 ),
 logged as (
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was, payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.claimed', c.attempt, c.trace_id, c.causation_id,
-        ('{"task_id":"' || c.id || '","attempt":' || c.attempt || (
+        'q'::"char",
+        ('{"task_id":"' || c.id || '","attempt":' || c.attempt
+            || ',"queued_ms":' || greatest(0, c.queued_seconds * 1000)::bigint || (
             select ',"agent_id":' || to_json($2::text) || ',"lease_until":'
                 || to_json(now() + $7::double precision * interval '1 second') || '}'))::json
     from claimed c
 )
 select c.id, c.task_type, c.priority, c.payload::text as payload, c.attempt, c.attempt_limit, c.forgiven, c.lease_id,
-    c.trace_id, c.causation_id,
-    extract(epoch from now() - c.was_queued_at)::double precision as queued_seconds
+    c.trace_id, c.causation_id, c.queued_seconds
 from claimed c

@@ -56,6 +56,31 @@ class QueueAge(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class CounterLeads(Fact):
+    event: ClassVar[str] = "counter_leads"
+    epoch: int
+    low: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterFollows(Fact):
+    event: ClassVar[str] = "counter_follows"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogCounted(Fact):
+    """So many rows were counted, the latest of them of this age; up to `low` all are."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "log_counted"
+    rows: int
+    low: int
+    missing: int
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class InvariantChecked(Fact):
     """How often an invariant is violated, as of the last look at all that it is about."""
 
