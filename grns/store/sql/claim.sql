@@ -40,7 +40,8 @@ logged as (
         case when c.queued_seconds is null then 't'::"char" else 'q'::"char" end,
         -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
         ('{"task_id":"' || c.id || '","attempt":' || c.attempt
-            || coalesce(',"queued_ms":' || greatest(0, c.queued_seconds * 1000)::bigint, '') || (
+            || case when c.queued_seconds is null then ''
+                else ',"queued_ms":' || greatest(0, c.queued_seconds * 1000)::bigint end || (
             select ',"agent_id":' || to_json($4::text) || ',"lease_until":'
                 || to_json(now() + $9::double precision * interval '1 second') || '}'))::json
     from claimed c
