@@ -201,16 +201,18 @@ async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
 
 
 async def test_what_was_counted_is_forgotten_by_age(shared: Database) -> None:
-    """An issue goes with its hours and facets; what was not seen for long goes first."""
+    """An issue goes with its hours and facets; what was not seen for long goes first, unless a task has it."""
     async with shared.connection() as connection:
         await connection.execute(_COUNTED)
+        await connection.execute("update grns.issues set open_count = 1 where fingerprint = 'issue-9'")
     assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 3
     assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 2
     assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 0
     assert await upkeep.delete_issue_hours(shared, 100, 6.5 * DAY) == 3
     assert await upkeep.delete_issues(shared, 2, 4.5 * DAY) == 2
     rows = await fetch(shared, "select fingerprint from grns.issues order by 1")
-    assert [row["fingerprint"] for row in rows] == [f"issue-{days}" for days in range(8)]
+    assert [row["fingerprint"] for row in rows] == [f"issue-{days}" for days in (*range(7), 9)]
+    await fetch(shared, "update grns.issues set open_count = 0")
     assert await upkeep.delete_issues(shared, 100, 4.5 * DAY) == 3
     for table in ("issues", "issue_hours", "issue_facets", "task_minutes"):
         assert len(await fetch(shared, f"select from grns.{table}")) == 5, table
@@ -224,7 +226,7 @@ _COUNTED = """
     insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,
         last_seen, total, open_count)
     select 'default', 'issue-' || n, 'ValueError', 'no', 'gr-1', now() - interval '99 days',
-        now() - n * interval '1 day', 1, 1
+        now() - n * interval '1 day', 1, 0
     from generate_series(0, 9) as n;
     insert into grns.issue_hours
     select 'default', 'issue-' || n, now() - n * interval '1 day', 1 from generate_series(0, 9) as n;

@@ -90,7 +90,7 @@ create table grns.issues (
     constraint issues_state check (state in ('new', 'acknowledged', 'ignored', 'resolved', 'regressed'))
 ) with (fillfactor = 70);
 create index issues_seen on grns.issues (workspace, state, last_seen, fingerprint);
-create index issues_age on grns.issues (last_seen);
+create index issues_age on grns.issues (last_seen) where open_count <= 0;
 
 create table grns.issue_hours (
     workspace   text collate "C" not null,
