@@ -265,7 +265,7 @@ async def test_a_broker_that_goes_at_the_wrong_moment_costs_the_door_no_slot(
     stage: Stage, shared: Database
 ) -> None:
     task_id = (await submit(shared)).id
-    await shared.run("cancel", [task_id], None, "default")
+    await shared.run("cancel", [task_id], None, "default", None)
     free = stage.slots.free
     delivery = asking_for(shared, task_id)
 

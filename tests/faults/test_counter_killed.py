@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from grns.store.database import Database
@@ -42,7 +44,7 @@ async def test_killed(fleet: Fleet, database: Database, failpoint: str) -> None:
 async def test_frozen_and_woken(fleet: Fleet, database: Database) -> None:
     """What it had read before it froze another one has counted: it counts nothing of it again."""
     await place(database, "succeeded")
-    frozen = fleet.start("counter", GRNS_FAILPOINTS="counter.read=sleep(8)#1")
+    frozen = fleet.start("counter", GRNS_FAILPOINTS="counter.read=stop#1")
 
     async def has_frozen() -> bool:
         return "failpoint counter.read" in fleet.log_of(frozen)
@@ -54,6 +56,7 @@ async def test_frozen_and_woken(fleet: Fleet, database: Database) -> None:
         return await counted(database) == await there(database)
 
     await eventually(are_right, within_seconds=START_SECONDS)
+    frozen.send_signal(signal.SIGCONT)
 
     async def has_woken() -> bool:
         await place(database, "dead")
