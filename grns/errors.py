@@ -8,6 +8,7 @@ GrnsError
 ├── SettingsError         a setting is missing or wrong (2)
 ├── NotFound              the thing named does not exist (3)
 ├── Conflict              it exists, but is other than the caller assumes (4)
+├── Denied                whoever asks is not known, or may not do that (7)
 ├── Unavailable           Postgres or the broker cannot be reached (5)
 │   └── OutcomeUnknown    the request was sent, the answer never came
 ├── WaitTimeout           it did not happen in time (6)
@@ -89,6 +90,12 @@ class Conflict(GrnsError):
     """The thing exists, but is other than the caller assumes."""
 
     exit_code = 4
+
+
+class Denied(GrnsError):
+    """Whoever asks is not known, or may not do that."""
+
+    exit_code = 7
 
 
 class Unavailable(GrnsError):

@@ -201,7 +201,7 @@ async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
 
 
 async def test_what_was_counted_is_forgotten_by_age(shared: Database) -> None:
-    """An issue goes with its hours and facets; what was not seen for long goes first, unless a task has it."""
+    """An issue goes with its hours and facets, what was not seen for long first; not while a task has it."""
     async with shared.connection() as connection:
         await connection.execute(_COUNTED)
         await connection.execute("update grns.issues set open_count = 1 where fingerprint = 'issue-9'")

@@ -35,6 +35,8 @@ root = Root(
             Entry("db", "Bring the database's schema up to date.", "database:db"),
             Entry("broker", "Make the broker's streams, and look at them.", "broker:broker"),
             Entry("bench", "Measure grns on your own Postgres and NATS.", "bench:bench"),
+            Entry("workspace", "Make workspaces, and keep them apart.", "workspace:workspace"),
+            Entry("key", "Make, list and revoke API keys.", "key:key"),
             Entry("config", "Show the settings and where they come from.", "config:config"),
             Entry("schema", "Write the schemas of all messages.", "schema:schema"),
         ],

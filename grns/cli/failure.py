@@ -13,6 +13,7 @@ import click
 from grns.cli.group import State
 from grns.cli.text import bounded, safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
+from grns.key import redacted
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
 _LONGEST = 500
@@ -55,9 +56,10 @@ def hinted(error: GrnsError, command: str) -> GrnsError:
 
 def say(sentence: str, hint: str | None = None) -> None:
     """Write one sentence, and the command to try next, to stderr."""
-    click.echo(click.style("grns: ", fg="red", bold=True) + safe(sentence), err=True, color=_color())
+    told = safe(redacted(sentence))
+    click.echo(click.style("grns: ", fg="red", bold=True) + told, err=True, color=_color())
     if hint:
-        click.echo(f"  try: {bounded(safe(hint), _LONGEST // 2)}", err=True)
+        click.echo(f"  try: {bounded(safe(redacted(hint)), _LONGEST // 2)}", err=True)
 
 
 def note(sentence: str) -> None:

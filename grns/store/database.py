@@ -185,6 +185,12 @@ class Session:
         """Lend the connection."""
         yield self._connection
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend the connection inside a transaction, or as a part of the one that it is in."""
+        async with self._connection.transaction(isolation="read_committed"):
+            yield self._connection
+
 
 def _is_broken(connection: Connection) -> bool:
     """Say whether a borrowed connection is gone; the pool has taken back one whose server hung up."""
