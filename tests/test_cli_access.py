@@ -76,7 +76,7 @@ def test_a_key_is_printed_once_and_alone(grns: Call, url: str) -> None:
     assert len(made.out.split()) == 1
     assert "not shown again" in made.err
     somebody = known(url, key)
-    assert (somebody.workspace, somebody.scopes) == ("default", {"read", "submit"})
+    assert (somebody.workspace, set(somebody.scopes)) == ("default", {"read", "submit"})
     secret = key.rpartition("_")[2]
     listed = grns("key", "list")
     assert "ci of the shop" in listed.out

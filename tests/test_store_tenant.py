@@ -20,13 +20,13 @@ OURS, THEIRS = "acme", "rival"
 
 # Partitions are reached through the log alone: on them, tenants have no rights at all.
 _WITH_WORKSPACE = """
-    select c.oid::regclass::text as name from pg_class c
+    select 'grns.' || quote_ident(c.relname) as name from pg_class c
     join pg_attribute a on a.attrelid = c.oid and a.attname = 'workspace' and not a.attisdropped
     where c.relnamespace = 'grns'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
     order by c.oid
 """
 _USABLE = """
-    select c.oid::regclass::text as name from pg_class c
+    select 'grns.' || quote_ident(c.relname) as name from pg_class c
     where c.relnamespace = 'grns'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
         and (has_any_column_privilege('grns_tenant', c.oid, 'select, insert, update, references')
             or has_table_privilege('grns_tenant', c.oid, 'delete, truncate, trigger'))
