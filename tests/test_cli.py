@@ -225,12 +225,75 @@ def test_lists_go_on_where_they_ended(grns: Call) -> None:
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no such tasks\n")
 
 
+def test_a_list_is_of_what_its_terms_say(grns: Call) -> None:
+    payload = json.dumps({"order": {"id": 17}})
+    ids = [
+        grns("task", "submit", "filtered", "--delay", "1h", "--payload", payload).out.strip(),
+        grns("task", "submit", "filtered", "--delay", "2h", "--priority", "0").out.strip(),
+    ]
+
+    def listed(*words: str) -> list[str]:
+        return [row["id"] for row in grns("task", "list", "-o", "json", *words).json["items"]]
+
+    assert listed("type:filter*", "state:waiting") == ids, "the next one due is the first"
+    assert listed("type:filtered") == ids[::-1]
+    assert listed("type:filtered payload.order.id:17") == ids[:1]
+    assert listed("--filter", "-priority:0 type:filtered") == ids[:1]
+    assert listed("--type", "filtered", "--", "-payload.order.id:*") == ids[1:]
+    assert listed(ids[0]) == ids[:1]
+    assert listed("type:filtered", "age:>1h") == []
+    page = grns("task", "list", "type:filtered", "-o", "json").json
+    assert (page["next_cursor"], page["is_partial"]) == (None, False)
+
+
+def test_filters_are_saved(grns: Call) -> None:
+    task_id = grns("task", "submit", "kept", "--delay", "1h").out.strip()
+    saved = grns("filter", "save", "waiting-ones", "type:kept", "state:waiting", "-o", "json")
+    assert (saved.code, saved.json) == (0, {"name": "waiting-ones", "text": "state:waiting type:kept"})
+    rows = grns("filter", "list", "-o", "json").json["items"]
+    assert [(row["name"], row["saved_by"][:4]) for row in rows] == [("waiting-ones", "cli:")]
+    assert "waiting-ones" in grns("filter", "list").out
+    found = grns("task", "list", "--saved", "waiting-ones", "-o", "json").json["items"]
+    assert [row["id"] for row in found] == [task_id]
+    assert grns("task", "list", "--saved", "waiting-ones", "priority:0", "-o", "json").json["items"] == []
+    assert grns("dlq", "list", "--saved", "waiting-ones", "-o", "json").json["items"] == []
+    assert grns("filter", "delete", "waiting-ones").code == 0
+    for command in (["filter", "delete", "waiting-ones"], ["task", "list", "--saved", "waiting-ones"]):
+        missing = grns(*command)
+        assert (missing.code, missing.hint) == (3, "grns filter list")
+    assert grns("filter", "list").err == "no filter is saved\n"
+
+
+def test_terms_are_told_without_any_server(lonely: Call) -> None:
+    told = lonely("filter", "terms", "-o", "json").json["items"]
+    assert "dead" in next(row["values"] for row in told if row["name"] == "state")
+    assert "payload.order.id:17" in lonely("filter", "terms").out
+
+
+@pytest.mark.parametrize(
+    ("words", "goes_on"), [("task list sta", "state:"), ("dlq list state:dead,fa", "state:dead,failed")]
+)
+def test_terms_are_completed(
+    words: str,
+    goes_on: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("_GRNS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"grns {words}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert run([]) == 0
+    assert capsys.readouterr().out == f"plain,{goes_on}\n"
+
+
 def test_dead_tasks_are_listed_and_run_again(grns: Call) -> None:
     ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
     assert ended.code == 1
     task_id = ended.json["id"]
-    listed = grns("dlq", "list", "--type", "hopeless", "-o", "json").json["items"]
-    assert task_id in [row["id"] for row in listed]
+    for words in (["--type", "hopeless"], ["type:hope*", "age:<1h"], ["--what", "task", "error:*"], []):
+        listed = grns("dlq", "list", *words, "-o", "json").json["items"]
+        assert task_id in [row["id"] for row in listed]
+    assert grns("dlq", "list", "type:hopeless", "-o", "json", "--", "-error:*").json["items"] == []
     assert grns("dlq", "show", task_id).code == 0
     assert grns("dlq", "discard", task_id, "--yes").code == 4
     named = ["dlq", "redrive", "--all", "--type", "hopeless"]
@@ -381,6 +444,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(["relay", "reaper", "retry-scheduler", "counter", "janitor"]),
         *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
         *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),
+        *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
         *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
         *("schema export", "config show"),
     ]
@@ -417,6 +481,14 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task submit x --max-attempts 0", "is not in the range"),
         ("task list --limit 0", "is not in the range"),
         ("task list --status done", "is not one of"),
+        ("task list state:done", "state is one of"),
+        ("task list stat:dead", "did you mean state?"),
+        ("task list --filter -age:1h", "age is a bound"),
+        ("task list -state:dead", "No such option"),
+        ("task list --saved a.b", "name must be"),
+        ("dlq list --what message type:x", "only tasks have"),
+        ("filter save x", "Missing argument"),
+        ("filter save x type:", "a value is missing"),
         ("dlq redrive", "name some ids"),
         ("dlq redrive x --all", "name some ids"),
         ("dlq redrive x --what task", "go with --all"),
@@ -442,7 +514,7 @@ def test_what_is_wrong_is_said_in_one_sentence(lonely: Call, command: str, says:
 
 
 def test_a_command_alone_shows_its_help(lonely: Call) -> None:
-    for command in ([], ["task"], ["dlq"]):
+    for command in ([], ["task"], ["dlq"], ["filter"]):
         assert lonely(*command).code == 2
 
 

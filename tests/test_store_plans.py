@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import asyncpg
 import pytest
 
+from grns.filter import parse
 from grns.local import LocalPostgres
-from grns.store import count
+from grns.store import count, query, task_page
 from grns.store.database import Connection, Database, Session, run
 from grns.store.issue import STATES
+from grns.store.road import DUE, ENDED, LATEST, QUEUED, RUNNING, Key, Road, ways
 from grns.store.statement import statement
 from grns.store.submit import columns, prepare
+from grns.store.task_page import Wanted, look, tally
 from grns.strict_json import DEFAULT_LIMITS
 from grns.submission import submission
 from grns.task import STATUS_AFTER
@@ -82,6 +86,10 @@ _FILL = f"""
     insert into grns.api_keys (id, workspace, name, secret_sha256, scopes)
     select lpad(n::text, 12, '0'), 'workspace-' || n, 'key', sha256(n::text::bytea), '{{read}}'
     from generate_series(1, {ROWS}) as n;
+    insert into grns.dead_letters (reason, detail, subject, stream, stream_seq, delivery_count, headers, body,
+        body_sha256, state)
+    select 'bad_json', '', 'cmd.task.execute.v1', 'GRNS_CMD', n, 1, '{{}}', '', '',
+        case when n % 2 = 0 then 'new' else 'discarded' end
 """  # noqa: E501
 
 
@@ -125,7 +133,12 @@ async def connection(full_url: str) -> AsyncIterator[Connection]:
 
 async def plan_of(connection: Connection, name: str) -> list[dict[str, Any]]:
     """Return all nodes of a statement's plan, as it is executed on this connection."""
-    await connection.execute(f"prepare hot as {statement(name)}")
+    return await plan_of_sql(connection, statement(name))
+
+
+async def plan_of_sql(connection: Connection, sql: str) -> list[dict[str, Any]]:
+    """Return all nodes of the plan of SQL, as it is executed on this connection."""
+    await connection.execute(f"prepare hot as {sql}")
     types = await connection.fetchval(
         "select parameter_types::text[] from pg_prepared_statements where name = 'hot' and from_sql"
     )
@@ -317,7 +330,7 @@ async def test_a_submission_looks_at_no_more_than_its_ids_and_keys(
     assert len(rows) == (200 if key == "queued{}" else 0), "a row for each that was there already"
     after = await reads(connection)
     read = {name: after[name] - before[name] for name in after}
-    for index in ("tasks_ready", "tasks_due", "tasks_lease", "tasks_dead", "tasks"):
+    for index in ("tasks_ready", "tasks_due", "tasks_lease", "tasks_ended", "tasks"):
         assert read[index] == 0, read
     assert read["tasks_pkey"] <= 600, read
     assert read["tasks_idempotency_key"] <= 600, read
@@ -397,6 +410,110 @@ async def test_the_audit_compares_no_event_with_each_other_one(connection: Conne
 
 
 _LAST_HOUR = "select now() - interval '1 hour', now()"
+# What is asked for, the road that leads there, and how it looks at the tasks.
+LISTED = (
+    ("", LATEST, "tasks_pkey"),
+    ("type:noop attempt:>2", LATEST, "tasks_pkey"),
+    ("id:gr-dead-1,gr-dead-2", LATEST, "tasks_pkey"),
+    ("gr-dead-1", LATEST, "tasks_pkey"),
+    ("key:dead3,dead6", LATEST, "tasks_idempotency_key"),
+    ("state:running", RUNNING, "tasks_lease"),
+    ("state:queued", QUEUED, "tasks_ready"),
+    ("state:queued agent:worker priority:0,>2", QUEUED, "tasks_ready"),
+    ("state:waiting", DUE, "tasks_due"),
+    ("state:dead", ENDED, "tasks_ended"),
+    ("state:dead,succeeded error:Timeout*", ENDED, "tasks_ended"),
+)
+# On these, no more is read than a page has rows; of what is in the order of times a few more.
+READ_IN_ORDER = ("", "gr-dead-1", "key:dead3,dead6", "state:queued", "state:dead")
+
+
+def road_of(text: str, name: str) -> tuple[Road, Wanted]:
+    """Return the road of this name to what a filter finds."""
+    wanted = parse(text)
+    roads = [road for way in ways(wanted, wanted.states, "default") for road in way]
+    return next(road for road in roads if road.name == name), Wanted(wanted, wanted.states, "default")
+
+
+def behind_of(road: Road) -> Key:
+    """Return a place on a road, of the right types."""
+    values = {
+        "agent_type": "worker", "priority": 1, "id": "gr-m", "queued_at": LONG_AGO,
+        "next_attempt_at": LONG_AGO, "finished_at": datetime(9999, 1, 1, tzinfo=UTC),
+    }  # fmt: skip
+    return tuple(values[column.name] for column in road.order)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(("text", "name", "index"), LISTED)
+async def test_a_list_is_read_from_its_index(
+    connection: Connection, text: str, name: str, index: str, is_first: bool
+) -> None:
+    """The first page, and one behind a place; and as many as there are are counted in the same way."""
+    road, wanted = road_of(text, name)
+    for select in (look(road, wanted, () if is_first else behind_of(road), 10), tally(road, wanted)):
+        nodes = await plan_of_sql(connection, query.compiled(select)[0])
+        await connection.execute("deallocate hot")
+        looks = [node.get("Index Name") for node in nodes if node.get("Relation Name") == "tasks"]
+        assert looks
+        assert set(looks) == {index}
+
+
+@pytest.mark.parametrize(("text", "name", "index"), [one for one in LISTED if one[0] in READ_IN_ORDER])
+async def test_of_a_list_no_more_is_read_than_a_page_shows(
+    connection: Connection, text: str, name: str, index: str
+) -> None:
+    road, wanted = road_of(text, name)
+    before = (await reads(connection))[index]
+    rows = await query.fetch(connection, look(road, wanted, (), 10))
+    assert len(rows) == (2 if text.startswith("key:") else 11)
+    assert (await reads(connection))[index] - before <= 11 + 2 * _SORTED_TOGETHER
+
+
+async def test_of_what_nobody_is_like_a_page_reads_as_much_as_it_may(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_page, "MOST_LOOKED_AT", 500)
+    for text, name, index in (
+        ("type:nothing", LATEST, "tasks_pkey"),
+        ("state:dead attempt:>5", ENDED, "tasks_ended"),
+    ):
+        road, wanted = road_of(text, name)
+        before = (await reads(connection))[index]
+        (row,) = await query.fetch(connection, look(road, wanted, (), 10))
+        assert (row["is_wanted"], row["is_last"]) == (False, True)
+        assert (await reads(connection))[index] - before <= 500 + FEW
+
+
+@pytest.mark.parametrize("name", ["list_letters", "count_letters"])
+async def test_messages_are_read_from_those_that_nobody_has_dealt_with(
+    connection: Connection, name: str
+) -> None:
+    looks = [
+        node.get("Index Name")
+        for node in await plan_of(connection, name)
+        if node.get("Relation Name") == "dead_letters"
+    ]
+    assert looks == ["dead_letters_new"]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("sum_counts", "task_counts_pkey"),
+        ("list_filters", "saved_filters_pkey"),
+        ("read_filter", "saved_filters_pkey"),
+        ("delete_filter", "saved_filters_pkey"),
+    ],
+)
+async def test_what_is_kept_by_name_is_found_by_it(connection: Connection, name: str, index: str) -> None:
+    nodes = await plan_of(connection, name)
+    assert looks_at(nodes, index.removesuffix("_pkey")) == [index]
+
+
+# Rows of nearly one time are sorted some at a time.
+_SORTED_TOGETHER = 64
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 # A hundred tasks of 12 attempts each.
 _RETRIED_EVENTS = 100 * (1 + 3 * 12 + 1 + 12)

@@ -18,6 +18,7 @@ root = Root(
         ],
         "Tasks": [
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
+            Entry("filter", "List what lists can be asked for; save filters under a name.", "filter:filters"),
             Entry("dlq", "Look through dead letters; redrive or discard them.", "dlq:dlq"),
             Entry("events", "Follow what happens; have events published again.", "event:events"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),

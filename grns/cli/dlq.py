@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
+from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option
 from grns.cli.text import counted
 
 if TYPE_CHECKING:
     from grns.store.listing import DeadFilter
+    from grns.store.page import Page
+    from grns.store.task_page import Count
 
 _IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
 _ALL = click.option("--all", "is_all", is_flag=True, help="All of them, as `list` shows them.")
@@ -31,28 +34,47 @@ def dlq() -> None:
 
 
 @dlq.command("list")
+@filter_options
 @_WHAT
 @_TYPE
 @option.page_options(option.Cursor())
 @output_option
-def list_dead(out: Output, limit: int, after: str | None, what: str | None, task_type: str | None) -> None:
-    """List dead and failed tasks, and rejected messages, the latest first."""
+def list_dead(
+    out: Output,
+    limit: int,
+    after: str | None,
+    what: str | None,
+    task_type: str | None,
+    terms: Sequence[str],
+    said: str | None,
+    saved: str | None,
+) -> None:
+    """List dead and failed tasks, and rejected messages, the latest first.
+
+    With TERMs only the tasks that they fit: type:fetch_*, error:Timeout*, age:<1h; see `grns filter terms`.
+    """
+    from grns.store import listing
+
+    wanted = read(*terms, said, task_type and f"type:{task_type}")
+    listing.DeadFilter(what, wanted)  # what does not go together is said before anything is connected to
 
     async def look() -> None:
         from grns.cli.session import reading
-        from grns.store import listing
 
-        wanted = listing.DeadFilter(what, task_type)
         async with reading() as session:
             page = await listing.list_dead(
-                session.database, workspace=session.workspace, wanted=wanted, limit=limit, after=after
+                session.database,
+                workspace=session.workspace,
+                wanted=listing.DeadFilter(what, await together(session, wanted, saved)),
+                limit=limit,
+                after=after,
             )
-            _list(out, page.rows, await listing.now(session.database), page.next_cursor)
+            _list(out, page, await listing.now(session.database))
 
     asyncio.run(look())
 
 
-def _list(out: Output, rows: Sequence[dict[str, Any]], now: Any, next_cursor: str | None) -> None:
+def _list(out: Output, page: Page, now: Any) -> None:
     from grns.cli.text import ago
 
     columns = [
@@ -64,8 +86,8 @@ def _list(out: Output, rows: Sequence[dict[str, Any]], now: Any, next_cursor: st
         Column("WHEN", lambda row: ago(row["at"], now), spare=2),
         Column("ATTEMPTS", lambda row: row["attempts"], spare=3),
     ]
-    out.rows(rows, columns, next_cursor=next_cursor)
-    out.end(rows, next_cursor, nothing="no dead letters")
+    out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
+    out.end(page.rows, page.next_cursor, nothing="no dead letters", is_partial=page.is_partial)
 
 
 @dlq.command()
@@ -144,7 +166,7 @@ def _all(out: Output, said: dict[str, Any], verb: str) -> None:
     from grns.cli import letter
     from grns.store.listing import DeadFilter
 
-    wanted = DeadFilter(said["what"], said["task_type"])
+    wanted = DeadFilter(said["what"], read(said["task_type"] and f"type:{said['task_type']}"))
     is_trial: bool = said["is_trial"]
     count = asyncio.run(_count(wanted))
     if is_trial:
@@ -179,5 +201,8 @@ async def _count(wanted: DeadFilter) -> str:
 
     async with reading() as session:
         counts = await Letters(session).count(wanted)
-    parts = [counted(counts[what], what) for what in ("task", "message") if counts.get(what)]
-    return " and ".join(parts) or _NOTHING
+    return " and ".join(_told(count, what) for what, count in counts.items() if count.number) or _NOTHING
+
+
+def _told(count: Count, what: str) -> str:
+    return f"{'' if count.is_exact else 'at least '}{counted(count.number, what)}"

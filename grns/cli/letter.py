@@ -16,6 +16,7 @@ from grns.errors import GrnsError, NotFound, Unavailable
 from grns.store import listing
 from grns.store.database import run
 from grns.store.listing import MESSAGE, TASK, DeadFilter
+from grns.store.task_page import Count
 from grns.task import REDRIVABLE
 from grns.transport.base import Message
 
@@ -48,7 +49,7 @@ class Letters:
 
     session: Session
 
-    async def count(self, wanted: DeadFilter) -> dict[str, int]:
+    async def count(self, wanted: DeadFilter) -> dict[str, Count]:
         """Return how many there are, by kind."""
         return await listing.count_dead(
             self.session.database, workspace=self.session.workspace, wanted=wanted

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
+from grns import duration
 from grns.errors import BadInput
 
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
 _KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 
@@ -65,16 +64,16 @@ class Whole(click.IntRange):
 
 
 class Cursor(click.ParamType[str]):
-    """The place behind which a list of dead letters goes on."""
+    """The place behind which a list goes on."""
 
     name = "cursor"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the cursor."""
-        from grns.store.listing import place
+        from grns.store.page import parts
 
         try:
-            place(value)
+            parts(value)
         except BadInput as error:
             raise Refused(error.code, str(error), param, ctx) from error
         cursor: str = value
@@ -93,11 +92,11 @@ class Duration(click.ParamType[float]):
         """Return the seconds."""
         if isinstance(value, (int, float)):
             return float(value)
-        found = _DURATION.fullmatch(value)
-        if found is None or found[2] not in _UNITS:
+        seconds = duration.parse(value)
+        if seconds is None:
             sentence = f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d"
             raise Refused(self._code, sentence, param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return seconds
 
 
 class Moment(click.ParamType[float | datetime]):
@@ -111,8 +110,7 @@ class Moment(click.ParamType[float | datetime]):
         """Return the seconds ago, or the time."""
         if isinstance(value, (float, datetime)):
             return value
-        if (found := _DURATION.fullmatch(value)) and found[2] in _UNITS:
-            seconds = float(found[1]) * _UNITS[found[2]]
+        if (seconds := duration.parse(value)) is not None:
             if seconds > _LONGEST_AGO_SECONDS:
                 self.fail(f"{ascii(value)[:100]} is more than ten years ago", param, ctx)
             return seconds

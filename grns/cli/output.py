@@ -97,12 +97,15 @@ class Output:
         if self.is_endless:
             sys.stdout.flush()
 
-    def end(self, rows: Sequence[Row], next_cursor: str | None, *, nothing: str) -> None:
-        """Tell a person that there was nothing, or that there is more."""
-        if self.is_table and not rows:
+    def end(
+        self, rows: Sequence[Row], next_cursor: str | None, *, nothing: str, is_partial: bool = False
+    ) -> None:
+        """Tell a person that there was nothing, or is more; or may be, where not all was looked at."""
+        if self.is_table and not rows and not is_partial:
             click.echo(nothing, err=True)
         elif self.form != JSON and next_cursor is not None:
-            click.echo(f"there is more: --after {next_cursor}", err=True)
+            more = "not all was looked at, go on" if is_partial else "there is more"
+            click.echo(f"{more}: --after {next_cursor}", err=True)
 
 
 def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
+from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text
 
 if TYPE_CHECKING:
+    from grns.filter import Filter
     from grns.task import Task
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD = "bad_submission"
 _STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
+_TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 
 @click.group(cls=Noun)
@@ -91,26 +94,40 @@ async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout
 
 
 @task.command("list")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only those that are there.")
-@click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only these.")
-@click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="Only its tasks.")
-@option.page_options(option.Token("cursor", code="bad_cursor"))
+@filter_options
+@click.option("--status", type=click.Choice(_STATUSES), help="state:STATUS")
+@click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="type:TYPE")
+@click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="agent:NAME")
+@option.page_options(option.Cursor())
 @output_option
-def list_tasks(out: Output, limit: int, after: str | None, **wanted: str | None) -> None:
-    """List tasks, the latest first."""
-    asyncio.run(_list(out, limit, after, wanted))
+def list_tasks(
+    out: Output,
+    limit: int,
+    after: str | None,
+    terms: Sequence[str],
+    said: str | None,
+    saved: str | None,
+    **named: str | None,
+) -> None:
+    """List the tasks that all TERMs fit; without any, all of them, the latest first.
+
+    TERM is state:dead, type:fetch_*, agent:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or
+    how an id begins; `grns filter terms` lists all. Write '-state:dead' behind -- or in --filter.
+    """
+    wanted = read(*terms, said, *(f"{_TERM_OF[name]}:{value}" for name, value in named.items() if value))
+    asyncio.run(_list(out, limit, after, wanted, saved))
 
 
-async def _list(out: Output, limit: int, after: str | None, wanted: dict[str, str | None]) -> None:
+async def _list(out: Output, limit: int, after: str | None, wanted: Filter, saved: str | None) -> None:
     from grns.cli.session import reading
     from grns.cli.text import ago
-    from grns.store import listing
+    from grns.store import listing, task_page
 
     async with reading() as session:
-        page = await listing.list_tasks(
+        page = await task_page.list_tasks(
             session.database,
             workspace=session.workspace,
-            wanted=listing.TaskFilter(**wanted),
+            wanted=await together(session, wanted, saved),
             limit=limit,
             after=after,
         )
@@ -126,8 +143,8 @@ async def _list(out: Output, limit: int, after: str | None, wanted: dict[str, st
         Column("CHANGED", lambda row: ago(row["updated_at"], now), spare=5),
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
     ]
-    out.rows(page.rows, columns, next_cursor=page.next_cursor)
-    out.end(page.rows, page.next_cursor, nothing="no such tasks")
+    out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
+    out.end(page.rows, page.next_cursor, nothing="no such tasks", is_partial=page.is_partial)
 
 
 def _attempts(row: Mapping[str, Any]) -> str:

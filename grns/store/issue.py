@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from grns.errors import BadInput, Conflict, NotFound
 from grns.store.database import Database, Row
-from grns.store.listing import Page, cursor, place
+from grns.store.page import Page, cursor, place
 from grns.strict_json import check
 
 State = Literal["new", "acknowledged", "ignored", "resolved", "regressed"]

@@ -13,7 +13,7 @@ from grns.errors import BadInput, Denied, NotFound
 from grns.key import ApiKey
 from grns.store import change
 from grns.store.database import Connection, Database, Session, run
-from grns.store.listing import Page
+from grns.store.page import Page
 
 # What the secret of a key that does not exist is held against: refusing it takes as long.
 _NOBODYS = bytes(32)

@@ -6,7 +6,7 @@ from grns import subjects
 from grns.errors import Conflict
 from grns.store import change
 from grns.store.database import Database, Session, run
-from grns.store.listing import Page
+from grns.store.page import Page
 
 
 async def create_workspace(database: Database | Session, workspace: str, *, actor: str | None) -> None:

@@ -1,0 +1,21 @@
+-- What lists of tasks are read from. Whoever writes tasks waits while the index is made; where they are many, make
+-- it beforehand, as it stands here, with `create index concurrently`.
+-- It has one entry for each task that has ended, and a predicate that no hot statement implies.
+create index if not exists tasks_ended on grns.tasks (workspace, status, finished_at, id)
+    where finished_at is not null;
+drop index grns.tasks_dead;
+-- Those that somebody has to deal with.
+create index dead_letters_new on grns.dead_letters (workspace, created_at, id)
+    where state = 'new';
+
+-- Filters that somebody has saved. What is read back is parsed again: the text is as the parser writes it.
+create table grns.saved_filters (
+    workspace text collate "C" not null,
+    name      text collate "C" not null,
+    text      text not null,
+    saved_by  text,
+    saved_at  timestamptz not null default now(),
+    primary key (workspace, name)
+);
+insert into grns.tenant_rights (relation, rights) values ('saved_filters', 'select, insert, update, delete');
+select grns.isolate_workspaces();
