@@ -1,3 +1,8 @@
+-- What somebody has set aside: no state, but a mark on a task that has ended, which a redrive takes off again.
+alter table grns.tasks
+    add column discarded_at timestamptz,
+    add column discarded_by text;
+
 -- What lists of tasks are read from. Whoever writes tasks waits while the index is made; where they are many, make
 -- it beforehand, as it stands here, with `create index concurrently`.
 -- It has one entry for each task that has ended, and a predicate that no hot statement implies.
