@@ -90,6 +90,7 @@ _FILL = f"""
         body_sha256, state)
     select 'bad_json', '', 'cmd.task.execute.v1', 'GRNS_CMD', n, 1, '{{}}', '', '',
         case when n % 2 = 0 then 'new' else 'discarded' end
+    from generate_series(1, {ROWS}) as n;
 """  # noqa: E501
 
 
