@@ -27,6 +27,7 @@ from grns.janitor import Janitor
 from grns.keeper import Keeper, is_running
 from grns.keeper_process import KeeperProcess, book_size
 from grns.lease import Lease, LeaseBook, Leases
+from grns.operation_runner import OperationRunner
 from grns.outcome import Claim
 from grns.pool import Pool
 from grns.reaper import Reaper
@@ -42,6 +43,7 @@ from grns.telemetry.facts.bus import TransportChanged, TransportFailing, Transpo
 from grns.telemetry.logger import LoggerLeaf
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
+from grns.triage import Triage
 from grns.worker import Worker
 
 VERSION = version("grns")
@@ -174,6 +176,17 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def operation_runner(self, database: Database, transport: Transport) -> OperationRunner:
+        """Return a runner of operations."""
+        return OperationRunner(
+            database=database,
+            transport=transport,
+            owner=_owner(),
+            tick_seconds=self.settings.operation_seconds,
+            payload_limits=self.settings.payload_limits,
+            emit=self.telemetry.emit,
+        )
+
     @property
     def daemons(self) -> dict[str, Callable[[Database, Transport], Service]]:
         """The daemons by name, as `grns server` runs them all."""
@@ -183,7 +196,19 @@ class App:
             "retry-scheduler": self.retry_scheduler,
             "counter": self.counter,
             "janitor": self.janitor,
+            "operation-runner": self.operation_runner,
         }
+
+    def triage(self, database: Database, transport: Transport, *, workspace: str | None = None) -> Triage:
+        """Return what an operator can do in a workspace, ours where none is named."""
+        settings = self.settings
+        return Triage(
+            database=database,
+            transport=transport,
+            workspace=workspace or settings.workspace,
+            payload_limits=settings.payload_limits,
+            envelope_limits=settings.envelope_limits,
+        )
 
     def client(
         self,

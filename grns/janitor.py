@@ -108,6 +108,9 @@ class Janitor:
             "issues": lambda: self._forget(
                 "issues", upkeep.delete_issues(self._database, _PAGE, self._dead_seconds)
             ),
+            "operations": lambda: self._forget(
+                "operations", upkeep.delete_operations(self._database, _PAGE, self._log_seconds)
+            ),
             "tasks": self._retention.step,
             "inspection": self._inspector.step,
         }

@@ -183,6 +183,7 @@ class Settings(BaseSettings):
 
     reap_seconds: Seconds | None = Field(None, description="reaper's tick; min(2, lease / 5) where unset")
     promote_seconds: Seconds = Field(1.0, description="retry scheduler's tick")
+    operation_seconds: Seconds = Field(1.0, description="operation runner's tick while nothing is due")
     relay_busy_seconds: Seconds = Field(0.1, description="relay's poll while there is something to do")
     relay_idle_seconds: Seconds = Field(0.25, description="relay's poll otherwise")
     relay_window: int = Field(

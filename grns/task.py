@@ -113,6 +113,9 @@ class Task:
     queued_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    discarded_at: datetime | None = None
+    discarded_by: str | None = None
+    operation_id: int | None = None
 
     @property
     def is_terminal(self) -> bool:

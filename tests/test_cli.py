@@ -295,14 +295,12 @@ def test_dead_tasks_are_listed_and_run_again(grns: Call) -> None:
         assert task_id in [row["id"] for row in listed]
     assert grns("dlq", "list", "type:hopeless", "-o", "json", "--", "-error:*").json["items"] == []
     assert grns("dlq", "show", task_id).code == 0
+    assert grns("dlq", "discard", task_id, "--yes").code == 0
+    assert task_id not in grns("dlq", "list", "--type", "hopeless").out
     assert grns("dlq", "discard", task_id, "--yes").code == 4
-    named = ["dlq", "redrive", "--all", "--type", "hopeless"]
-    asked = grns(*named)
-    assert (asked.code, "--yes" in asked.sentence) == (2, True)
-    planned = grns(*named, "--dry-run", "-o", "json").json["items"]
-    assert {"id": task_id, "what": "task", "answer": "would be redriven"} in planned
-    done = grns(*named, "--yes", "-o", "json").json["items"]
-    assert {"id": task_id, "what": "task", "answer": "redriven"} in done
+    assert grns("dlq", "redrive", task_id).code == 0
+    assert grns("task", "wait", task_id, "--timeout", "20").code == 1
+    assert task_id in grns("dlq", "list", "--type", "hopeless").out
 
 
 def test_a_message_that_nobody_could_accept(grns: Call, town: Town) -> None:
@@ -447,6 +445,9 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
         *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
         *("schema export", "config show"),
+        *("operation-runner", "task edit", "dlq resend", "dlq export"),
+        *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "redrive"]),
+        *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "abort"]),
     ]
     for command in commands:
         helped = lonely(*command.split(), "--help")
@@ -490,8 +491,30 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("filter save x", "Missing argument"),
         ("filter save x type:", "a value is missing"),
         ("dlq redrive", "name some ids"),
-        ("dlq redrive x --all", "name some ids"),
-        ("dlq redrive x --what task", "go with --all"),
+        ("task cancel", "name some ids"),
+        ("task cancel x --filter type:x", "name some ids"),
+        ("task cancel x --rate 1/s", "go with --filter"),
+        ("task cancel --filter state:dead --yes", "one can cancel only"),
+        ("dlq redrive x --messages", "name some ids"),
+        ("dlq redrive x --filter state:dead", "name some ids"),
+        ("dlq redrive x --canary", "go with --filter"),
+        ("dlq redrive --filter state:queued --yes", "one can redrive only"),
+        ("dlq redrive --filter colour:red --yes", "colour"),
+        ("dlq redrive --filter= --rate 0 --yes", "is no rate"),
+        ("dlq redrive --filter= --rate 5/day --yes", "is no rate"),
+        ("dlq redrive --filter= --patch {bad --yes", "not one JSON document"),
+        ("dlq redrive --filter= --patch [1] --yes", "patch"),
+        ("dlq redrive --filter= --agent-type a.b --yes", "agent_type must be"),
+        ("dlq discard --filter= --canary", "No such option"),
+        ("dlq resend x", "is not a valid UUID"),
+        ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --header x", "is no header"),
+        ("dlq export --messages --filter type:x", "chooses among tasks"),
+        ("task edit x", "an edit names"),
+        ("task edit x --payload {} --patch {}", "patch"),
+        ("task edit x --priority 4", "is not in the range"),
+        ("operation show x", "is not a valid integer"),
+        ("operation list --state dead", "is not one of"),
+        ("issue show a.b", "fingerprint must be"),
         ("events tail --kind >", "is no kind"),
         ("--workspace a.b task list", "workspace must be"),
         ("worker", "Missing argument"),

@@ -37,7 +37,8 @@ EMPTY, STALE, FRESH = "never analyzed", "analyzed when empty", "analyzed"
 # Their `id` decides which rows they touch: each look at the tasks goes through the primary key.
 BY_ID = (
     "claim", "renew", "finish", "release", "cancel", "redrive", "dispatch", "explain_unclaimed",
-    "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task",
+    "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task", "redrive_batch",
+    "discard_batch", "cancel_batch", "read_payloads", "judge_canary", "discard_tasks", "edit_task",
 )  # fmt: skip
 # These change the row where they have locked it, without a second look at the index.
 IN_PLACE = ("claim", "finish", "claim_next")
@@ -246,6 +247,22 @@ async def test_what_the_floor_claimed_is_read_back_from_the_running_ones(connect
 async def test_what_was_processed_is_forgotten_by_age(connection: Connection) -> None:
     looks = looks_at(await plan_of(connection, "delete_processed_messages"), "processed_messages")
     assert sorted(looks) == ["Tid Scan", "processed_messages_age"]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), [("take_operation", "operations_due"), ("read_operations", "operations_listed")]
+)
+async def test_an_operation_is_found_by_when_it_is_due_and_where_it_is_listed(
+    connection: Connection, name: str, index: str
+) -> None:
+    assert index in looks_at(await plan_of(connection, name), "operations")
+
+
+async def test_what_was_redriven_is_followed_by_its_id(connection: Connection) -> None:
+    nodes = await plan_of(connection, "follow_operation")
+    assert set(looks_at(nodes, "operation_tasks")) == {"operation_tasks_pkey"}
+    assert set(looks_at(nodes, "tasks")) == {"tasks_pkey"}
+    assert "operations_followed" in looks_at(nodes, "operations")
 
 
 async def test_what_is_counted_is_read_by_number_and_what_it_is_about_by_its_id(

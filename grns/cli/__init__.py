@@ -19,7 +19,13 @@ root = Root(
         "Tasks": [
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
             Entry("filter", "List what lists can be asked for; save filters under a name.", "filter:filters"),
-            Entry("dlq", "Look through dead letters; redrive or discard them.", "dlq:dlq"),
+            Entry("dlq", "Look through dead letters; redrive, discard or export them.", "dlq:dlq"),
+            Entry("issue", "Look through failures, grouped; say what is known of each.", "issue:issue"),
+            Entry(
+                "operation",
+                "Follow what is done to many tasks at once; pause or end it.",
+                "operation:operation",
+            ),
             Entry("events", "Follow what happens; have events published again.", "event:events"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],
@@ -31,6 +37,7 @@ root = Root(
             Entry("retry-scheduler", "Run a retry scheduler: queues what is due.", "daemon:retry_scheduler"),
             Entry("counter", "Run a counter: counts tasks and failures.", "daemon:counter"),
             Entry("janitor", "Run a janitor: partitions and retention.", "daemon:janitor"),
+            Entry("operation-runner", "Run an operation runner: bulk operations.", "daemon:operation_runner"),
         ],
         "Set up": [
             Entry("db", "Bring the database's schema up to date.", "database:db"),

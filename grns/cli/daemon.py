@@ -11,7 +11,7 @@ from grns.cli.process import make_app, run, run_services
 from grns.errors import Unavailable
 from grns.settings import load
 
-_ALL = ("relay", "reaper", "retry-scheduler", "counter", "janitor")
+_ALL = ("relay", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner")
 
 
 def _run(names: tuple[str, ...], service: str, metrics_port: int | None) -> None:
@@ -46,9 +46,16 @@ def _command(name: str, service: tuple[str, ...], help_text: str) -> click.Comma
     return command
 
 
-server = _command("server", _ALL, "Run relay, reaper, retry scheduler, counter and janitor in one process.")
+server = _command(
+    "server",
+    _ALL,
+    "Run relay, reaper, retry scheduler, counter, janitor and operation runner in one process.",
+)
 relay = _command("relay", ("relay",), "Publish the log to the broker. One leads, others stand by.")
 reaper = _command("reaper", ("reaper",), "Take back tasks whose lease is over. Any number may run.")
 retry_scheduler = _command("retry-scheduler", ("retry-scheduler",), "Queue what is due. Any number may run.")
 counter = _command("counter", ("counter",), "Count what the log says. One leads, others stand by.")
 janitor = _command("janitor", ("janitor",), "Keep partitions and retention. Any number may run.")
+operation_runner = _command(
+    "operation-runner", ("operation-runner",), "Redrive, discard and cancel in bulk. Any number may run."
+)

@@ -103,6 +103,9 @@ def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
             ("lease until", task.lease_until),
             ("cancel asked", task.cancel_requested_at),
             ("finished", task.finished_at),
+            ("discarded", task.discarded_at),
+            ("discarded by", task.discarded_by),
+            ("operation", task.operation_id),
             ("fingerprint", task.fingerprint),
         ]
     )

@@ -41,9 +41,14 @@ def _show(out: Output, message: Mapping[str, Any], *, is_raw: bool) -> None:
             raise BadInput("bad_option", "--raw could harm a terminal: send it to a file or a pipe")
         sys.stdout.buffer.write(body)
         return
+    out.record(record_of(message), lambda: _draw(message, body))
+
+
+def record_of(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as programs get it."""
+    body: bytes = message["body"]
     record = {name: value for name, value in message.items() if name != "body"}
-    record |= {"body_base64": body, "body_text": _text(body), "body_size": len(body)}
-    out.record(record, lambda: _draw(message, body))
+    return record | {"body_base64": body, "body_text": _text(body), "body_size": len(body)}
 
 
 def _draw(message: Mapping[str, Any], body: bytes) -> None:

@@ -15,6 +15,7 @@ from grns import duration
 from grns.errors import BadInput
 
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
+_MANY = 100
 _KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 
 
@@ -160,7 +161,7 @@ def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("task_id", metavar="ID", type=TASK_ID)(function)
 
 
-def page_options(cursor: click.ParamType[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add what says which part of a long list is wanted, passed on as `limit` and `after`."""
     after = click.option("--after", metavar="CURSOR", type=cursor, help="Go on behind this place.")
     limit = click.option(
@@ -207,7 +208,23 @@ def confirm(sentence: str, *, is_sure: bool) -> None:
     """Ask before something is done; `Abort` for no, `UsageError` where nobody can be asked."""
     if is_sure:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"{sentence} needs --yes where nobody can be asked; --dry-run shows it first")
+    _require_terminal(sentence)
     if not click.confirm(f"{sentence}?", err=True):
         raise click.Abort
+
+
+def confirm_count(sentence: str, count: int, *, is_sure: bool) -> None:
+    """Ask as `confirm` does; where it is about many, not for a yes but for their number."""
+    if is_sure or count <= _MANY:
+        confirm(sentence, is_sure=is_sure)
+        return
+    _require_terminal(sentence)
+    if click.prompt(f"{sentence}? Type {count} to do it", default="", show_default=False, err=True) != str(
+        count
+    ):
+        raise click.Abort
+
+
+def _require_terminal(sentence: str) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{sentence} needs --yes where nobody can be asked; --dry-run shows it first")

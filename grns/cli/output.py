@@ -32,6 +32,11 @@ _STYLES = {
     "failed": "red",
     "dead": "bold red",
     "cancelled": "bright_black",
+    "pending": "blue",
+    "canary": "cyan",
+    "paused": "yellow",
+    "done": "green",
+    "aborted": "bright_black",
 }
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.cli import failure, option
+from grns.cli import bulk, failure, option
+from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text
@@ -25,7 +26,7 @@ _TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 @click.group(cls=Noun)
 def task() -> None:
-    """Submit tasks, look at them, and end them or open them again."""
+    """Submit tasks, look at them, change them, and end them or open them again."""
 
 
 @task.command()
@@ -210,11 +211,23 @@ async def _await(client: Any, out: Output, task_id: str, timeout: float | None) 
 
 
 @task.command()
-@option.task_ids
-@click.option("--reason", help="Why: it is kept with the task.")
+@click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
+@bulk.bulk_options
+@option.sure_options
 @output_option
-def cancel(out: Output, ids: Sequence[str], reason: str | None) -> None:
-    """End tasks that have not ended. One that runs is asked to: it may yet succeed."""
+def cancel(out: Output, ids: Sequence[str], reason: str | None, **said: Any) -> None:
+    """End tasks that have not ended. One that runs is asked to: it may yet succeed.
+
+    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself.
+    """
+    has_filter = said["wanted"] is not None or said["saved"] is not None
+    if has_filter == bool(ids):
+        raise click.UsageError("name some ids, or say --filter or --saved")
+    if has_filter:
+        bulk.run(out, "cancel", reason=reason, **said)
+        return
+    if any(said.values()):
+        raise click.UsageError("--rate, --detach, --dry-run and --yes go with --filter")
 
     async def act(client: Any) -> dict[str, str]:
         answers: dict[str, str] = await client.cancel_many(ids, reason=reason)
@@ -236,6 +249,9 @@ def redrive(out: Output, ids: Sequence[str]) -> None:
         return answers
 
     _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")
+
+
+task.add_command(edit)
 
 
 def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:

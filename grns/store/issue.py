@@ -49,7 +49,7 @@ async def list_issues(
     shown = [dict(row) for row in rows[:limit]]
     if len(rows) <= limit:
         return Page(shown, None)
-    return Page(shown, cursor(shown[-1]["last_seen"], shown[-1]["fingerprint"]))
+    return Page(shown, cursor(shown[-1]["last_seen"].isoformat(), shown[-1]["fingerprint"]))
 
 
 async def read_issue(database: Database, *, workspace: str, fingerprint: str) -> dict[str, Any]:

@@ -67,6 +67,11 @@ async def delete_issues(database: Database, limit: int, seconds: float) -> int:
     return len(await database.run("delete_issues", limit, seconds))
 
 
+async def delete_operations(database: Database, limit: int, seconds: float) -> int:
+    """Forget operations that have ended; returns how many."""
+    return len(await database.run("delete_operations", limit, seconds))
+
+
 async def queue_ages(database: Database) -> Sequence[Row]:
     """Return, per lane that holds tasks, how long its oldest one has been queued."""
     return await database.run("read_queue_ages")

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, process, relay, upkeep, work
+from grns.telemetry.facts import bus, operation, process, relay, upkeep, work
 from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -54,6 +54,7 @@ class MetricsLeaf:
             upkeep.CounterFollows: lambda _: self._count_lag.set(0),
             process.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
             work.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
+            operation.BatchMoved: self._moved,
         }
 
     def _make_tallies(self) -> None:
@@ -111,6 +112,12 @@ class MetricsLeaf:
         self._failovers = Counter(
             "grns_postgres_failovers", "Failovers of Postgres that were noticed", registry=registry
         )
+        self._operations = Counter(
+            "grns_operation_tasks",
+            "Tasks that bulk operations came to",
+            ["action", "outcome"],
+            registry=registry,
+        )
         self._queue_age = Gauge(
             "grns_queue_oldest_seconds",
             "Age of the oldest queued task of a lane",
@@ -156,6 +163,10 @@ class MetricsLeaf:
         if len(self._error_classes) < _MOST_ERROR_CLASSES:
             self._error_classes.add(error_class)
         return error_class if error_class in self._error_classes else "other"
+
+    def _moved(self, fact: operation.BatchMoved) -> None:
+        self._operations.labels(fact.action, "moved").inc(fact.tasks)
+        self._operations.labels(fact.action, "skipped").inc(fact.skipped)
 
     def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""

@@ -19,11 +19,12 @@ gone as (
     delete from grns.tasks t
     using doomed d
     where t.id = d.id
-    returning t.id, t.workspace, t.task_type, t.status, t.fingerprint
+    returning t.id, t.workspace, t.task_type, t.status, t.fingerprint, t.discarded_at
 ),
 noted as (
     insert into grns.deleted_tasks (workspace, task_type, status, fingerprint, count)
-    select g.workspace, g.task_type, g.status, case when g.status in ('dead', 'failed') then g.fingerprint end, count(*)
+    select g.workspace, g.task_type, g.status,
+        case when g.status in ('dead', 'failed') and g.discarded_at is null then g.fingerprint end, count(*)
     from gone g
     group by 1, 2, 3, 4
 )
