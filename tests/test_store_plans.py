@@ -83,6 +83,7 @@ _FILL = f"""
     select 'default', now() - n * interval '1 min', 'noop', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1
     from generate_series(1, {ROWS}) as n;
     insert into grns.task_counts select 'default', 'type-' || n, 'queued', 1 from generate_series(1, {ROWS}) as n;
+    insert into grns.operation_tasks select n % 7, 'gr-dead-' || n, 1 from generate_series(1, {ROWS}) as n;
     insert into grns.workspaces (workspace) select 'workspace-' || n from generate_series(1, {ROWS}) as n;
     insert into grns.api_keys (id, workspace, name, secret_sha256, scopes)
     select lpad(n::text, 12, '0'), 'workspace-' || n, 'key', sha256(n::text::bytea), '{{read}}'
