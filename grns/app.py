@@ -29,6 +29,8 @@ from grns.keeper_process import KeeperProcess, book_size
 from grns.lease import Lease, LeaseBook, Leases
 from grns.operation_runner import OperationRunner
 from grns.outcome import Claim
+from grns.pause import Pauses
+from grns.pause_watch import PauseWatch
 from grns.pool import Pool
 from grns.reaper import Reaper
 from grns.relay import Relay
@@ -235,6 +237,10 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def pauses(self, database: Database, transport: Transport) -> Pauses:
+        """Return what pauses and resumes the pools of the workspace."""
+        return Pauses(database=database, transport=transport, workspace=self.settings.workspace)
+
     def keeper(self, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
         """Return the keeper of the worker that is our parent."""
         return Keeper(
@@ -337,6 +343,7 @@ class _WorkerKit:
             slots=self.slots,
             make_floor=self.floor,
             make_door=self.door,
+            make_pause_watch=self.pause_watch,
             grace_seconds=self.settings.shutdown_grace_seconds,
             version=VERSION,
             emit=self.emit,
@@ -390,6 +397,16 @@ class _WorkerKit:
             claimant=self.claimant,
             slots=self.slots,
             start=worker.start,
+            emit=self.emit,
+        )
+
+    def pause_watch(self, worker: Worker) -> PauseWatch:
+        """Return what tells the worker that its pool is paused."""
+        return PauseWatch(
+            database=self.database,
+            claimant=self.claimant,
+            slots=self.slots,
+            on_resumed=worker.catch_up,
             emit=self.emit,
         )
 

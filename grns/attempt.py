@@ -66,6 +66,8 @@ class Walk:
         self._envelope_limits = envelope_limits
         self._emit = emit
         self._without_handler: set[str] = set()
+        # All are called with the task type of each command whose task nobody may claim while it is paused.
+        self.on_paused: list[Callable[[str], None]] = []
 
     def close(self) -> None:
         """Claim nothing more; what runs goes on."""
@@ -126,6 +128,9 @@ class Walk:
         self._emit(TaskNotClaimed(answer.id, answer.reason))
         if answer.reason == "no_handler" and answer.task_type is not None:
             self._note_no_handler(answer.id, answer.task_type)
+        if answer.reason == "paused" and answer.task_type is not None:
+            for tell in self.on_paused:
+                tell(answer.task_type)
         if answer.reason == "locked":
             await self._defer(delivery, answer.id, "locked", "", 1.0)
         elif answer.reason == "stopping":

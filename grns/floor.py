@@ -48,6 +48,11 @@ class Floor:
         self._busy_asked_at = time.monotonic()
         # True where Postgres had as many tasks as there were slots: there may be more.
         self.is_hungry = False
+        self._is_behind = False
+
+    def catch_up(self) -> None:
+        """Ask until Postgres has nothing more, whatever is delivered: commands may be missing for it."""
+        self._is_behind = True
 
     async def tick(self) -> float:
         """Claim what fits, and say when to ask again."""
@@ -56,6 +61,8 @@ class Floor:
         if self._is_broker_failing():
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
+        if self._is_behind:
+            return await self._tick_while_behind()
         silence = time.monotonic() - self._last_delivery_at()
         if silence < self._after_seconds:
             return await self._tick_while_busy(silence)
@@ -71,6 +78,13 @@ class Floor:
         found = await self._claim(free, older_than_seconds=older_than_seconds)
         self.is_hungry = found >= min(free, _MOST_AT_ONCE)
         return found
+
+    async def _tick_while_behind(self) -> float:
+        self._is_behind = False
+        found = await self._fill(older_than_seconds=0.0)
+        # Who was asked to catch up meanwhile may have looked too early.
+        self._is_behind |= self.is_hungry
+        return 0.0 if found and self._slots.free > 0 else self._after_seconds / 8
 
     async def _tick_while_busy(self, silence: float) -> float:
         self.is_hungry = False

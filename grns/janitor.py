@@ -1,4 +1,4 @@
-"""The janitor: partitions, retention, what nobody serves, failovers, and whether all is as it should be."""
+"""The janitor: partitions, retention, pauses, what nobody serves, failovers, and whether all is sound."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from grns.daemon import Daemon
 from grns.envelope import rfc3339
 from grns.errors import GrnsError
 from grns.inspection import Inspector
+from grns.pause import PausedLanes
 from grns.retention import Retention
-from grns.store import upkeep
+from grns.store import pause, upkeep
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.failover import note_server
@@ -63,6 +64,7 @@ class Janitor:
         self._retention = Retention(
             database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
         )
+        self._paused_lanes = PausedLanes(database=database, transport=transport)
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
         )
@@ -86,6 +88,8 @@ class Janitor:
             "failover": self._notice_failover,
             "partitions": self._keep_partitions,
             "queue_ages": self._tell_queue_ages,
+            "pauses": lambda: self._forget("pauses", pause.end_lapsed(self._database, _PAGE)),
+            "paused_lanes": self._paused_lanes.step,
             "unserved": self._bury_unserved,
             "processed_messages": lambda: self._forget(
                 "processed_messages",

@@ -12,6 +12,7 @@ class Slots:
         self.size = size
         self.free = size  # below zero while more is taken than there is, or while all are held back
         self.is_held = False
+        self._reasons: set[str] = set()  # to hold all back
         self.on_free: list[Callable[[], None]] = []
 
     def try_take(self) -> bool:
@@ -35,18 +36,20 @@ class Slots:
         """How many are in use."""
         return (0 if self.is_held else self.size) - self.free
 
-    def hold(self) -> None:
-        """Let nobody have one, until `resume`."""
-        if not self.is_held:
-            self.is_held = True
-            self.free -= self.size
-            self._tell()
+    def hold(self, why: str) -> None:
+        """Let nobody have one, until `resume` for the same reason."""
+        self._reasons.add(why)
+        self._weigh()
 
-    def resume(self) -> None:
-        """Let them be taken again."""
-        if self.is_held:
-            self.is_held = False
-            self.free += self.size
+    def resume(self, why: str) -> None:
+        """Let them be taken again, unless there is another reason to hold them."""
+        self._reasons.discard(why)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self.is_held != bool(self._reasons):
+            self.is_held = not self.is_held
+            self.free += -self.size if self.is_held else self.size
             self._tell()
 
     def _tell(self) -> None:

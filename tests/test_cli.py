@@ -443,6 +443,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
         *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),
         *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
+        *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
         *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
         *("schema export", "config show"),
         *("operation-runner", "task edit", "dlq resend", "dlq export"),

@@ -16,7 +16,7 @@ from grns.inspection import Inspection, Inspector
 from grns.local import LocalNats
 from grns.outcome import Verb
 from grns.settings import load
-from grns.store import agent
+from grns.store import agent, pause
 from grns.store.audit import INVARIANTS
 from grns.store.change import note
 from grns.store.database import Database
@@ -281,6 +281,23 @@ async def test_what_nobody_serves_waits_and_is_not_stuck(shared: Database) -> No
     await queued_for_long(shared)
     await fetch(shared, "update grns.agents set task_types = '{other}'")
     assert not (await found(shared)).counts
+
+
+@pytest.mark.parametrize(
+    ("agent_type", "task_type", "count"),
+    [("worker", None, 0), ("worker", "noop", 0), ("worker", "other", 1), ("writer", None, 1)],
+)
+async def test_what_is_paused_waits_and_is_not_stuck(
+    shared: Database, agent_type: str, task_type: str | None, count: int
+) -> None:
+    await queued_for_long(shared)
+    await pause.begin(
+        shared, workspace="default", agent_type=agent_type, task_type=task_type, actor="cli:me@here",
+        reason=None, until=60.0,
+    )  # fmt: skip
+    assert (await found(shared)).counts["undelivered"] == count
+    await fetch(shared, "update grns.pauses set until = now()")
+    assert (await found(shared)).counts["undelivered"] == 1, "and now it is"
 
 
 LATE: dict[str, tuple[Callable[[Database], Awaitable[str]], int]] = {

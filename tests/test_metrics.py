@@ -71,6 +71,18 @@ def test_the_end_of_an_attempt_is_counted() -> None:
     assert value("grns_dead_letters_total", {"status": "dead"}) == 1
 
 
+def test_a_pool_is_shown_as_paused_until_it_is_resumed() -> None:
+    leaf = MetricsLeaf()
+    for task_type in (None, "noop"):
+        leaf.read(work.PoolPaused("worker", task_type, "cli:me@here", None, None))
+    leaf.read(work.PoolResumed("worker", None))
+    value = leaf.registry.get_sample_value
+    shown = {
+        name: value("grns_pool_paused", {"agent_type": "worker", "task_type": name}) for name in ("*", "noop")
+    }
+    assert shown == {"*": 0, "noop": 1}
+
+
 def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
     leaf = MetricsLeaf()
     leaf.read(relay.RelayProgressed(100, 7, 3, 12.5))

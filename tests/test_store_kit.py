@@ -77,6 +77,7 @@ async def empty(database: Database) -> None:
 _EMPTY = """
     select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid();
+    delete from grns.pauses;
     delete from grns.tasks; delete from grns.events; delete from grns.dead_letters;
     delete from grns.processed_messages; delete from grns.agents; delete from grns.failovers;
     delete from grns.replays; delete from grns.task_counts; delete from grns.deleted_tasks;

@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, cast
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -42,6 +43,7 @@ BY_ID = (
 )  # fmt: skip
 # These change the row where they have locked it, without a second look at the index.
 IN_PLACE = ("claim", "finish", "claim_next")
+CLAIMING = ("claim", "claim_next")
 # These look for rows: by the index made for them, and then change each by its id.
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
 BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age")
@@ -147,7 +149,11 @@ async def plan_of_sql(connection: Connection, sql: str) -> list[dict[str, Any]]:
     )
     # the plan is a generic one; but partitions that cannot hold `seq > null` are not in it
     arguments = ", ".join("1" if kind == "bigint" else "null" for kind in types)
-    plan = await connection.fetchval(f"explain (format json) execute hot ({arguments})")
+    return nodes_of(await connection.fetchval(f"explain (format json) execute hot ({arguments})"))
+
+
+def nodes_of(plan: str) -> list[dict[str, Any]]:
+    """Return all nodes of a plan, the outermost first."""
     nodes, pending = [], [json.loads(plan)[0]["Plan"]]
     while pending:
         node = pending.pop()
@@ -191,6 +197,69 @@ async def test_rows_that_are_looked_for_are_found_in_order(connection: Connectio
         [LOOKING[name], "Tid Scan" if name in IN_PLACE else "tasks_pkey"]
     )
     assert not [node for node in nodes if node["Node Type"].endswith("Sort")]
+
+
+@pytest.mark.parametrize("name", CLAIMING)
+async def test_whether_it_is_paused_is_looked_up_once_for_a_statement(
+    connection: Connection, name: str
+) -> None:
+    """Not once for each task: what the look has found is asked for in the places of constants."""
+    nodes = await plan_of(connection, name)
+    (look,) = [node for node in nodes if node.get("Relation Name") == "pauses"]
+    assert looks_at(nodes, "pauses") == ["pauses_pkey"]
+    assert (look["Parent Relationship"], look["Subplan Name"]) == ("InitPlan", "CTE paused")
+    asked = [node["Parent Relationship"] for node in nodes if node.get("CTE Name") == "paused"]
+    assert asked == ["InitPlan"] * 2
+
+
+async def test_a_large_claim_looks_at_the_pauses_once(connection: Connection) -> None:
+    await connection.execute(_PAUSES)
+    ids = [f"gr-queued-{number}" for number in range(1, 201)]
+    leases = [str(uuid4()) for _ in ids]
+    await connection.execute(f"prepare hot as {statement('claim')}")
+    plan = await connection.fetchval(
+        f"explain (analyze, format json) execute hot (array{ids}::text[], array{leases}::uuid[],"
+        " array_fill(null::uuid, array[200]), 'worker-1', 'default', 'worker', array['noop'], array[3], 15)"
+    )
+    nodes = nodes_of(plan)
+    assert nodes[0]["Actual Rows"] == len(ids), "what is paused are other types, and other pools"
+    looks = [
+        node for node in nodes if node.get("Relation Name") == "pauses" or node.get("CTE Name") == "paused"
+    ]
+    assert [node["Actual Loops"] for node in looks] == [1, 1, 1]
+
+
+async def test_of_a_paused_pool_no_task_is_read(connection: Connection) -> None:
+    await connection.execute(
+        "insert into grns.pauses (workspace, agent_type, paused_by) values ('default', 'worker', 'me')"
+    )
+    before = await reads(connection)
+    ids = [f"gr-queued-{number}" for number in range(1, 201)]
+    leases = [uuid4() for _ in ids]
+    pool = ("worker-1", "default", "worker", ["noop"], [3], 15.0)
+    assert await connection.fetch(statement("claim"), ids, leases, [None] * len(ids), *pool) == []
+    assert await connection.fetch(statement("claim_next"), leases, *pool, 0.0) == []
+    assert await reads(connection) == before
+
+
+@pytest.mark.parametrize("name", ["read_agent_types", "read_pools"])
+async def test_pools_are_listed_from_what_is_queued(connection: Connection, name: str) -> None:
+    nodes = await plan_of(connection, name)
+    assert set(looks_at(nodes, "tasks")) == {"tasks_ready"}
+    assert looks_at(nodes, "agents") == ["agents_alive"]
+    assert set(looks_at(nodes, "pauses")) <= {"pauses_pkey"}
+
+
+async def test_of_a_long_queue_a_list_of_pools_reads_no_more_than_it_counts(connection: Connection) -> None:
+    for name, arguments, most in (
+        ("read_agent_types", ("", 51), 1),
+        ("read_pools", (["worker", "writer"], 101), 4 * 101),
+    ):
+        before = (await reads(connection))["tasks_ready"]
+        rows = await connection.fetch(statement(name), "default", *arguments)
+        assert rows[0]["agent_type"] == "worker"
+        assert (await reads(connection))["tasks_ready"] - before <= most + FEW, name
+    assert [row["queued"] for row in rows] == [[101] * 4, [0] * 4]
 
 
 @pytest.mark.parametrize("name", BY_NUMBER)
@@ -363,7 +432,7 @@ async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection
     await connection.execute(_AGENT)
     read: dict[str, int] = {}
     for state, idle_seconds in (("working", 0.0), ("idle", 3600.0)):
-        await connection.fetch(statement("touch_agent"), "idle", idle_seconds)
+        await connection.fetch(statement("touch_agent"), "idle", idle_seconds, 0)
         before = (await reads(connection))["tasks_ready"]
         rows = await connection.fetch(statement("audit_now"), 1.0, 10, 0.5)
         read[state] = (await reads(connection))["tasks_ready"] - before
@@ -548,6 +617,13 @@ _RETRIED = """
         (3 * a - 1, 'evt.task.claimed', a), (3 * a, 'evt.task.retry_scheduled', a),
         (3 * a + 1, 'evt.task.queued', a), (3 * a + 1, 'cmd.task.execute', a)) as e (version, kind, attempt)
     where e.version > 0;
+"""
+
+# One of a pool that is not asked for, and two of its types without a task.
+_PAUSES = """
+    insert into grns.pauses (workspace, agent_type, task_type, paused_by) values
+        ('default', 'writer', '', 'me'), ('default', 'worker', 'slow', 'me'),
+        ('default', 'worker', 'odd', 'me')
 """
 
 _AGENT = """

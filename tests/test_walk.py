@@ -21,6 +21,7 @@ from grns.outcome import Claim
 from grns.pool import Pool
 from grns.settings import load
 from grns.slots import Slots
+from grns.store import pause
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
@@ -174,6 +175,25 @@ async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: 
     assert [(fact.event, getattr(fact, "reason", "")) for fact in stage.facts] == [
         ("task_not_claimed", "no_handler")
     ], "each type is told of once"
+
+
+@pytest.mark.parametrize("way", ["lane", "door"])
+async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
+    stage: Stage, shared: Database, way: str
+) -> None:
+    told: list[str] = []
+    stage.walk.on_paused.append(told.append)
+    task_id = (await submit(shared)).id
+    before = await row_of(shared, task_id), await log_of(shared, task_id)
+    await pause.begin(
+        shared, workspace="default", agent_type="worker", task_type=None, actor="cli:me@here", reason=None,
+        until=None,
+    )  # fmt: skip
+    delivery = asking_for(shared, task_id)
+    await (stage.walk.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+    assert (delivery.end, told) == (("ack", None), ["noop"])
+    assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
+    assert (stage.slots.free, stage.started) == (1, [])
 
 
 @pytest.mark.parametrize("why", ["said", "is", "no_slot"])

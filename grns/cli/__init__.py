@@ -26,6 +26,7 @@ root = Root(
                 "Follow what is done to many tasks at once; pause or end it.",
                 "operation:operation",
             ),
+            Entry("pool", "List pools; pause and resume them.", "pool:pool"),
             Entry("events", "Follow what happens; have events published again.", "event:events"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],

@@ -17,9 +17,9 @@ async def register(database: Database, claimant: Claimant, *, concurrency: int, 
     )  # fmt: skip
 
 
-async def touch(database: Database, agent_id: str, *, idle_seconds: float) -> None:
-    """Note that a worker lives, and for how long it has had room and taken nothing."""
-    await database.run("touch_agent", agent_id, idle_seconds)
+async def touch(database: Database, agent_id: str, *, idle_seconds: float, running: int = 0) -> None:
+    """Note that a worker lives, how long it has had room and taken nothing, and how many tasks it runs."""
+    await database.run("touch_agent", agent_id, idle_seconds, running)
 
 
 async def stop(database: Database, agent_id: str) -> None:

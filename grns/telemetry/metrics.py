@@ -15,8 +15,8 @@ from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
-
 _MOST_ERROR_CLASSES = 200
+_ALL_TASK_TYPES = "*"
 
 
 class MetricsLeaf:
@@ -55,6 +55,8 @@ class MetricsLeaf:
             process.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
             work.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
             operation.BatchMoved: self._moved,
+            work.PoolPaused: lambda fact: self._pausing(fact).set(1),
+            work.PoolResumed: lambda fact: self._pausing(fact).set(0),
         }
 
     def _make_tallies(self) -> None:
@@ -84,6 +86,12 @@ class MetricsLeaf:
             "grns_deliveries_deferred", "Deliveries given back", ["reason"], registry=registry
         )
         self._floor = Counter("grns_floor_claims", "Tasks claimed without a command", registry=registry)
+        self._paused = Gauge(
+            "grns_pool_paused",
+            "1 while a task type of the pool, or all of it (*), is paused",
+            ["agent_type", "task_type"],
+            registry=registry,
+        )
 
     def _make_daemon_metrics(self) -> None:
         registry = self.registry
@@ -167,6 +175,9 @@ class MetricsLeaf:
     def _moved(self, fact: operation.BatchMoved) -> None:
         self._operations.labels(fact.action, "moved").inc(fact.tasks)
         self._operations.labels(fact.action, "skipped").inc(fact.skipped)
+
+    def _pausing(self, fact: work.PoolPaused | work.PoolResumed) -> Gauge:
+        return self._paused.labels(fact.agent_type, fact.task_type or _ALL_TASK_TYPES)
 
     def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""

@@ -197,6 +197,13 @@ class Transport(Protocol):
         a deleted durable or stream, or a broker that came back empty.
         """
 
+    async def pause(self, filter_subject: str, *, seconds: float) -> bool:
+        """Deliver nothing of a subject's durable for so long, whoever fetches; 0 lets it go on.
+
+        False where that cannot be: there is none yet, or durables are not ours to change. It only saves
+        deliveries: what was asked for before may still arrive.
+        """
+
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries, which may be another connection's."""
 

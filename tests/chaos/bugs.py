@@ -76,6 +76,16 @@ MUTANTS = (
         "tests/test_walk.py::test_what_is_not_for_us_now_is_sent_on",
     ),
     Mutant(
+        "a claim of what is paused", "tests", ("in refusal",),
+        (_sql("claim", "        and not exists (select from paused p where p.task_type = '')\n", ""),),
+        "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
+    ),
+    Mutant(
+        "a poll that claims what is paused", "tests", ("] == []",),
+        (_sql("claim_next", "        and t.task_type <> all (array(select p.task_type from paused p))\n", ""),),
+        "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
+    ),
+    Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
         (Edit("grns/attempt.py", "        await self.run(claim, delivery.token)\n        await delivery.ack()\n",
               "        await delivery.ack()\n        await self.run(claim, delivery.token)\n"),),

@@ -5,6 +5,12 @@ with wanted as (
     select w.id, w.lease_id, w.causation_id, w.ordinal
     from unnest($1::text[], $2::uuid[], $3::uuid[]) with ordinality as w (id, lease_id, causation_id, ordinal)
 ),
+paused as (
+    -- one look for the whole statement; '' is a pause of all of the pool, anything else one of that task type
+    select p.task_type
+    from grns.pauses p
+    where p.workspace = $5 and p.agent_type = $6 and (p.until is null or p.until > now())
+),
 locked as (
     select t.id, t.ctid as place, w.lease_id, w.causation_id, t.queued_at as was_queued_at,
         t.last_message_id as led_here, grns.message_id((select left(gen_random_uuid()::text, 28)), w.ordinal) as event_id
@@ -14,6 +20,8 @@ locked as (
         and (t.next_attempt_at is null or t.next_attempt_at <= now())
         and (t.lease_until is null or t.lease_until < now())
         and t.workspace = $5 and t.agent_type = $6 and t.task_type = any($7::text[])
+        and not exists (select from paused p where p.task_type = '')
+        and t.task_type <> all (array(select p.task_type from paused p))
     order by t.id
     for no key update of t skip locked
 ),

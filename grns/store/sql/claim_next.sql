@@ -1,12 +1,20 @@
 -- Claims tasks that nobody was told of, most urgent first: the floor under the broker.
 -- $1 lease_ids (as many as tasks are wanted), $2 agent_id, $3 workspace, $4 agent_type,
 -- $5 task types with a handler, $6 their max_attempts, $7 lease in seconds, $8 least age in the queue in seconds
-with locked as (
+with paused as (
+    -- one look for the whole statement; '' is a pause of all of the pool, anything else one of that task type
+    select p.task_type
+    from grns.pauses p
+    where p.workspace = $3 and p.agent_type = $4 and (p.until is null or p.until > now())
+),
+locked as (
     select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here
     from grns.tasks t
     where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null
         and t.queued_at < now() - $8::double precision * interval '1 second'
         and t.status = 'queued' and t.task_type = any($5::text[])
+        and not exists (select from paused p where p.task_type = '')
+        and t.task_type <> all (array(select p.task_type from paused p))
     order by t.priority, t.queued_at
     limit cardinality($1::uuid[])
     for no key update of t skip locked

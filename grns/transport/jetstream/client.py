@@ -19,6 +19,7 @@ from grns.transport.jetstream.config import Config, expected_durable, expected_s
 from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.delivery import IN_PROGRESS
 from grns.transport.jetstream.fact import OnFact, harmless, ignore
+from grns.transport.jetstream.pause import Pauser
 from grns.transport.jetstream.provision import Provisioner
 from grns.transport.jetstream.publisher import Publisher
 from grns.transport.jetstream.puller import Puller
@@ -45,6 +46,7 @@ class JetStream:
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
         self._streams = Streams(self._api, self._prefix)
         self._reporter = Reporter(self._api, settings)
+        self._pauser = Pauser(self._api)
         self._publisher = Publisher(
             self._connection, self._replies, window=settings.relay_window, patience_seconds=ANSWER_SECONDS
         )
@@ -151,6 +153,13 @@ class JetStream:
         served = [self._prefix + subject for subject in filter_subjects]
         durable = expected_subscriber(name, served, self._settings)
         return await self._pull(subjects.EVT_STREAM, durable, on_delivery, depth)
+
+    async def pause(self, filter_subject: str, *, seconds: float) -> bool:
+        """Pause the durable of a subject for so long; 0 lets it go on."""
+        stream, durable = _stream_of(filter_subject), subjects.durable(filter_subject)
+        if self._settings.nats_manage == "verify":
+            return False
+        return await self._pauser.pause(stream, durable, seconds)
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries; nothing to do while the broker is away."""
