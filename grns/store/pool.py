@@ -8,7 +8,7 @@ from typing import Any
 
 from grns.store import pause
 from grns.store.database import Database, Row
-from grns.store.listing import Page
+from grns.store.page import Page
 from grns.store.pause import Pause
 
 _MOST_COUNTED = 1000

@@ -1,5 +1,10 @@
 -- Who may do what: workspaces, API keys, and a role that the database confines to one workspace.
 
+-- Before the policies below refer to it: lists walk through names in one order, whatever the database's own is.
+alter table grns.agents
+    alter column workspace type text collate "C",
+    alter column agent_type type text collate "C";
+
 -- ---------------------------------------------------------------- workspaces, keys
 -- Those that somebody has made. Work may be submitted into any other one, too.
 create table grns.workspaces (

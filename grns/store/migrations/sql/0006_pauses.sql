@@ -12,7 +12,5 @@ create table grns.pauses (
 
 -- Lists of pools walk through the workers by agent type. A heartbeat changes nothing that this index holds.
 alter table grns.agents
-    alter column workspace type text collate "C",
-    alter column agent_type type text collate "C",
     add column running integer not null default 0;    -- tasks, as of the last heartbeat
 create index agents_alive on grns.agents (workspace, agent_type) where stopped_at is null;
