@@ -14,3 +14,6 @@ create table grns.pauses (
 alter table grns.agents
     add column running integer not null default 0;    -- tasks, as of the last heartbeat
 create index agents_alive on grns.agents (workspace, agent_type) where stopped_at is null;
+
+insert into grns.tenant_rights (relation, rights) values ('pauses', 'select, insert, update, delete');
+select grns.isolate_workspaces();
