@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     reap_seconds: Seconds | None = Field(None, description="reaper's tick; min(2, lease / 5) where unset")
     promote_seconds: Seconds = Field(1.0, description="retry scheduler's tick")
     relay_busy_seconds: Seconds = Field(0.1, description="relay's poll while there is something to do")
-    relay_idle_seconds: Seconds = Field(0.25, description="relay's poll otherwise")
+    relay_idle_seconds: Seconds = Field(0.3, description="relay's poll otherwise")
     relay_window: int = Field(
         1000, ge=1, le=100_000, description="messages of the relay that await the broker's answer"
     )
