@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     )
 
     lease_seconds: float = Field(15.0, ge=1, le=86_400, description="how long a claim lasts unless renewed")
-    concurrency: int = Field(10, ge=1, le=100_000, description="handlers that one worker process runs at a time")
+    concurrency: int = Field(10, ge=1, le=100_000, description="handlers that a worker runs at a time")
     shutdown_grace_seconds: float = Field(
         30.0, ge=0, description="how long running tasks may go on after SIGTERM"
     )
