@@ -311,7 +311,7 @@ class _WorkerKit:
         self.slots = Slots(settings.concurrency)
         self.book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
         self.leases = Leases(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
-        self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch)
+        self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
         self.handlers = Handlers(
             pool,

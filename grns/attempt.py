@@ -144,8 +144,8 @@ class Walk:
 
     async def run(self, claim: Claim, token: str = "") -> None:
         """Run a claimed task and write its outcome, while its lease is kept."""
-        failpoint.reach("worker.after_claim")
         with self._leases.hold(claim, token) as lease:
+            failpoint.reach("worker.after_claim")
             started_at = time.monotonic()
             outcome, context = await self._handlers.run(claim, lease)
             failpoint.reach("worker.handler_ended")

@@ -261,6 +261,7 @@ class Leases:
         self._free = list(range(book.slots - 1, -1, -1))
         self._generation = 0
         self._held: dict[int, Lease] = {}
+        self._expected: dict[UUID, Lease] = {}  # those of them that nothing has begun with
         self._announced = book.announced
         self._failures = book.failures
         self._closed: str | None = None
@@ -282,13 +283,23 @@ class Leases:
 
     def hold(self, claim: Claim, token: str) -> Lease:
         """Keep a claimed task: its lease is renewed, and its delivery (if any) kept in progress."""
-        slot, generation = self._take()
-        self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
-        lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
-        if self._closed is not None:
-            lease.end(self._closed)
+        lease = self._expected.pop(claim.lease_id, None)
+        if lease is None:
+            lease = self._keep(claim, token)
+        elif token:
+            self._write(lease, token)
         self._book.note_work()
         return lease
+
+    def expect(self, claim: Claim) -> None:
+        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here."""
+        self._expected[claim.lease_id] = self._keep(claim, "")
+
+    def forget(self, lease_id: UUID) -> None:
+        """Keep it no more, if it was expected and nobody has held it: nobody will."""
+        lease = self._expected.pop(lease_id, None)
+        if lease is not None:
+            self._let_go(lease)
 
     def note_full(self) -> None:
         """Say that there is no room for more: who waits for that is not idle."""
@@ -315,6 +326,19 @@ class Leases:
         self._closed = reason
         for lease in self._held.values():
             lease.end(reason)
+
+    def _keep(self, claim: Claim, token: str) -> Lease:
+        slot, generation = self._take()
+        lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
+        self._write(lease, token)
+        if self._closed is not None:
+            lease.end(self._closed)
+        return lease
+
+    def _write(self, lease: Lease, token: str) -> None:
+        self._book.write(
+            lease.slot, lease.generation, State.LEASE, claim=lease.claim, token=token[:MAX_TOKEN_BYTES]
+        )
 
     def _read_answer(self, lease: Lease) -> None:
         answer = self._book.answer_for(lease.slot, lease.generation)

@@ -173,6 +173,31 @@ def test_slots_come_and_go(pair: tuple[LeaseBook, LeaseBook], leases: Leases) ->
     assert list(keeper.records()) == []
 
 
+def test_what_is_claimed_is_kept_before_it_begins(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
+    _, keeper = pair
+    soon, never = owned("gr-1"), owned("gr-2")
+    leases.expect(soon)
+    leases.expect(never)
+    assert {(record.state, record.task_id) for record in keeper.records()} == {
+        (State.LEASE, "gr-1"), (State.LEASE, "gr-2"),
+    }  # fmt: skip
+    (early,) = [record for record in keeper.records() if record.task_id == "gr-1"]
+    keeper.answer(early, Verdict.RENEWED, soon.expires_at + 10.0)
+    keeper.announce()
+    leases.forget(never.lease_id)
+    with leases.hold(soon, "token-1") as lease:
+        leases.check()
+        assert lease.expires_at == soon.expires_at + 10.0, "what was answered before it began"
+        (record,) = keeper.records()
+        assert (record.task_id, record.token, record.slot) == ("gr-1", "token-1", early.slot)
+        leases.forget(soon.lease_id)
+        assert list(keeper.records()) == [record], "it has begun"
+    assert leases.free_slots == SLOTS
+    leases.expect(soon)
+    leases.end_all("shutdown")
+    assert leases.hold(soon, "").ended == "shutdown"
+
+
 def test_a_slot_is_given_back_after_an_error(leases: Leases) -> None:
     for _ in range(3 * SLOTS):
         with pytest.raises(ZeroDivisionError), leases.hold(owned(), ""):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from grns.errors import OutcomeUnknown, Unavailable
@@ -40,14 +40,32 @@ class _Wish:
     task_id: str
     lease_id: UUID
     causation_id: UUID | None
+    is_given_up: bool = False
+
+
+class Keeping(Protocol):
+    """Who sees to leases."""
+
+    def expect(self, claim: Claim) -> None:
+        """Keep a lease from the moment on in which the claim is answered."""
+
+    def forget(self, lease_id: UUID) -> None:
+        """Keep it no more, if it was expected and nobody has held it: nobody will."""
 
 
 class Claims:
-    """Claims tasks for one worker, one await at a time; what waits together is one statement."""
+    """Claims tasks for one worker, one await at a time; what waits together is one statement.
 
-    def __init__(self, database: Database, claimant: Claimant, *, batch_limit: int) -> None:
+    What is claimed together does not begin together: so `keeping` hears of each lease before anything of the
+    batch can run, and keep others from their first step.
+    """
+
+    def __init__(
+        self, database: Database, claimant: Claimant, *, batch_limit: int, keeping: Keeping | None = None
+    ) -> None:
         self._database = database
         self._who = claimant
+        self._keeping = keeping
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
         self._batch: Batch[_Wish, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
@@ -59,7 +77,13 @@ class Claims:
 
     async def claim(self, task_id: str, causation_id: UUID | None = None) -> Claim | Unclaimed:
         """Claim one task, or say why it cannot be claimed now."""
-        return await self._batch.ask(_Wish(task_id, random_uuid(), causation_id))
+        wish = _Wish(task_id, random_uuid(), causation_id)
+        try:
+            return await self._batch.ask(wish)
+        except asyncio.CancelledError:
+            wish.is_given_up = True
+            self._forget([wish.lease_id])
+            raise
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
@@ -72,7 +96,9 @@ class Claims:
             )  # fmt: skip
         except OutcomeUnknown:
             rows = await self._settle(sent_at, "read_next_claims", leases)
-        return [_claim(row, sent_at + self._who.lease_seconds) for row in rows]
+        claims = [_claim(row, sent_at + self._who.lease_seconds) for row in rows]
+        self._expect(claims)
+        return claims
 
     async def _send(self, wishes: Sequence[_Wish]) -> Sequence[Claim | Unclaimed]:
         sent_at = time.monotonic()
@@ -83,18 +109,34 @@ class Claims:
                 sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
             )
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
+        given_up = {wish.lease_id for wish in wishes if wish.is_given_up}
+        self._expect(claim for claim in claims.values() if claim.lease_id not in given_up)
         if len(claims) == len(wishes):
             return [claims[wish.lease_id] for wish in wishes]
         if self._is_closed and not claims:
             return [Unclaimed(wish.task_id, "stopping") for wish in wishes]
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
         reasons: dict[str, Unclaimed] = {}
-        with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
-            reasons = await self._explain(refused)
+        try:
+            with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
+                reasons = await self._explain(refused)
+        except BaseException:
+            self._forget(claims)
+            raise
         return [
             claims.get(wish.lease_id) or reasons.get(wish.task_id) or Unclaimed(wish.task_id, "locked")
             for wish in wishes
         ]
+
+    def _expect(self, claims: Iterable[Claim]) -> None:
+        if self._keeping is not None:
+            for claim in claims:
+                self._keeping.expect(claim)
+
+    def _forget(self, lease_ids: Iterable[UUID]) -> None:
+        if self._keeping is not None:
+            for lease_id in lease_ids:
+                self._keeping.forget(lease_id)
 
     async def _claim(self, wishes: Sequence[_Wish]) -> Sequence[Row]:
         return await self._run(

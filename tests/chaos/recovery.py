@@ -80,7 +80,8 @@ async def measure(trials: list[Trial], samples: int, directory: Path, console: C
 
 async def _on_stage(directory: Path, left: deque[Measured], tell: Callable[[Measured], None]) -> None:
     """Strike on one stage until nothing is left to do."""
-    stage = Stage(directory, rate=0.0, lease_seconds=LEASE_SECONDS, has_wrong_clocks=False)
+    # Trials read in the logs who has started: that is told at `info`.
+    stage = Stage(directory, rate=0.0, lease_seconds=LEASE_SECONDS, has_wrong_clocks=False, log_level="info")
     try:
         await stage.start()
         ground = Field(stage)

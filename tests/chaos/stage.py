@@ -93,6 +93,7 @@ class Stage:
         rate: float = 100.0,
         lease_seconds: float = LEASE_SECONDS,
         has_wrong_clocks: bool = True,
+        log_level: str = "warning",
     ) -> None:
         self.directory = directory
         self.journal = Journal(directory / "stage.jsonl")
@@ -103,7 +104,11 @@ class Stage:
             if has_wrong_clocks and seat.name in _OFFSETS:
                 seat.environment = {**seat.environment, **clocks.wrong(_OFFSETS[seat.name])}
         self._backends: set[int] = set()
-        self._settings = {"GRNS_LEASE_SECONDS": str(lease_seconds), **_SETTINGS}
+        self._settings = {
+            "GRNS_LEASE_SECONDS": str(lease_seconds),
+            "GRNS_LOG_LEVEL": log_level,
+            **_SETTINGS,
+        }
         self._keeping: asyncio.Task[None] | None = None
         self._observer: subprocess.Popen[bytes] | None = None
 
@@ -320,7 +325,6 @@ _SETTINGS = {
     # Streams are lost every minute here: more than what nobody has read yet need not come again each time.
     "GRNS_RELAY_REPLAY_SECONDS": "120",
     "GRNS_LOG_FORMAT": "json",
-    "GRNS_LOG_LEVEL": "warning",
 }
 
 

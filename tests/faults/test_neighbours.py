@@ -75,6 +75,24 @@ async def test_a_locked_row_is_asked_for_again_and_the_others_are_let_be(
 
 
 @pytest.mark.usefixtures("journal")
+async def test_what_is_claimed_together_is_kept_before_it_begins(fleet: Fleet, database: Database) -> None:
+    """Of one batch the first blocks the loop, so that nothing else of it begins for two leases."""
+    lease = 3.0
+    fleet.start("reaper")
+    blocking = {"how": "sleep_on", "seconds": 2.2 * lease}
+    ids = await submit_many(database, 1, task_type="block_loop", payload=blocking)
+    ids += await submit_many(database, 9, task_type="effect")
+    fleet.start("worker", "tests.pools:pool", GRNS_LEASE_SECONDS=str(lease))
+    rows = await all_in(database, ids, within_seconds=40)
+    assert {(row["status"], row["attempt"]) for row in rows.values()} == {("succeeded", 1)}
+    claims = await fetch(
+        database,
+        "select distinct payload ->> 'lease_until' from grns.events where kind = 'evt.task.claimed'",
+    )
+    assert len(claims) == 1, "by one statement"
+
+
+@pytest.mark.usefixtures("journal")
 async def test_transactions_of_handlers_wait_for_their_turn_and_nobody_for_them(
     fleet: Fleet, database: Database
 ) -> None:
