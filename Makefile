@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml
 		{ echo "grns needs Python 3.11 or newer; name one with make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,http]' --group test
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,http,api]' --group test
 	@touch $(STAMP)
 
 demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check every result

@@ -11,15 +11,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grns.actor import check as check_actor
 from grns.attempt import Walk
+from grns.clerk import Clerk
 from grns.client import Client
 from grns.context import Context
 from grns.counter import Counter
 from grns.daemon import Service
 from grns.door import FrontDoor
+from grns.errors import SettingsError
 from grns.floor import Floor
 from grns.graveyard import Graveyard
 from grns.handlers import Handlers
@@ -34,12 +36,14 @@ from grns.pause_watch import PauseWatch
 from grns.pool import Pool
 from grns.reaper import Reaper
 from grns.relay import Relay
+from grns.request_desk import RequestDesk
 from grns.retry_scheduler import RetryScheduler
 from grns.settings import Settings, load, reveal
 from grns.slots import Slots
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
+from grns.store.order import Orders
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
 from grns.telemetry.logger import LoggerLeaf
@@ -48,10 +52,16 @@ from grns.transport.jetstream import JetStream
 from grns.triage import Triage
 from grns.worker import Worker
 
+if TYPE_CHECKING:
+    from grns.api.desk import Desk
+    from grns.api.server import ApiServer
+
 VERSION = version("grns")
 
 # How long an answer to a handler's own statement may take.
 _HANDLERS_ANSWER_SECONDS = 60.0
+# Who asks, as the log has it of what came over the bus: its sender is known to the broker alone.
+_BUS = "nats"
 _GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
 
 
@@ -131,6 +141,26 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def request_desk(self, database: Database, _transport: Transport) -> RequestDesk:
+        """Return a request desk, with a connection of its own to the broker."""
+        settings, emit = self.settings, self.telemetry.emit
+        transport = self.transport("request desk")
+        clerk = Clerk(
+            database=database,
+            transport=transport,
+            orders=Orders(database, batch_limit=settings.claim_batch, actor=_BUS),
+            envelope_limits=settings.envelope_limits,
+            payload_limits=settings.payload_limits,
+            emit=emit,
+        )
+        return RequestDesk(
+            transport=transport,
+            clerk=clerk,
+            window=settings.request_window,
+            depth=2 * settings.claim_batch,
+            emit=emit,
+        )
+
     def reaper(self, database: Database, transport: Transport) -> Reaper:
         """Return a reaper."""
         return Reaper(
@@ -194,6 +224,7 @@ class App:
         """The daemons by name, as `grns server` runs them all."""
         return {
             "relay": self.relay,
+            "request-desk": self.request_desk,
             "reaper": self.reaper,
             "retry-scheduler": self.retry_scheduler,
             "counter": self.counter,
@@ -240,6 +271,46 @@ class App:
     def pauses(self, database: Database, transport: Transport) -> Pauses:
         """Return what pauses and resumes the pools of the workspace."""
         return Pauses(database=database, transport=transport, workspace=self.settings.workspace)
+
+    def api(self, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
+        """Return the server of the HTTP API; it has taken its port, that of the settings where none is named.
+
+        Raises `Unavailable` where that is taken, and `SettingsError` where what it needs is not installed.
+        """
+        try:
+            from grns.api.server import ApiServer
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"the API needs {error.name}, which is not installed")
+            missing.add_note("pip install 'grns[api]'")
+            raise missing from error
+
+        host = self.settings.api_host
+        desk = self.desk(database, transport)
+        return ApiServer(desk, host=host, port=self.settings.api_port if port is None else port)
+
+    def desk(self, database: Database, transport: Transport) -> Desk:
+        """Return what the API answers requests with."""
+        from grns.api.desk import Desk
+        from grns.server_url import is_loopback
+
+        settings = self.settings
+        return Desk(
+            database=database,
+            transport=transport,
+            workspace=settings.workspace,
+            payload_limits=settings.payload_limits,
+            envelope_limits=settings.envelope_limits,
+            batch_limit=settings.claim_batch,
+            is_loopback=is_loopback(settings.api_host),
+            emit=self.telemetry.emit,
+            metrics=self.exposition,
+        )
+
+    def exposition(self) -> bytes:
+        """Return the metrics of this process, as Prometheus reads them; none where none are kept."""
+        from grns.telemetry.metrics import MetricsLeaf
+
+        return b"".join(leaf.exposition() for leaf in self.leaves if isinstance(leaf, MetricsLeaf))
 
     def keeper(self, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
         """Return the keeper of the worker that is our parent."""

@@ -16,7 +16,7 @@ from grns.graveyard import Graveyard
 from grns.store import read
 from grns.store.batch import Batch
 from grns.store.bulk import Bulk
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.store.fault import Unusable
 from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import Limits
@@ -41,7 +41,7 @@ class Client:
     def __init__(
         self,
         *,
-        database: Database,
+        database: Database | Session,
         handlers_database: Database,
         transport: Transport,
         workspace: str,

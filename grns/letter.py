@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 from uuid import UUID, uuid5
 
 from grns import envelope, payloads, subjects
@@ -36,6 +37,21 @@ class Copy:
     headers: Mapping[str, str]
     body: bytes
     id: str
+
+
+def document(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as programs get it: its body as bytes, and as text where it is some."""
+    body: bytes = kept["body"]
+    record = {name: value for name, value in kept.items() if name != "body"}
+    return record | {"body_base64": body, "body_text": text(body), "body_size": len(body)}
+
+
+def text(body: bytes) -> str | None:
+    """Return the bytes as text, None where they are none."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def copy(letter_id: UUID, *, subject: str, headers: Mapping[str, str], body: bytes) -> Copy:

@@ -15,7 +15,7 @@ from datetime import datetime
 from grns import subjects
 from grns.errors import BadInput, GrnsError
 from grns.store import pause
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.store.pause import Pause
 from grns.transport.base import Transport
 
@@ -27,7 +27,7 @@ _PAGE = 50
 class Pauses:
     """Pauses and resumes the pools of one workspace. `actor` is who asks, as the log will name them."""
 
-    def __init__(self, *, database: Database, transport: Transport, workspace: str) -> None:
+    def __init__(self, *, database: Database | Session, transport: Transport, workspace: str) -> None:
         self._database = database
         self._transport = transport
         self._workspace = workspace

@@ -195,6 +195,12 @@ class Settings(BaseSettings):
     )
     count_seconds: Seconds = Field(0.5, description="counter's tick")
     janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
+    request_window: int = Field(
+        1000,
+        ge=1,
+        le=100_000,
+        description="requests that a request desk takes in before it has answered others",
+    )
 
     log_retention_days: Days = Field(30.0, description="how long events stay in the log")
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
@@ -222,6 +228,8 @@ class Settings(BaseSettings):
     result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
 
+    api_host: str = Field("127.0.0.1", description="address of the HTTP API")
+    api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0: a free one")
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
     )

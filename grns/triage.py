@@ -11,11 +11,11 @@ from uuid import UUID
 
 from grns import letter, subjects
 from grns.edit import Edit, edition
-from grns.errors import Conflict, NotFound
+from grns.errors import Conflict, NotFound, Stale
 from grns.letter import Mend
 from grns.store import edit as store
 from grns.store import listing, read
-from grns.store.database import Database, run
+from grns.store.database import Database, Session, run
 from grns.strict_json import Limits
 from grns.task import Task
 from grns.transport.base import Message, Transport
@@ -27,7 +27,7 @@ class Triage:
     def __init__(
         self,
         *,
-        database: Database,
+        database: Database | Session,
         transport: Transport,
         workspace: str,
         payload_limits: Limits,
@@ -50,12 +50,12 @@ class Triage:
     ) -> Task:
         """Change a task that does not run, and return it as it is then.
 
-        With `seen_edition` (see `grns.edit.edition`) only as somebody has seen it. Raises `NotFound`,
-        `Conflict`, and `BadInput` where its payload could not be kept.
+        With `seen_edition` (see `grns.edit.edition`) only as somebody has seen it, else `Stale`. Raises
+        `NotFound`, `Conflict`, and `BadInput` where its payload could not be kept.
         """
         task = await self._task(task_id)
         if seen_edition not in (None, edition(task)):
-            raise Conflict(f"task {task_id} cannot be changed: somebody has changed it since it was read")
+            raise Stale(f"task {task_id} cannot be changed: somebody has changed it since it was read")
         await store.edit_task(
             self._database,
             task,

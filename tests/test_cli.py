@@ -438,14 +438,15 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
     told = lonely("--help")
     assert told.code == 0
     commands = [
-        *(["dev", "demo", "bench", "worker", "server"]),
+        *(["dev", "demo", "bench", "worker", "server", "api"]),
         *(["relay", "reaper", "retry-scheduler", "counter", "janitor"]),
         *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
         *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),
+        *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
         *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
         *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
-        *("schema export", "config show"),
+        *("schema export", "config show", "request-desk"),
         *("operation-runner", "task edit", "dlq resend", "dlq export"),
         *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "redrive"]),
         *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "abort"]),

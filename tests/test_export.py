@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import orjson
 import pytest
 from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
 
-from grns import export, payloads, subjects
+from grns import export, payloads, problem, subjects
 from grns.envelope import assemble, decode, encode
-from grns.errors import Rejected
+from grns.errors import NotFound, Rejected
+from grns.request_desk import COMMANDS, REQUESTS
 from grns.settings import load
+from grns.task import Status, Task
 from tests import bad_input
 from tests.harness import ROOT
 
 DOCUMENTS: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in export.documents().items()}
-SCHEMAS = {name: document for name, document in DOCUMENTS.items() if name != export.ASYNCAPI}
+SCHEMAS = {name: document for name, document in DOCUMENTS.items() if name.endswith(".schema.json")}
 ASYNCAPI = DOCUMENTS[export.ASYNCAPI]
 NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, tzinfo=UTC)
 ERROR = {"class": "ValueError", "message": "no"}
@@ -262,7 +265,7 @@ def test_every_channel_declares_what_its_address_names() -> None:
     addresses = [channel["address"] for channel in ASYNCAPI["channels"].values()]
     assert len(set(addresses)) == len(addresses)
     for channel in ASYNCAPI["channels"].values():
-        named = set(re.findall(r"\{(\w+)\}", channel["address"]))
+        named = set(re.findall(r"\{(\w+)\}", channel["address"] or ""))  # an inbox has none of its own
         assert set(channel.get("parameters", {})) == named
         for parameter in channel.get("parameters", {}).values():
             assert set(parameter) <= {"enum", "default", "description", "examples", "location"}
@@ -296,6 +299,28 @@ def test_addresses_are_the_subjects_of_the_code() -> None:
     )
     for kind in payloads.PAYLOADS:
         assert subjects.message(kind, subjects.DEFAULT_WORKSPACE) in addresses
+    for subject in (*COMMANDS, *REQUESTS):
+        assert subject.replace(subjects.OTHER_WORKSPACES, "{workspace}") in addresses
+
+
+def test_every_request_is_answered_with_a_task_or_a_problem() -> None:
+    asked = {name: one for name, one in ASYNCAPI["operations"].items() if ".req." in name}
+    assert len(asked) == len(REQUESTS)
+    for operation in asked.values():
+        assert operation["action"] == "receive"
+        reply = operation["reply"]
+        assert resolved(ASYNCAPI, reply["channel"]["$ref"])["address"] is None
+        messages = [resolved(ASYNCAPI, resolved(ASYNCAPI, one["$ref"])["$ref"]) for one in reply["messages"]]
+        assert [message["name"] for message in messages] == ["Task", "Problem"]
+
+
+def test_what_answers_hold_fits_its_schema() -> None:
+    task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
+    for answer in (task, problem.of(NotFound("there is no task gr-1"))):
+        name = type(answer).__name__
+        schema = {"$ref": f"#/components/schemas/{name}", "components": ASYNCAPI["components"]}
+        Draft202012Validator(schema).validate(json.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z)))
+        assert ASYNCAPI["components"]["schemas"][name]["title"] == name
 
 
 # ---------------------------------------------------------------- the files

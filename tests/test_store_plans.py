@@ -46,7 +46,7 @@ IN_PLACE = ("claim", "finish", "claim_next")
 CLAIMING = ("claim", "claim_next")
 # These look for rows: by the index made for them, and then change each by its id.
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
-BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age")
+BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age", "read_events", "list_events")
 BY_TASK = ("read_history", "read_finishes", "read_claims")
 # These run for tenants, too: what confines them has to leave the way to the rows as it is.
 FOR_TENANTS = ("cancel", "redrive", "read_tasks", "read_statuses")
@@ -270,6 +270,10 @@ async def test_the_log_is_read_by_number(connection: Connection, name: str) -> N
     assert set(looks) == {f"{PARTITION}_pkey"}
 
 
+async def test_workers_are_listed_from_those_that_live(connection: Connection) -> None:
+    assert looks_at(await plan_of(connection, "list_agents"), "agents") == ["agents_alive"]
+
+
 @pytest.mark.parametrize("name", BY_TASK)
 async def test_a_history_is_read_by_task(connection: Connection, name: str) -> None:
     looks = looks_at(await plan_of(connection, name), PARTITION)
@@ -312,6 +316,17 @@ async def test_what_the_floor_claimed_is_read_back_from_the_running_ones(connect
     assert [node.get("Index Name") for node in nodes if node.get("Relation Name") == "tasks"] == [
         "tasks_lease"
     ]
+
+
+async def test_what_turned_out_to_have_no_effect_is_forgotten_by_its_key(connection: Connection) -> None:
+    looks = looks_at(await plan_of(connection, "unmark_messages"), "processed_messages")
+    assert looks == ["processed_messages_pkey"]
+
+
+async def test_what_a_message_led_to_is_found_by_its_key(connection: Connection) -> None:
+    nodes = await plan_of(connection, "find_submitted")
+    assert looks_at(nodes, "tasks") == ["tasks_idempotency_key"]
+    assert not compared_with_each(nodes)
 
 
 async def test_what_was_processed_is_forgotten_by_age(connection: Connection) -> None:
@@ -498,6 +513,8 @@ async def test_the_audit_compares_no_event_with_each_other_one(connection: Conne
 
 
 _LAST_HOUR = "select now() - interval '1 hour', now()"
+
+
 # What is asked for, the road that leads there, and how it looks at the tasks.
 LISTED = (
     ("", LATEST, "tasks_pkey"),

@@ -33,7 +33,9 @@ root = Root(
         "Services": [
             Entry("worker", "Run a pool's handlers.", "worker:worker"),
             Entry("server", "Run all daemons in one process.", "daemon:server"),
+            Entry("api", "Serve the HTTP API.", "daemon:api"),
             Entry("relay", "Run a relay: publishes the log.", "daemon:relay"),
+            Entry("request-desk", "Run a request desk: creates tasks for who asks.", "daemon:request_desk"),
             Entry("reaper", "Run a reaper: takes back tasks whose worker is gone.", "daemon:reaper"),
             Entry("retry-scheduler", "Run a retry scheduler: queues what is due.", "daemon:retry_scheduler"),
             Entry("counter", "Run a counter: counts tasks and failures.", "daemon:counter"),

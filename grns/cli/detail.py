@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,16 +12,8 @@ from grns.cli.output import Column, Output, document, fields, heading, table
 from grns.cli.text import lasted, shortened
 from grns.client import Client
 from grns.task import Task
+from grns.timeline import timeline
 
-_ENDS = {
-    "evt.task.completed": "succeeded",
-    "evt.task.retry_scheduled": "retry_wait",
-    "evt.task.failed": "failed",
-    "evt.task.dead": "dead",
-    "evt.task.cancelled": "cancelled",
-    "evt.task.lease_expired": "lease expired",
-    "evt.task.released": "released",
-}
 _SUMMARY_WIDTH = 100
 
 
@@ -47,29 +39,6 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
     ]
     out.rows(history, columns)
     out.end(history, None, nothing="the log about this task has been deleted")
-
-
-def timeline(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the attempts that the log tells of: who claimed when, and how and when it ended."""
-    attempts: dict[int, dict[str, Any]] = {}
-    for row in history:
-        number, payload = row["attempt"], row["payload"]
-        if row["kind"] == "evt.task.claimed":
-            attempts[number] = {
-                "attempt": number,
-                "agent_id": payload.get("agent_id"),
-                "claimed_at": row["created_at"],
-                "ended_at": None,
-                "outcome": None,
-                "reason": None,
-            }
-        elif row["kind"] in _ENDS and attempts.get(number, {"outcome": ""})["outcome"] is None:
-            attempts[number] |= {
-                "ended_at": row["created_at"],
-                "outcome": _ENDS[row["kind"]],
-                "reason": payload.get("error_class") or payload.get("reason"),
-            }
-    return [attempts[number] for number in sorted(attempts)]
 
 
 def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)) -> str:

@@ -82,7 +82,7 @@ async def _tasks(wanted: str, session: Session, after: str | None) -> Part:
 async def _messages(session: Session, after: str | None) -> Part:
     from uuid import UUID
 
-    from grns.cli.message import record_of
+    from grns import letter
     from grns.store import listing
 
     page = await listing.list_dead(
@@ -95,4 +95,4 @@ async def _messages(session: Session, after: str | None) -> Part:
     found = [
         await listing.read_message(session.database, UUID(row["id"]), session.workspace) for row in page.rows
     ]
-    return [record_of(one) for one in found if one is not None], page.next_cursor
+    return [letter.document(one) for one in found if one is not None], page.next_cursor

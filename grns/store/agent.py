@@ -6,7 +6,8 @@ import os
 import socket
 
 from grns.store.claim import Claimant
-from grns.store.database import Database
+from grns.store.database import Database, Session
+from grns.store.page import Page, bad_cursor, cursor, parts
 
 
 async def register(database: Database, claimant: Claimant, *, concurrency: int, version: str) -> None:
@@ -25,3 +26,21 @@ async def touch(database: Database, agent_id: str, *, idle_seconds: float, runni
 async def stop(database: Database, agent_id: str) -> None:
     """Note that a worker has ended in order."""
     await database.run("stop_agent", agent_id)
+
+
+async def list_agents(
+    database: Database | Session, *, workspace: str, limit: int, after: str | None = None
+) -> Page:
+    """Return the workers that have not said that they ended, by agent type, and whether each lives."""
+    agent_type, agent_id = ("", "") if after is None else _place(after)
+    rows = await database.run("list_agents", workspace, agent_type, agent_id, limit + 1)
+    shown = [dict(row) for row in rows[:limit]]
+    more = len(rows) > limit
+    return Page(shown, cursor(shown[-1]["agent_type"], shown[-1]["agent_id"]) if more else None)
+
+
+def _place(said: str) -> tuple[str, str]:
+    match parts(said):
+        case [agent_type, agent_id]:
+            return agent_type, agent_id
+    raise bad_cursor(said)

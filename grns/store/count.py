@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from grns.errors import BadInput
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.store.log import Span
 from grns.task import LETTERS, STATUS_AFTER, Status
 
@@ -89,14 +89,14 @@ async def drop(database: Database, epoch: int) -> None:
     await database.run("drop_counter", epoch)
 
 
-async def count_states(database: Database, *, workspace: str) -> dict[str, int]:
+async def count_states(database: Database | Session, *, workspace: str) -> dict[str, int]:
     """Return how many tasks are in each state, as far as the log is counted; it reads no task."""
     counts = dict.fromkeys((status.value for status in Status), 0)
     return counts | {row["status"]: row["count"] for row in await database.run("count_states", workspace)}
 
 
 async def read_minutes(
-    database: Database,
+    database: Database | Session,
     *,
     workspace: str,
     since: datetime,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grns.errors import Conflict, NotFound
+from grns.errors import Conflict, NotFound, Stale
 from grns.store.database import Database, Session
 from grns.task import Task
 
 _REFUSALS = {
-    "changed meanwhile": "somebody has changed it since it was read",
     "running": "it runs",
     "succeeded": "it has succeeded",
     "not waiting": "it waits for no time",
@@ -28,7 +27,7 @@ async def edit_task(
 ) -> None:
     """Change a task that does not run, if it still is as it was seen; what is None stays.
 
-    Raises `Conflict` where it is not, or cannot be changed, and `NotFound`.
+    Raises `Stale` where it is not, `Conflict` where it cannot be changed, and `NotFound`.
     """
     rows = await database.run(
         "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority, delay_seconds, payload,
@@ -37,6 +36,8 @@ async def edit_task(
     if not rows:
         raise NotFound(f"there is no task {seen.id} in workspace {seen.workspace}")
     answer: str = rows[0]["answer"]
+    if answer == "changed meanwhile":
+        raise Stale(f"task {seen.id} cannot be changed: somebody has changed it since it was read")
     if answer != "changed":
         raise Conflict(f"task {seen.id} cannot be changed: {_REFUSALS[answer]}")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
-from grns.errors import BadInput, Conflict, NotFound
-from grns.store.database import Database, Row
+from grns.errors import BadInput, NotFound, Stale
+from grns.store.database import Database, Row, Session
 from grns.store.page import Page, cursor, place
 from grns.strict_json import check
 
@@ -29,7 +29,7 @@ class Change(TypedDict, total=False):
 
 
 async def list_issues(
-    database: Database,
+    database: Database | Session,
     *,
     workspace: str,
     state: State | Sequence[State] | None = None,
@@ -52,7 +52,7 @@ async def list_issues(
     return Page(shown, cursor(shown[-1]["last_seen"].isoformat(), shown[-1]["fingerprint"]))
 
 
-async def read_issue(database: Database, *, workspace: str, fingerprint: str) -> dict[str, Any]:
+async def read_issue(database: Database | Session, *, workspace: str, fingerprint: str) -> dict[str, Any]:
     """Return one issue: a row of `list_issues`, and its `facets`; `NotFound` where there is none.
 
     `facets` has, for each of `task_type`, `worker`, `version` and `error`, how often each value was seen, the
@@ -72,7 +72,7 @@ def _facets(row: Row) -> dict[str, dict[str, int]]:
 
 
 async def change_issue(
-    database: Database,
+    database: Database | Session,
     *,
     workspace: str,
     fingerprint: str,
@@ -82,7 +82,7 @@ async def change_issue(
 ) -> dict[str, Any]:
     """Say something of an issue, and return it as it is then. The log has who said it.
 
-    `version` is the one that was looked at: `Conflict` where somebody else has said something since. Raises
+    `version` is the one that was looked at: `Stale` where somebody else has said something since. Raises
     `BadInput` and `NotFound`.
     """
     _check(change)
@@ -92,7 +92,7 @@ async def change_issue(
     )  # fmt: skip
     issue = await read_issue(database, workspace=workspace, fingerprint=fingerprint)
     if not rows:
-        raise Conflict(f"issue {fingerprint} is at version {issue['version']}, not at {version}")
+        raise Stale(f"issue {fingerprint} is at version {issue['version']}, not at {version}")
     return issue
 
 

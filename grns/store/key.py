@@ -88,6 +88,12 @@ async def revoke_key(
     return is_new
 
 
+async def has_keys(database: Database) -> bool:
+    """Say whether anybody has ever made a key: from then on each request has to show one."""
+    found: bool = (await database.run("has_keys"))[0]["has_keys"]
+    return found
+
+
 async def authenticate(database: Database, text: str) -> Principal:
     """Return who it is that shows a key; `Denied`, without saying why, where it is not good (any more)."""
     try:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from grns.errors import BadInput
 from grns.store import change
-from grns.store.database import Connection, Database, Row, run
+from grns.store.database import Connection, Database, Row, Session, run
 
 _ALL = ""  # in the place of a task type
 _MOST = 1000
@@ -33,7 +33,7 @@ class Pause:
 
 
 async def begin(
-    database: Database,
+    database: Database | Session,
     *,
     workspace: str,
     agent_type: str,
@@ -70,7 +70,7 @@ async def begin(
 
 
 async def end(
-    database: Database, *, workspace: str, agent_type: str, task_type: str | None, actor: str
+    database: Database | Session, *, workspace: str, agent_type: str, task_type: str | None, actor: str
 ) -> Pause | None:
     """End a pause, and return what it was; None where there was none."""
     async with database.transaction() as connection:
@@ -89,7 +89,7 @@ async def end_lapsed(database: Database, limit: int) -> int:
     return len(rows)
 
 
-async def in_force(database: Database, workspace: str, agent_types: Sequence[str]) -> list[Pause]:
+async def in_force(database: Database | Session, workspace: str, agent_types: Sequence[str]) -> list[Pause]:
     """Return the pauses of some pools, a thousand at most; of each pool that of all of it comes first."""
     rows = await database.run("read_pauses", workspace, list(agent_types), _MOST)
     return [Pause(**row) for row in rows]

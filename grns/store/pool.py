@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from grns.store import pause
-from grns.store.database import Database, Row
+from grns.store.database import Database, Row, Session
 from grns.store.page import Page
 from grns.store.pause import Pause
 
@@ -15,7 +15,7 @@ _MOST_COUNTED = 1000
 
 
 async def list_pools(
-    database: Database, *, workspace: str, limit: int = 50, after: str | None = None
+    database: Database | Session, *, workspace: str, limit: int = 50, after: str | None = None
 ) -> Page:
     """Return the pools that have workers, queued tasks or a pause, in the order of their agent types."""
     rows = await database.run("read_agent_types", workspace, after or "", limit + 1)
@@ -25,7 +25,9 @@ async def list_pools(
     return Page(pools, shown[-1] if len(agent_types) > limit else None)
 
 
-async def read_pools(database: Database, workspace: str, agent_types: Sequence[str]) -> list[dict[str, Any]]:
+async def read_pools(
+    database: Database | Session, workspace: str, agent_types: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return pools by their agent types, in that order, whether anybody has heard of them or not.
 
     `slots` and `running` are as of their workers' last heartbeats. Of each lane up to a thousand queued tasks

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grns.store.database import Database, Row
+from grns.store.database import Database, Row, Session
 from grns.strict_json import loads_stored
 from grns.task import Status, Task
 
 
-async def tasks(database: Database, ids: Sequence[str], workspace: str) -> dict[str, Task]:
+async def tasks(database: Database | Session, ids: Sequence[str], workspace: str) -> dict[str, Task]:
     """Return the tasks that exist, by id."""
     return {row["id"]: task(row) for row in await database.run("read_tasks", list(ids), workspace)}
 
 
-async def statuses(database: Database, ids: Sequence[str], workspace: str) -> dict[str, Status]:
+async def statuses(database: Database | Session, ids: Sequence[str], workspace: str) -> dict[str, Status]:
     """Return where the tasks that exist are, by id."""
     return {
         row["id"]: Status(row["status"]) for row in await database.run("read_statuses", list(ids), workspace)
     }
 
 
-async def history(database: Database, task_id: str, workspace: str) -> list[dict[str, Any]]:
+async def history(database: Database | Session, task_id: str, workspace: str) -> list[dict[str, Any]]:
     """Return the rows of the log about one task, in order, payloads parsed."""
     rows = await database.run("read_history", task_id, workspace)
     return [{**row, "payload": loads_stored(row["payload"])} for row in rows]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import getrandbits
 from typing import Any
 
-from grns.errors import BadInput, Conflict, GrnsError, Unavailable
+from grns.errors import BadInput, Conflict, GrnsError
 from grns.store.batch import Batch
-from grns.store.database import Database, Row
-from grns.store.fault import Contended
+from grns.store.database import Database, Row, Session
+from grns.store.singles import send_all
 from grns.store.statement import statement
 from grns.strict_json import Limits, dumps
 from grns.submission import Submission
 from grns.task import new_id
 
 _MOST_KNOWN = 1000
-_SINGLES_AT_ONCE = 2
-_MOST_REFUSED = 8  # each takes as long as we wait for a lock
 _EMPTY: dict[str, Any] = {}
 
 
@@ -145,7 +142,7 @@ def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
 class Submissions:
     """Creates tasks, all for one actor; single ones that arrive together share a statement."""
 
-    def __init__(self, database: Database, *, batch_limit: int, actor: str | None = None) -> None:
+    def __init__(self, database: Database | Session, *, batch_limit: int, actor: str | None = None) -> None:
         self._database = database
         self._actor = actor
         self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
@@ -166,37 +163,7 @@ class Submissions:
 
     async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
         """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
-        try:
-            return await self.submit_many(batch)
-        except Contended:
-            if len(batch) == 1:
-                raise
-        return await _Singles(self.submit_many).submit(batch)
-
-
-class _Singles:
-    """Sends submissions one by one, two at a time, until too many were refused: then it is no key's fault."""
-
-    def __init__(self, send: Callable[[Sequence[Prepared]], Awaitable[list[Submitted | Conflict]]]) -> None:
-        self._send = send
-        self._turns = asyncio.Semaphore(_SINGLES_AT_ONCE)
-        self._refused: list[Unavailable] = []
-
-    async def submit(self, batch: Sequence[Prepared]) -> list[Submitted | GrnsError]:
-        """Return what became of each."""
-        return await asyncio.gather(*(self._submit_one(prepared) for prepared in batch))
-
-    async def _submit_one(self, prepared: Prepared) -> Submitted | GrnsError:
-        async with self._turns:
-            if len(self._refused) >= _MOST_REFUSED:
-                return Unavailable(f"not sent: {self._refused[-1]}")
-            try:
-                return (await self._send([prepared]))[0]
-            except Unavailable as error:
-                self._refused.append(error)
-                return error
-            except GrnsError as error:
-                return error
+        return await send_all(self.submit_many, batch)
 
 
 async def submit_in(

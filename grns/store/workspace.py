@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grns import subjects
 from grns.errors import Conflict
 from grns.store import change
@@ -28,3 +30,8 @@ async def list_workspaces(database: Database | Session, *, limit: int, after: st
     """Return workspaces by their names; the cursor is the last one's."""
     rows = await database.run("list_workspaces", after, limit + 1)
     return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["workspace"] if rows[limit:] else None)
+
+
+async def read_workspaces(database: Database | Session, workspace: str) -> list[dict[str, Any]]:
+    """Return what is known of one workspace: nothing, where nobody has made it."""
+    return [dict(row) for row in await database.run("read_workspaces", workspace)]

@@ -63,8 +63,8 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
-    # What these two log of a server that is away, we tell as facts.
-    for name in ("nats", "asyncpg"):
+    # What these log of a server that is away, or of what a client does wrong, we tell as facts.
+    for name in ("nats", "asyncpg", "uvicorn"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

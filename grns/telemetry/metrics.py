@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest, start_http_server
 from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, operation, process, relay, upkeep, work
+from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, work
 from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -34,6 +34,7 @@ class MetricsLeaf:
             work.AttemptFinished: self._finished,
             work.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
             work.RenewalsUnanswered: lambda fact: self._renew_failures.inc(fact.times),
+            order.OrderHandled: lambda fact: self._orders.add(fact.kind, fact.way, fact.answer),
             bus.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
             work.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
             upkeep.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
@@ -54,6 +55,9 @@ class MetricsLeaf:
             upkeep.CounterFollows: lambda _: self._count_lag.set(0),
             process.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
             work.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
+            work.PoolPaused: lambda fact: self._pausing(fact).set(1),
+            work.PoolResumed: lambda fact: self._pausing(fact).set(0),
+            http.RequestAnswered: self._answered,
             operation.BatchMoved: self._moved,
             work.PoolPaused: lambda fact: self._pausing(fact).set(1),
             work.PoolResumed: lambda fact: self._pausing(fact).set(0),
@@ -62,10 +66,20 @@ class MetricsLeaf:
     def _make_tallies(self) -> None:
         self._claims = CountTally("grns_claims", "Tasks claimed", ["task_type", "source"])
         self._attempts = CountTally("grns_attempts", "Attempts that ended", ["task_type", "status"])
+        self._orders = CountTally(
+            "grns_orders", "Tasks asked for over the bus, or their end", ["kind", "way", "answer"]
+        )
         self._queue_wait = _times("grns_queue_wait_seconds", "From queued to claimed")
+        self._requests = CountTally("grns_http_requests", "Requests answered", ["operation", "status"])
+        self._request_times = TimeTally(
+            "grns_http_seconds", "Time until a request was answered", "operation", bounds=_SECONDS
+        )
         self._run = _times("grns_run_seconds", "Time in the handler")
         self._total = _times("grns_task_seconds", "From created to terminal")
-        for tally in (self._claims, self._queue_wait, self._attempts, self._run, self._total):
+        for tally in (
+            self._claims, self._queue_wait, self._attempts, self._run, self._total, self._orders,
+            self._requests, self._request_times,
+        ):  # fmt: skip
             self.registry.register(tally)
 
     def _make_task_metrics(self) -> None:
@@ -148,6 +162,10 @@ class MetricsLeaf:
         if reader is not None:
             reader(fact)
 
+    def exposition(self) -> bytes:
+        """Return all metrics, as Prometheus reads them."""
+        return generate_latest(self.registry)
+
     def register(self, collector: Collector) -> None:
         """Add a collector of somebody else's."""
         self.registry.register(collector)
@@ -172,6 +190,9 @@ class MetricsLeaf:
             self._error_classes.add(error_class)
         return error_class if error_class in self._error_classes else "other"
 
+    def _pausing(self, fact: work.PoolPaused | work.PoolResumed) -> Gauge:
+        return self._paused.labels(fact.agent_type, fact.task_type or _ALL_TASK_TYPES)
+
     def _moved(self, fact: operation.BatchMoved) -> None:
         self._operations.labels(fact.action, "moved").inc(fact.tasks)
         self._operations.labels(fact.action, "skipped").inc(fact.skipped)
@@ -187,6 +208,10 @@ class MetricsLeaf:
     def _counted(self, fact: upkeep.LogCounted) -> None:
         self._count_rows.inc(fact.rows)
         self._count_lag.set(fact.age_seconds)
+
+    def _answered(self, fact: http.RequestAnswered) -> None:
+        self._requests.add(fact.operation, str(fact.status))
+        self._request_times.observe(fact.operation, fact.seconds)
 
     def _progressed(self, fact: relay.RelayProgressed) -> None:
         self._relay_lag.set(fact.lag_seconds)

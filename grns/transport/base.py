@@ -99,6 +99,40 @@ class Delivery(Protocol):
         """End it for good without an effect: the message cannot be accepted."""
 
 
+class Request(Protocol):
+    """One message whose sender waits for the answer. It is in no stream: it comes once, or never."""
+
+    @property
+    def subject(self) -> str:
+        """The subject the message was published on."""
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, as they were sent."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, empty where there are none."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """True where there is an inbox to answer to. Any other address may be one that its sender
+        could not write to: it is not answered."""
+
+    def answer(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send the answer, once, and do not wait: whether anybody still listens is not known.
+
+        Raises `BrokerRefused` for one that is too large, after which a smaller one may be sent.
+        """
+
+
+class Serving(Protocol):
+    """A running subscription to requests."""
+
+    async def stop(self) -> None:
+        """Take in no more; those that the broker had sent by then still come."""
+
+
 class Consumer(Protocol):
     """A running subscription to one durable."""
 
@@ -225,6 +259,12 @@ class Transport(Protocol):
 
     async def observe(self, subject: str, callback: Callable[[str, bytes, Mapping[str, str]], None]) -> None:
         """Watch what is published from now on, without storing a position; what is missed is missed."""
+
+    async def serve(self, pattern: str, group: str, on_request: Callable[[Request], None]) -> Serving:
+        """Take in requests, each of which goes to one member of the group; `on_request` must not block.
+
+        It goes on after a lost connection. What is sent while no member is there, nobody gets.
+        """
 
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""

@@ -86,6 +86,16 @@ MUTANTS = (
         "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
     ),
     Mutant(
+        "an order carried out as often as it comes", "tests", ("answer='cancelled'",),
+        (_sql("mark_messages", "on conflict do nothing", "on conflict (consumer, message_id) do update set processed_at = now()"),),
+        "tests/test_store_order.py::test_a_cancellation_is_carried_out_once",
+    ),
+    Mutant(
+        "answers to wherever somebody names", "tests", ("assert True is False",),
+        (Edit("grns/transport/jetstream/request.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
+        "tests/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
+    ),
+    Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
         (Edit("grns/attempt.py", "        await self.run(claim, delivery.token)\n        await delivery.ack()\n",
               "        await delivery.ack()\n        await self.run(claim, delivery.token)\n"),),

@@ -20,7 +20,7 @@ from tests.chaos.strangers import NothingDone
 
 Heal = Callable[[], Awaitable[None]]
 _WORKERS = ("worker", "scout")
-_DAEMONS = ("relay", "reaper", "retry-scheduler", "counter", "janitor")
+_DAEMONS = ("relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor")
 _HITTABLE = (*_WORKERS, *_DAEMONS, "submitter")
 
 
@@ -125,6 +125,7 @@ _FAILPOINTS = {
     ("reaper",): ("reap.asked", "reap.answered"),
     ("retry-scheduler",): ("promote.answered",),
     ("counter",): ("counter.read", "count_log.asked", "count_log.answered"),
+    ("request-desk",): ("mark_messages.answered", "desk.carried_out", "desk.not_answered"),
     ("submitter",): ("submit_tasks.answered", "submit_tasks.asked"),
 }
 

@@ -101,6 +101,11 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("audit_now", "janitor-1", is_rare=True),
     *_statement("audit_tasks", "janitor-1", is_rare=True),
     *_statement("audit_log", "janitor-1", is_rare=True),
+    *_statement("mark_messages", "request-desk-1", "orders"),
+    *_statement("unmark_messages", "request-desk-1", "orders"),
+    *_statement("find_submitted", "request-desk-1", "orders"),
+    Moment("desk.carried_out", "request-desk-1", "orders"),
+    Moment("desk.not_answered", "request-desk-1", "orders"),
     *_statement("submit_tasks", "submitter-1"),
     *_statement("cancel", "submitter-1"),
 )

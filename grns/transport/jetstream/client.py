@@ -13,7 +13,17 @@ from nats.aio.msg import Msg
 from grns import subjects
 from grns.errors import BadInput, GrnsError, Unavailable
 from grns.settings import Settings
-from grns.transport.base import Consumer, Delivery, Done, Message, Receipt, StoredMessage, StreamState
+from grns.transport.base import (
+    Consumer,
+    Delivery,
+    Done,
+    Message,
+    Receipt,
+    Request,
+    Serving,
+    StoredMessage,
+    StreamState,
+)
 from grns.transport.jetstream.api import Api
 from grns.transport.jetstream.config import Config, expected_durable, expected_subscriber
 from grns.transport.jetstream.connection import Connection
@@ -25,6 +35,7 @@ from grns.transport.jetstream.publisher import Publisher
 from grns.transport.jetstream.puller import Puller
 from grns.transport.jetstream.reply import Replies
 from grns.transport.jetstream.report import Reporter, StreamReport
+from grns.transport.jetstream.request import serve
 from grns.transport.jetstream.stream import Streams
 
 ANSWER_SECONDS = 5.0
@@ -190,6 +201,10 @@ class JetStream:
             callback(message.subject.removeprefix(self._prefix), message.data, message.headers or {})
 
         await self._connection.subscribe(self._prefix + subject, watch)
+
+    async def serve(self, pattern: str, group: str, on_request: Callable[[Request], None]) -> Serving:
+        """Take in requests, each of which goes to one member of the group."""
+        return await serve(self._connection, pattern, group, on_request)
 
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""

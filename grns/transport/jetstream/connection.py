@@ -131,11 +131,11 @@ class Connection:
         line.write(command)
 
     async def subscribe(
-        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None
+        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None, *, group: str = ""
     ) -> Subscription:
         """Listen to a subject for good, also after the client was built anew."""
         line = self._require()
-        subscription = Subscription(subject, handler, on_plain)
+        subscription = Subscription(subject, handler, on_plain, group=group)
         self._subscriptions.add(subscription)
         if line.is_dialled:  # else it is bound together with all others, as soon as the line is
             try:

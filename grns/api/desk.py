@@ -1,0 +1,83 @@
+"""What requests are answered with: connections, limits, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from grns.api.health import Health
+from grns.api.tail import Tail
+from grns.store import access
+from grns.store.database import Database
+from grns.store.submit import Submissions
+from grns.strict_json import Limits
+from grns.telemetry.emit import Emit
+from grns.transport.base import Transport
+
+_MOST_ACTORS = 1000
+
+
+@dataclass
+class Desk:
+    """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
+
+    `is_loopback` says that nobody from outside of this machine can reach it. `metrics` are those of the
+    process, as Prometheus reads them.
+    """
+
+    database: Database
+    transport: Transport
+    workspace: str
+    payload_limits: Limits
+    envelope_limits: Limits
+    batch_limit: int
+    is_loopback: bool
+    emit: Emit
+    metrics: Callable[[], bytes]
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    health: Health = field(init=False)
+    tail: Tail = field(init=False)
+    isolation: Isolation = field(init=False)
+    submitters: Submitters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.health = Health(self.database)
+        self.tail = Tail(self.database)
+        self.isolation = Isolation(self.database)
+        self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
+
+
+class Isolation:
+    """Whether the database itself keeps workspaces apart. It is asked once: see `grns workspace isolate`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._is_there: bool | None = None
+
+    async def is_there(self) -> bool:
+        """Say whether whoever is bound to a workspace can be confined to it."""
+        if self._is_there is None:
+            self._is_there = await access.can_isolate(self._database)
+        return self._is_there
+
+
+class Submitters:
+    """What creates tasks, one for each actor: requests of one that arrive together share a statement."""
+
+    def __init__(self, database: Database, *, batch_limit: int) -> None:
+        self._database = database
+        self._batch_limit = batch_limit
+        self._known: OrderedDict[str, Submissions] = OrderedDict()
+
+    def of(self, actor: str) -> Submissions:
+        """Return that of an actor."""
+        found = self._known.get(actor)
+        if found is None:
+            found = self._known[actor] = Submissions(
+                self._database, batch_limit=self._batch_limit, actor=actor
+            )
+            if len(self._known) > _MOST_ACTORS:
+                self._known.popitem(last=False)  # whoever still waits there has it in hand
+        return found
