@@ -65,7 +65,8 @@ async def test_of_a_batch_each_has_its_own_answer(door: Door, workspace: str | N
         assert items[2]["id"] == items[0]["id"]
         codes = [item["problem"]["code"] for item in items if item["status"] == "problem"]
         assert codes == ["bad_submission", "conflict", "bad_submission", "too_large"]
-        for wrong in ({}, {"tasks": []}, {"tasks": "all"}, {"tasks": [{}] * 501}):
+        wrongs: list[dict[str, Any]] = [{}, {"tasks": []}, {"tasks": "all"}, {"tasks": [{}] * 501}]
+        for wrong in wrongs:
             assert problem_of(await visitor.post(f"{TASKS}/batch", json=wrong), 400) == "bad_submission"
 
 
@@ -148,7 +149,8 @@ async def test_an_edit_is_made_only_to_what_was_seen(local: httpx2.AsyncClient, 
     held = await claim(shared, task_id)
     assert problem_of(await local.patch(f"{TASKS}/{task_id}", json={"priority": 0}), 409) == "conflict"
     await finish(shared, held)
-    for nothing in ({}, {"reason": "because"}, {"payload": {}, "patch": {}}):
+    nothings: list[dict[str, Any]] = [{}, {"reason": "because"}, {"payload": {}, "patch": {}}]
+    for nothing in nothings:
         assert problem_of(await local.patch(f"{TASKS}/{task_id}", json=nothing), 400) == "bad_edit"
 
 

@@ -124,7 +124,7 @@ async def test_a_conflict_is_not_remembered(orders: Orders, shared: Database) ->
 
 async def test_a_conflict_refuses_no_other_of_its_batch(orders: Orders, shared: Database) -> None:
     await orders.submit(submit(idempotency_key="k"))
-    said = [submit(payload={"n": n}, **({"idempotency_key": "k"} if n == 3 else {})) for n in range(6)]
+    said = [submit(payload={"n": n}, idempotency_key="k" if n == 3 else None) for n in range(6)]
     answers = await asyncio.gather(*(orders.submit(one) for one in said), return_exceptions=True)
     assert [type(answer) for answer in answers] == [Carried] * 3 + [Conflict] + [Carried] * 2
     assert await count(shared) == 6

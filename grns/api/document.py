@@ -33,8 +33,8 @@ class Problem(BaseModel):
 
 def completed(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, Any]:
     """Return a document with the models of bodies and problems in it, and how keys are shown."""
-    models = {route.takes for route in routes if route.takes is not None}
-    in_order = sorted({*models, Problem}, key=lambda model: model.__name__)
+    models: set[type[BaseModel]] = {Problem, *(route.takes for route in routes if route.takes is not None)}
+    in_order = sorted(models, key=lambda model: model.__name__)
     _, found = models_json_schema([(model, "validation") for model in in_order], ref_template=_REFERENCE)
     components = document.setdefault("components", {})
     schemas = {**found["$defs"], **components.get("schemas", {})}

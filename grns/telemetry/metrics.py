@@ -197,9 +197,6 @@ class MetricsLeaf:
         self._operations.labels(fact.action, "moved").inc(fact.tasks)
         self._operations.labels(fact.action, "skipped").inc(fact.skipped)
 
-    def _pausing(self, fact: work.PoolPaused | work.PoolResumed) -> Gauge:
-        return self._paused.labels(fact.agent_type, fact.task_type or _ALL_TASK_TYPES)
-
     def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""
         for gauge in (self._relay_lag, self._relay_flight, self._relay_missing):
