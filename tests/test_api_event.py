@@ -16,12 +16,12 @@ from grns.api.route import PREFIX
 from grns.api.server import ApiServer
 from grns.store import event
 from grns.store.database import Database
-from tests.api_kit import Door, good, problem_of
 from tests.counters import begin_here, count_all
 from tests.harness import submit, submit_many
+from tests.test_api_kit import Door, good, problem_of
 from tests.test_store_kit import cancel, fetch, stranger
 
-pytest_plugins = ["tests.api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
 
 EVENTS = f"{PREFIX}/events"
 STREAM = {"Accept": "text/event-stream"}

@@ -1,4 +1,7 @@
-"""What the tests of the HTTP API share: the app on a real database, and somebody who asks it."""
+"""What the tests of the HTTP API share: the app on a real database, and somebody who asks it.
+
+No tests live here; the name has pytest show what its assertions were about.
+"""
 
 from __future__ import annotations
 
