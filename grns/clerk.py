@@ -94,14 +94,13 @@ class Clerk:
             wanted = order.read(request.body, subject=request.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
             failpoint.reach("desk.not_answered")
-            task = await self._read(wanted, carried)
+            self._tell(request, carried, await self._read(wanted, carried))
         except Exception as error:
             self.refuse(request, error)
             if not isinstance(error, GrnsError):
                 raise
             return
         self._note(wanted, _REQUEST, carried)
-        self._tell(request, carried, task)
 
     def refuse(self, request: Request, error: Exception) -> None:
         """Say why a request is not met."""
@@ -184,7 +183,8 @@ class Clerk:
         stub = Truncated(ref=f"db://tasks/{task.id}", task_id=task.id)
         with suppress(Unavailable):  # whoever asked cannot be reached
             try:
-                request.answer(orjson.dumps(task, option=orjson.OPT_UTC_Z), headers)
+                # asyncpg's ids are of a class of their own, which orjson does not know
+                request.answer(orjson.dumps(task, default=str, option=orjson.OPT_UTC_Z), headers)
             except BrokerRefused:
                 request.answer(stub.model_dump_json().encode(), headers)
 
