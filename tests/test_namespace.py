@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import nats
 import pytest
 
 from grns import subjects
@@ -16,9 +17,9 @@ from grns.errors import BadInput, NotFound
 from grns.local import LocalNats
 from grns.settings import Settings, load
 from grns.store.database import Database
-from grns.transport.base import Delivery, Message, Receipt
+from grns.transport.base import Delivery, Message, Receipt, Request
 from grns.transport.jetstream import JetStream
-from tests.harness import Fleet, all_in, eventually, manage, ready, submit
+from tests.harness import LIMIT_SECONDS, Fleet, all_in, eventually, manage, ready, submit
 
 LANE = subjects.lane("default", "worker", 2)
 DOOR = subjects.front_door()
@@ -131,6 +132,31 @@ async def test_hints_and_observers_stay_among_their_own(broker: LocalNats) -> No
         await eventually(look_again)
         assert nudged == ["theirs"]
         assert seen == [(QUEUED, b"theirs"), (QUEUED, b"ours")]
+
+
+async def test_requests_are_answered_by_their_own_installation(broker: LocalNats) -> None:
+    asked = subjects.request(subjects.SUBMIT)
+    seen: list[str] = []
+
+    def answering(name: str) -> Callable[[Request], None]:
+        def answer(request: Request) -> None:
+            seen.append(request.subject)
+            request.answer(name.encode(), {})
+
+        return answer
+
+    client = await nats.connect(broker.url)
+    try:
+        async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
+            for name, transport in (("ours", ours), ("theirs", theirs)):
+                await transport.serve(asked, "grns", answering(name))
+                await transport.state(subjects.CMD_STREAM)  # the broker has heard of it
+            for _ in range(20):  # shared, half of them would go astray
+                assert (await client.request(asked, timeout=LIMIT_SECONDS)).data == b"ours"
+                assert (await client.request(f"staging_{asked}", timeout=LIMIT_SECONDS)).data == b"theirs"
+    finally:
+        await client.close()
+    assert set(seen) == {asked}, "in our own names"
 
 
 async def test_only_streams_of_a_namespace_are_removed(broker: LocalNats) -> None:

@@ -30,7 +30,7 @@ class NatsRequest:
     @property
     def subject(self) -> str:
         """The subject the message was published on."""
-        return self._message.subject
+        return self._message.subject.removeprefix(self._connection.prefix)
 
     @property
     def body(self) -> bytes:
@@ -80,4 +80,5 @@ async def serve(
     def receive(message: Msg) -> None:
         on_request(NatsRequest(connection, message))
 
-    return _Serving(connection, await connection.subscribe(pattern, receive, group=group))
+    subject = connection.prefix + pattern
+    return _Serving(connection, await connection.subscribe(subject, receive, group=group))
