@@ -11,8 +11,10 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from grns import payloads
+from grns.envelope import assemble
 from grns.errors import BadInput
 from grns.retry import JITTER
 
@@ -64,6 +66,14 @@ def sign(keys: Iterable[Secret], message_id: str, timestamp: int, body: bytes) -
         "webhook-timestamp": str(timestamp),
         "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
     }
+
+
+def document(*, workspace: str, version: int, **envelope: Any) -> bytes:
+    """Return what is sent of an event: its envelope, with the workspace and the task's version besides.
+
+    On the bus these are headers; here headers are not signed.
+    """
+    return assemble(**envelope)[:-1] + f',"workspace":"{workspace}","version":{version}}}'.encode()
 
 
 def check_kinds(kinds: Sequence[str]) -> list[str]:
