@@ -111,7 +111,7 @@ class Guard:
         if found is None:
             raise BadInput(
                 "bad_url",
-                f"a URL is https://host/path, {LONGEST} characters at most, without user, password or fragment",
+                f"a URL is https://host/path, {LONGEST} characters at most, without a user or a fragment",
             )
         scheme = found["scheme"].lower()
         if scheme == "http" and not self.allows_http:
@@ -140,9 +140,7 @@ class Guard:
         is_local = host == "localhost" or host.endswith(".localhost")
         address = _LOCAL if is_local else host
         if _is_address(address) and not self.allows(address):
-            raise BadInput(
-                "forbidden_address", "nothing may be sent to the address that the URL names (see webhook_allow_*)"
-            )
+            raise BadInput("forbidden_address", "nothing may be sent to the address that the URL names")
 
 
 def guard(networks: str, *, allows_http: bool) -> Guard:

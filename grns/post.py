@@ -88,11 +88,18 @@ async def resolve(host: str, port: int) -> Sequence[Found]:
     return await answer
 
 
+def believing(file: str) -> ssl.SSLContext:
+    """Return what believes the certificates of a file, and those of the system; `OSError` without it."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(file)
+    return context
+
+
 class Poster:
     """Posts within `timeout_seconds`, each time over a connection of its own.
 
-    `guard` judges addresses; `agent` is how we call ourselves; `authorities` names a file of certificates
-    that are believed beside those of the system. `lookup` is for tests: what names lead to.
+    `guard` judges addresses; `agent` is how we call ourselves; `tls` says whose certificates are believed,
+    those that the system believes where it is None. `lookup` is for tests: what names lead to.
     """
 
     def __init__(
@@ -101,15 +108,14 @@ class Poster:
         guard: Guard,
         timeout_seconds: float,
         agent: str,
-        authorities: str | None = None,
+        tls: ssl.SSLContext | None = None,
         lookup: Resolve = resolve,
     ) -> None:
         self._guard = guard
         self._timeout_seconds = timeout_seconds
         self._agent = agent
-        self._authorities = authorities
+        self._tls = tls
         self._lookup = lookup
-        self._tls: ssl.SSLContext | None = None
 
     async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> Posted:
         """Post JSON and return what came of it; nothing that can be wrong on the way is raised."""
@@ -141,7 +147,8 @@ class Poster:
             connection.close()
             raise
         try:
-            writer.write(self._request(to, headers, len(body)) + body)  # who answers early is heard all the same
+            # Nobody waits until it is written: who answers early is heard all the same.
+            writer.write(self._request(to, headers, len(body)) + body)
             return await _answer(reader, patience)
         finally:
             writer.transport.abort()  # it has answered, or is given up: nothing is waited for any more
@@ -194,8 +201,6 @@ class Poster:
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = ssl.create_default_context()
-            if self._authorities is not None:
-                self._tls.load_verify_locations(self._authorities)
         return self._tls
 
 
@@ -217,7 +222,7 @@ async def _status(reader: asyncio.StreamReader) -> int:
         raise _Refused("closed", "the connection was closed before an answer came")
     found = _STATUS.fullmatch(line)
     if found is None:
-        raise _Refused("bad_answer", f"it begins with {ascii(line[:40])}")
+        raise _Refused("bad_answer", f"it begins with {line[:40]!a}")
     return int(found[1])
 
 

@@ -29,7 +29,8 @@ _SECRET_BYTES = 32
 _MINUTE, _HOUR = 60.0, 3600.0
 # After the first attempt, the second, …: about three days in all.
 _DELAYS_SECONDS = (
-    5.0, 30.0, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR,
+    5.0, 30.0, 5 * _MINUTE, 30 * _MINUTE,
+    2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR,
 )  # fmt: skip
 _KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 # What users' own agents tell, as far as any name of theirs may be meant.

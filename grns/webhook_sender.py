@@ -1,9 +1,9 @@
 """The webhook sender: tells webhooks what the log says, each of what it wants to hear, until it is taken.
 
-Each event becomes one row for each webhook that is told of it, in the statement that moves the cursor; that row
-is taken, attempted, and ended or put off. Whoever is killed, frozen or cut off in between has put off the attempt
-until its lease is over, and then anybody makes the next one: each event is sent at least once, with the same id
-each time. Any number of senders may run.
+Each event becomes one row for each webhook that is told of it, in the statement that moves the cursor; that
+row is taken, attempted, and ended or put off. Who is killed, frozen or cut off in between has put it off till
+the lease is over, and then anybody attempts it again: each event is sent at least once, with the same id each
+time. Any number of senders may run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from grns.stride import Stride
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.webhook import DeliveriesMade, Delivered, NotDelivered, WebhookDisabled
+from grns.telemetry.facts.webhook import Delivered, DeliveriesMade, NotDelivered, WebhookDisabled
 from grns.webhook import Secret
 
 _NAME = "webhook_sender"
@@ -40,14 +40,16 @@ _LEASE_MORE_SECONDS = 45.0
 _NOTE_TIMES = 3
 _NOTE_PAUSE_SECONDS = 1.0
 _GONE = 410
+# What ends a delivery, and is nothing that its webhook has done.
+_OUR_OWN = ("event_gone", "given_up")
 _WITH_PATIENCE = (429, 503)
 
 
 class WebhookSender:
     """Sends up to `window` deliveries at a time.
 
-    A delivery is attempted `attempts` times, each for `timeout_seconds` at most. A webhook is disabled of which
-    nothing was taken for `failing_seconds`, or for which more than `most_pending` deliveries wait.
+    A delivery is attempted `attempts` times, each for `timeout_seconds` at most. A webhook is disabled that
+    has taken nothing for `failing_seconds`, or for which more than `most_pending` deliveries wait.
     """
 
     def __init__(
@@ -215,7 +217,7 @@ class WebhookSender:
         if posted.is_taken:
             return Ending("delivered", status_code=posted.status, duration_ms=took)
         is_gone = posted.status == _GONE
-        is_lost = posted.error == "event_gone"
+        is_lost = posted.error in _OUR_OWN
         if is_gone or is_lost or claimed.attempt >= self._attempts:
             return Ending(
                 "failed",

@@ -193,9 +193,7 @@ async def disable_flooded(database: Database, most_pending: int) -> list[str]:
 def _claimed(claim_id: UUID, row: Row) -> Claimed:
     event = None
     if row["payload"] is not None:
-        event = Event(
-            row["version"], row["trace_id"], row["causation_id"], row["emitted_at"], row["payload"]
-        )
+        event = Event(row["version"], row["trace_id"], row["causation_id"], row["emitted_at"], row["payload"])
     return Claimed(
         claim_id, row["webhook_id"], row["seq"], row["workspace"], row["message_id"], row["kind"],
         row["attempt"], row["url"], row["secrets"], event, row["now_seconds"],
