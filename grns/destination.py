@@ -78,11 +78,6 @@ class Destination:
         return self.scheme == "https"
 
     @property
-    def place(self) -> str:
-        """The URL without path and query, which may hold a secret."""
-        return f"{self.scheme}://{self.authority}"
-
-    @property
     def authority(self) -> str:
         """Host and port as a request names them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -91,7 +86,7 @@ class Destination:
     @property
     def url(self) -> str:
         """The whole of it, as it was read."""
-        return self.place + self.target
+        return f"{self.scheme}://{self.authority}{self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +142,12 @@ def guard(networks: str, *, allows_http: bool) -> Guard:
     """Return a guard that allows networks, as `10.0.0.0/8, fd00::/8`; `ValueError` where they are none."""
     named = (one.strip() for one in networks.split(","))
     return Guard(tuple(ipaddress.ip_network(one) for one in named if one), allows_http)
+
+
+def place(url: str) -> str:
+    """Return a URL that was taken in without its path and query, which may hold a secret."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}/…"
 
 
 def _host(text: str) -> str:
