@@ -40,8 +40,8 @@ Description = Annotated[str, Field(min_length=1, max_length=webhook.LONGEST_DESC
 class Webhook(BaseModel):
     """Who is told of events. Of its URL, whoever may not change it sees where it leads to.
 
-    Where grns has disabled it, `disabled_reason` says why: `failing` (nothing was delivered for days), `gone` (it
-    answered 410) or `backlog` (too much waits).
+    Where grns has disabled it, `disabled_reason` says why: `failing` (nothing was delivered for days),
+    `gone` (it answered 410) or `backlog` (too much waits).
     """
 
     id: str
@@ -69,7 +69,7 @@ class SignedWebhook(Webhook):
 
 
 class Delivery(BaseModel):
-    """An event that a webhook is told of. `due_at` is when it is tried (again), null while that is under way."""
+    """An event that a webhook is told of. `due_at` is when it is tried, null while that is under way."""
 
     seq: int
     webhook_id: str
@@ -88,7 +88,7 @@ class Delivery(BaseModel):
 
 
 class WebhookOrder(Body):
-    """A webhook to make: where to, and which kinds of events, as `evt.task.dead`, `evt.task.*`, `dlq.task.*`."""
+    """A webhook to make: where to, and which kinds of events, as `evt.task.dead` or `dlq.task.*`."""
 
     url: Url
     kinds: Kinds
@@ -105,7 +105,7 @@ class WebhookChange(Body):
 
 
 class Rotation(Body):
-    """For how long the secret that is replaced is good, too: a day where nothing is said, 0 ends it at once."""
+    """For how long the secret that is replaced is good, too: a day unless it is said, 0 ends it at once."""
 
     overlap_seconds: Annotated[
         float, Field(ge=0, le=webhook.LONGEST_OVERLAP_SECONDS, allow_inf_nan=False, strict=True)

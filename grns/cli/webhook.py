@@ -129,9 +129,7 @@ def edit(out: Output, webhook_id: str, **said: Any) -> None:
 
     change: Change = {name: value for name, value in said.items() if value not in (None, ())}  # type: ignore[assignment]
     if not change:
-        raise click.UsageError(
-            "nothing is to change: name --url, --kind, --description, --enable or --disable"
-        )
+        raise click.UsageError("nothing changes: name --url, --kind, --description, --enable or --disable")
     if "kinds" in change:
         check_kinds(change["kinds"])
     check_description(change.get("description"))
