@@ -153,7 +153,7 @@ def place(url: str) -> str:
 def _host(text: str) -> str:
     """Return a host; `BadInput` where it can be none."""
     if text.startswith("["):
-        if _is_address(text[1:-1]):
+        if ":" in text and _is_address(text[1:-1]):
             return text[1:-1]
     elif len(text) <= 253 and all(_LABEL.fullmatch(label) for label in text.split(".")):
         return text

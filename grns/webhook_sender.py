@@ -118,7 +118,6 @@ class WebhookSender:
         except (BadInput, Contended, OutcomeUnknown):
             self._stride.shorten()
             raise
-        failpoint.reach("webhook.made")
         self._stride.lengthen()
         if made is None:
             self._make_at = time.monotonic() + self._tick_seconds
@@ -148,7 +147,6 @@ class WebhookSender:
             busy=self._busy,
         )
         taken_at = time.monotonic()
-        failpoint.reach("webhook.claimed")
         for one in taken:
             self._begin(one, taken_at, is_failing=is_failing)
         if not is_failing:

@@ -223,20 +223,20 @@ async def list_deliveries(
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries/{number}", answers=Delivery)
-async def read_delivery(visit: Reader, webhook_id: WebhookId, number: Number) -> Response:
+@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=Delivery)
+async def read_delivery(visit: Reader, webhook_id: WebhookId, seq: Number) -> Response:
     """Show what came of telling a webhook of an event; the event itself is in the log."""
     async with visit.reading() as database:
-        return Answer(await delivery.read_delivery(database, webhook_id, number, workspace=visit.workspace))
+        return Answer(await delivery.read_delivery(database, webhook_id, seq, workspace=visit.workspace))
 
 
-@routes.post("/webhooks/{webhook_id}/deliveries/{number}/resend", answers=Delivery)
-async def resend_delivery(visit: Operator, webhook_id: WebhookId, number: Number) -> Response:
+@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=Delivery)
+async def resend_delivery(visit: Operator, webhook_id: WebhookId, seq: Number) -> Response:
     """Tell a webhook of an event once more, under the same id, whatever came of it before."""
     async with visit.writing() as database:
         return Answer(
             await delivery.resend_delivery(
-                database, webhook_id, number, workspace=visit.workspace, actor=visit.actor
+                database, webhook_id, seq, workspace=visit.workspace, actor=visit.actor
             )
         )
 
