@@ -23,7 +23,7 @@ from tests.webhooks import deliveries, made
 
 pytest_plugins = ["tests.test_store_kit"]
 
-WHERE = {"workspace": "default"}
+WHERE: dict[str, Any] = {"workspace": "default"}
 WHO: dict[str, Any] = {**WHERE, "actor": ACTOR}
 URL = "https://hooks.example.org/services/s3cret"
 
@@ -290,7 +290,7 @@ async def test_events_of_webhooks_are_as_their_models_say(shared: Database) -> N
         "created", "pinged", "resent", "changed", "deleted",
     ]  # fmt: skip
     for row in rows:
-        told = payload_of(row)
+        told = payload_of(dict(row))
         assert (told["webhook_id"], told["actor"], row["actor"]) == (webhook_id, ACTOR, ACTOR)
     resent = json.loads(rows[2]["payload"])
     assert resent["message_id"] == str(rows[1]["message_id"])
