@@ -16,7 +16,7 @@ import pytest
 
 from grns.destination import Destination, Guard
 from grns.post import Found, Posted, Poster, believing, resolve
-from tests.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, status
+from tests.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, hanging, serving, status
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
@@ -114,10 +114,6 @@ async def test_who_asks_for_patience_is_understood(
     assert found.retry_after_seconds == seconds
 
 
-async def _hang(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    await asyncio.sleep(10 * TIMEOUT)
-
-
 async def _drip(_request: Request, writer: asyncio.StreamWriter) -> None:
     """Answer so slowly that it never becomes an answer."""
     for place in range(len(FINE)):
@@ -132,7 +128,7 @@ async def _reset(_request: Request, writer: asyncio.StreamWriter) -> None:
 @pytest.mark.parametrize(
     ("manner", "error"),
     [
-        (_hang, "timeout"),
+        (hanging, "timeout"),
         (_drip, "timeout"),
         (_reset, "closed"),
         (answering(b""), "closed"),
@@ -192,23 +188,17 @@ async def test_an_answer_before_all_was_read_counts(receiver: Receiver) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 So\r\nContent-Length: 0\r\n\r\n")
         await asyncio.sleep(TIMEOUT / 2)
-        writer.close()
 
-    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(refuse) as port:
         found = await poster().post(at(port), {}, 8_000_000 * b" ")
     assert found.status == 413
 
 
 async def test_a_server_that_does_not_read_holds_nobody_up() -> None:
-    async def ignore(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(3 * TIMEOUT)
-        writer.close()
+    async def ignore(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
 
-    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(ignore) as port:
         found = await poster().post(at(port), {}, 8_000_000 * b" ")
     assert found.error == "timeout"
 

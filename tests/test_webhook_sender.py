@@ -19,7 +19,18 @@ from grns.telemetry.metrics import MetricsLeaf
 from tests.harness import ROOT, eventually, submit, submit_many
 from tests.operations import Facts, payload_of, said
 from tests.test_store_kit import ACTOR, fetch, stranger
-from tests.webhooks import GUARD, Receiver, deliveries, fall_due, in_state, made, sending, settle, status
+from tests.webhooks import (
+    GUARD,
+    Receiver,
+    deliveries,
+    fall_due,
+    hanging,
+    in_state,
+    made,
+    sending,
+    settle,
+    status,
+)
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -192,20 +203,19 @@ async def test_one_for_which_too_much_waits_is_disabled(shared: Database) -> Non
 
 
 async def test_one_that_hangs_holds_nobody_else_up(shared: Database) -> None:
-    async with Receiver().listening() as hanging, Receiver().listening() as quick:
-        hanging.manner = lambda _request, _writer: hanging.forever()
-        slow, fast = [(await made(shared, server.url))[1] for server in (hanging, quick)]
+    async with Receiver(hanging).listening() as stuck, Receiver().listening() as quick:
+        slow, fast = [(await made(shared, server.url))[1] for server in (stuck, quick)]
         await fetch(shared, "update grns.webhooks set failing_since = now() where id = $1", slow)
         for _ in range(5):
             await store.ping_webhook(shared, slow, **WHO)
         async with sending(shared, webhook_window=4, webhook_timeout_seconds=1.0):
-            await hanging.has(1)
+            await stuck.has(1)
             began_at = time.monotonic()
             for _ in range(12):
                 await store.ping_webhook(shared, fast, **WHO)
             await quick.has(12)
             assert time.monotonic() - began_at < 1.0 + 5.0
-            assert len(hanging.requests) <= 1 + (time.monotonic() - began_at) / 0.9, "one at a time"
+            assert len(stuck.requests) <= 1 + (time.monotonic() - began_at) / 0.9, "one at a time"
 
 
 async def test_many_events_are_sent_once_each_by_two_senders(shared: Database) -> None:

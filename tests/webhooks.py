@@ -56,6 +56,11 @@ class Request:
         return f"v1,{wanted}" in self.headers["webhook-signature"].split(" ")
 
 
+async def hanging(_request: Request, _writer: asyncio.StreamWriter) -> None:
+    """Answer nothing, as long as the test lasts."""
+    await asyncio.Event().wait()
+
+
 Manner = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -76,6 +81,37 @@ def status(code: int, *headers: str) -> Manner:
     return answering(f"HTTP/1.1 {code} So\r\nContent-Length: 0\r\n{lines}\r\n".encode())
 
 
+@asynccontextmanager
+async def serving(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Have each connection handled, on a port of this machine, and leave none behind."""
+    open_ones: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        us = asyncio.current_task()
+        assert us is not None
+        open_ones.add(us)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+                await handle(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
+            open_ones.discard(us)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for one in open_ones:
+            one.cancel()
+        await asyncio.gather(*open_ones, return_exceptions=True)
+
+
 class Receiver:
     """Somebody's server: it keeps what comes, and answers in its `manner`."""
 
@@ -83,7 +119,6 @@ class Receiver:
         self.manner = manner or answering(FINE)
         self.requests: list[Request] = []
         self.port = 0
-        self._ended = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -93,17 +128,8 @@ class Receiver:
     @asynccontextmanager
     async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
         """Be there for a while."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
+        async with serving(self._serve, tls) as self.port:
             yield self
-        finally:
-            self._ended.set()
-            server.close()
-
-    async def forever(self) -> None:
-        """Wait for no longer than the test."""
-        await self._ended.wait()
 
     async def has(self, count: int) -> list[Request]:
         """Wait until so many requests have come, and return them."""
@@ -115,15 +141,11 @@ class Receiver:
         return self.requests
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {
-                name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)
-            }
-            request = Request(head[0], headers, await reader.readexactly(int(headers["content-length"])))
-            self.requests.append(request)
-            await self.manner(request, writer)
-        writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)}
+        request = Request(head[0], headers, await reader.readexactly(int(headers["content-length"])))
+        self.requests.append(request)
+        await self.manner(request, writer)
 
 
 @asynccontextmanager
