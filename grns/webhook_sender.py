@@ -24,7 +24,6 @@ from grns.store.database import Database
 from grns.store.delivery import Claimed, Ending, Event
 from grns.store.fault import Contended
 from grns.stride import Stride
-from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.webhook import Delivered, DeliveriesMade, NotDelivered, WebhookDisabled
@@ -185,7 +184,6 @@ class WebhookSender:
         began_at = time.monotonic()
         posted = await self._send(claimed, taken_at)
         seconds = time.monotonic() - began_at
-        failpoint.reach("webhook.posted")
         ending = self._ending(claimed, posted, seconds)
         is_disabled = await self._note(claimed, ending)
         if is_disabled is None:

@@ -22,12 +22,12 @@ SENDER = {
     "GRNS_WEBHOOK_TIMEOUT_SECONDS": "5",
     "GRNS_WEBHOOK_WINDOW": "4",
 }
-# Before and after each statement, and between an answer and its being noted.
+# Before and after each statement; between an answer and its being noted is before the last one.
 MOMENTS = (
     "make_deliveries.asked",
     "make_deliveries.answered",
     "claim_deliveries.answered",
-    "webhook.posted",
+    "finish_delivery.asked",
     "finish_delivery.answered",
 )
 
@@ -88,7 +88,7 @@ async def test_frozen_with_answers_in_hand_and_woken(fleet: Fleet, database: Dat
         _, webhook_id = await made(database, server.url, "evt.task.queued")
         await submit_many(database, 10)
         await settle(database)
-        victim = fleet.start("webhook-sender", **SENDER, GRNS_FAILPOINTS="webhook.posted=stop#1")
+        victim = fleet.start("webhook-sender", **SENDER, GRNS_FAILPOINTS="finish_delivery.asked=stop#1")
 
         async def is_frozen() -> bool:
             return is_stopped(victim.pid)
