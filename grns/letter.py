@@ -59,9 +59,10 @@ def copy(letter_id: UUID, *, subject: str, headers: Mapping[str, str], body: byt
 
     The envelope inside keeps its own `message_id`: it is the same message. The broker's `Nats-Msg-Id` has
     to be another one, because an id that came within the stream's window stores nothing, even where the
-    first copy is long gone: it would be answered as a duplicate, and lost.
+    first copy is long gone: it would be answered as a duplicate, and lost. A request that nobody waits for
+    is sent as the command that it stands for.
     """
-    return Copy(subject, _harmless(headers), body, str(uuid5(letter_id, "redrive")))
+    return Copy(subjects.command_of(subject), _harmless(headers), body, str(uuid5(letter_id, "redrive")))
 
 
 def mended(
@@ -76,7 +77,7 @@ def mended(
 ) -> Copy:
     """Return the message to send, as it is to be; `BadInput` where nobody could accept that either."""
     wanted = Copy(
-        subject=subject if mend.subject is None else mend.subject,
+        subject=subjects.command_of(subject) if mend.subject is None else mend.subject,
         headers=_harmless(headers if mend.headers is None else mend.headers),
         body=body if mend.body is None else mend.body,
         id="",

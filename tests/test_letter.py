@@ -52,6 +52,13 @@ def test_as_it_was_it_goes_without_what_the_broker_acts_on() -> None:
     assert wanted.id != copy(uuid4(), subject="a", headers={}, body=b"").id
 
 
+def test_a_request_that_nobody_waits_for_goes_as_a_command() -> None:
+    asked, meant = "req.task.cancel.v1.acme", "cmd.task.cancel.v1.acme"
+    assert copy(LETTER, subject=asked, headers={}, body=b"{}").subject == meant
+    content = body("cmd.task.cancel")
+    assert mend(Mend(body=content), subject=asked, workspace="acme").subject == meant
+
+
 def test_mended_it_is_another_message() -> None:
     content = body()
     wanted = mend(Mend(body=content))
