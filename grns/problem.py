@@ -8,6 +8,7 @@ from http import HTTPStatus
 from grns import key
 from grns.errors import (
     BadInput,
+    BrokerRefused,
     Conflict,
     Denied,
     Forbidden,
@@ -31,6 +32,7 @@ _KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
     (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests"),
     (OutcomeUnknown, HTTPStatus.SERVICE_UNAVAILABLE, "outcome_unknown"),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
+    (BrokerRefused, HTTPStatus.CONFLICT, "refused_by_broker"),
     (WaitTimeout, HTTPStatus.GATEWAY_TIMEOUT, "timeout"),
 )
 _STATUS_OF_INPUT = {
@@ -42,6 +44,7 @@ _DETAILS = {
     "too_many_requests": "too many requests are under way: nothing was changed, ask again later",
     "outcome_unknown": "it may or may not have happened: ask again with the same message_id or key",
     "unavailable": "what this needs cannot be reached now: nothing was changed, ask again later",
+    "refused_by_broker": "the broker does not take this message",
     "refused_by_database": "the database cannot keep that",
     "internal_error": "this is a bug in grns: its log says more",
 }

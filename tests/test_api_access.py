@@ -182,6 +182,7 @@ async def test_a_revoked_key_is_worth_nothing(door: Door) -> None:
         ("127.0.0.1", {"Origin": "http://localhost"}, 200),
         ("10.0.0.7", {}, 401),
         ("127.0.0.1", {"X_Forwarded_For": "10.0.0.7"}, 401),
+        ("127.0.0.1", {"X_Forwarded_Proto": "https"}, 401),
         ("127.0.0.1", {"Forwarded": "for=10.0.0.7"}, 401),
         ("127.0.0.1", {"Host": "grns.evil.example"}, 403),
         ("127.0.0.1", {"Origin": "https://evil.example"}, 403),

@@ -19,7 +19,7 @@ from grns.store.database import Database
 from tests.counters import begin_here, count_all
 from tests.harness import submit, submit_many
 from tests.test_api_kit import Door, good, problem_of
-from tests.test_store_kit import cancel, fetch, stranger
+from tests.test_store_kit import cancel, claim, fetch, finish, stranger
 
 pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
 
@@ -92,6 +92,51 @@ async def test_pages_follow_each_other_however_far_apart_the_rows_are(
             break
         asked["cursor"] = page["next_cursor"]
     assert seen == (ids if order == "oldest" else ids[::-1])
+
+
+@pytest.mark.parametrize("order", ["latest", "oldest"])
+async def test_a_page_is_no_longer_than_can_be_kept(
+    settled: Door, local: httpx2.AsyncClient, shared: Database, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is in the rows: the one with which it is too long is its last."""
+    monkeypatch.setattr(event, "MOST_BYTES", 300)
+    ids = await submit_many(shared, 9)
+    await count_all(shared)
+    end = (await event.bounds(shared)).settled
+    seen: list[str] = []
+    asked: dict[str, str] = {"kind": "evt.task.queued", "order": order, "limit": "100"}
+    for _ in range(20):
+        page = good(await local.get(EVENTS, params=asked))
+        seen += [row["task_id"] for row in page["items"]]
+        if page["next_cursor"] in (None, str(end)):
+            break
+        assert 0 < len(page["items"]) < 9
+        assert page["is_partial"]
+        asked["cursor"] = page["next_cursor"]
+    assert seen == (ids if order == "oldest" else ids[::-1])
+
+
+@pytest.mark.parametrize(("limit", "most_bytes"), [(1, 10**6), (100, 1), (3, 10**6), (100, 10**6)])
+async def test_a_history_has_pages_too(
+    local: httpx2.AsyncClient, shared: Database, limit: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event, "MOST_BYTES", most_bytes)
+    task_id = (await submit(shared)).id
+    await finish(shared, await claim(shared, task_id))
+    seen: list[str] = []
+    asked: dict[str, str] = {"limit": str(limit)}
+    for _ in range(10):
+        page = good(await local.get(f"{PREFIX}/tasks/{task_id}/events", params=asked))
+        seen += [row["kind"] for row in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        asked["cursor"] = page["next_cursor"]
+    assert seen == ["evt.task.queued", "cmd.task.execute", "evt.task.claimed", "evt.task.completed"]
+    (attempt,) = good(await local.get(f"{PREFIX}/tasks/{task_id}/attempts"))["items"]
+    assert (attempt["attempt"], attempt["outcome"]) == (1, "succeeded")
+    asked["cursor"] = "x"
+    answer = await local.get(f"{PREFIX}/tasks/{task_id}/events", params=asked)
+    assert problem_of(answer, 400) == "bad_cursor"
 
 
 async def test_one_task_is_followed(settled: Door, local: httpx2.AsyncClient, shared: Database) -> None:
@@ -194,12 +239,15 @@ async def test_streams_end_with_the_server_and_their_places_are_free_again(settl
         settled.desk.stopping.set()
         async with asyncio.timeout(20):
             assert [one async for one in told] == []
-    with settled.desk.tail.reader():
-        assert settled.desk.tail._readers == 1
+    with settled.desk.tail.reader("key:1"):
+        assert settled.desk.tail._readers == {"key:1": 1}
 
 
-async def test_too_many_streams_are_refused(settled: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_MOST_READERS", 1)
+@pytest.mark.parametrize("most", ["_MOST_READERS", "_MOST_OF_ONE"])
+async def test_too_many_streams_are_refused(
+    settled: Door, monkeypatch: pytest.MonkeyPatch, most: str
+) -> None:
+    monkeypatch.setattr(tail, most, 1)
     async with serving(settled) as visitor, following(visitor):
         answer = await visitor.get(EVENTS, headers=STREAM)
         assert problem_of(answer, 429) == "too_many_requests"

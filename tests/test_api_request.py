@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from grns.api.route import PREFIX
+from grns.errors import Drift
 from grns.store.database import Database
 from grns.telemetry.facts.http import RequestBroke
 from tests.bad_input import FRAMING, NOT_OBJECTS, OPTIONS, TEXTS, Case
@@ -172,6 +173,8 @@ async def test_little_of_what_was_sent_is_repeated_and_nothing_that_acts(local: 
         await local.post(TASKS, json={"task_type": evil}),
         await local.post(TASKS, json={evil: "noop"}),
         await local.get(f"{PREFIX}/{evil}"),
+        await local.get(f"{PREFIX}/messages/\u202e{evil}"),
+        await local.get(f"{PREFIX}/minutes", params={"since": evil}),
     ):
         problem_of(answer, answer.status_code)
         said = answer.json()["detail"]
@@ -188,11 +191,14 @@ async def test_what_there_is_not_is_a_problem_too(local: httpx2.AsyncClient) -> 
     assert set(answer.headers["allow"].split(", ")) <= {"GET", "POST"}
 
 
+@pytest.mark.parametrize("kind", [ZeroDivisionError, Drift])
 async def test_a_bug_tells_nothing_of_our_inside_but_where_to_look(
-    door: Door, local: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    door: Door, local: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
+    """Also an error of our own that nobody is to meet here."""
+
     async def broken(*_: Any, **__: Any) -> Any:
-        raise ZeroDivisionError("postgresql://grns:hunter2@db.internal")
+        raise kind("postgresql://grns:hunter2@db.internal")
 
     monkeypatch.setattr("grns.api.count.count_states", broken)
     answer = await local.get(f"{PREFIX}/counts")

@@ -35,7 +35,7 @@ SECRET = "postgresql://grns:hunter2@db.internal/app"
         (Unusable("no"), 503, "unavailable"),
         (OutcomeUnknown("no"), 503, "outcome_unknown"),
         (WaitTimeout("no"), 504, "timeout"),
-        (BrokerRefused("full", "no"), 500, "internal_error"),
+        (BrokerRefused("full", "no"), 409, "refused_by_broker"),
         (ValueError("no"), 500, "internal_error"),
     ],
     ids=repr,

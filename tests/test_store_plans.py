@@ -281,6 +281,11 @@ async def test_a_history_is_read_by_task(connection: Connection, name: str) -> N
     assert set(looks) == {f"{PARTITION}_task_id_idx"}
 
 
+async def test_a_page_of_a_history_is_found_by_task_and_read_by_number(connection: Connection) -> None:
+    looks = looks_at(await plan_of(connection, "read_task_events"), PARTITION)
+    assert sorted(looks) == [f"{PARTITION}_pkey", f"{PARTITION}_task_id_idx"]
+
+
 @pytest.mark.parametrize("name", [*BY_ID, *LOOKING])
 async def test_what_confines_tenants_costs_nobody_else(connection: Connection, name: str) -> None:
     assert "grns.workspace" not in json.dumps(await plan_of(connection, name))

@@ -21,7 +21,7 @@ from grns.store.database import Database, Session
 from grns.store.key import authenticate, has_keys
 from grns.triage import Triage
 
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OTHER_SITES = frozenset({"cross-site", "same-site"})
 

@@ -95,17 +95,21 @@ def _add(api: FastAPI, route: Route) -> None:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
+    said = problem.of(error)
+    if said.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise error  # one that nobody here should meet: whoever looks for it finds it in the log
     if isinstance(error, Unavailable):
         desk: Desk = request.app.state.desk
         desk.emit(RequestFailed(request.scope.get(OPERATION, "none"), str(error)))
-    return ProblemAnswer(problem.of(error))
+    return ProblemAnswer(said)
 
 
 async def _refuse_parameter(_request: Request, error: Exception) -> Response:
     """Say which parameter of a path, query or header is wrong, and repeat nothing of it."""
     first = cast(RequestValidationError, error).errors()[0]
     name = ascii(str(first["loc"][1]))[1:-1][:100]  # behind where it was looked for
-    said = BadInput(_CODES.get(name, "bad_parameter"), f"{name}: {first['msg']}"[:300])
+    why = ascii(first["msg"])[1:-1]
+    said = BadInput(_CODES.get(name, "bad_parameter"), f"{name}: {why}"[:300])
     return ProblemAnswer(problem.of(said))
 
 

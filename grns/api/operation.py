@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from grns.api.access import Operator, Reader, Visit
 from grns.api.answer import Answer
-from grns.api.page import Cursor, Limit, PageOf, listed
+from grns.api.page import Cursor, PageOf, listed
 from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL
@@ -63,7 +63,7 @@ async def create_operation(http: Request, visit: Operator) -> Response:
 async def list_operations(
     visit: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
-    limit: Limit = 50,
+    limit: Annotated[int, Query(ge=1, le=100, description="Rows at most.")] = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List operations, the latest first."""

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import uvicorn
 
 from grns.api.app import make_api
+from grns.api.connection import Connection
 from grns.api.desk import Desk
 from grns.errors import SettingsError, Unavailable
+from grns.server_url import is_loopback
 from grns.store.key import has_keys
 from grns.telemetry.facts.http import ApiServes
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
@@ -39,11 +41,14 @@ class ApiServer:
     def __init__(self, desk: Desk, *, host: str, port: int) -> None:
         self._desk = desk
         self._socket = _bound(host, port)
+        # What the name of a host has led to counts, and not the name.
+        desk.is_loopback = desk.is_loopback and is_loopback(self._socket.getsockname()[0])
         config = uvicorn.Config(
             make_api(desk),
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=Connection,
             ws="none",
             proxy_headers=False,
             server_header=False,

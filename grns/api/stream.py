@@ -36,7 +36,7 @@ async def stream(visit: Visit, wanted: Wanted, after: str | None) -> StreamingRe
     """
     behind = (await visit.desk.tail.bounds()).settled if after is None else place(after)
     readers = ExitStack()
-    readers.enter_context(visit.desk.tail.reader())
+    readers.enter_context(visit.desk.tail.reader(visit.actor))
     return _Stream(_lines(visit, wanted, behind), readers)
 
 

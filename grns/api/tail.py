@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from grns.store.database import Database
 from grns.store.event import Bounds
 
 _FRESH_SECONDS = 0.25
-_MOST_READERS = 200
+_MOST_READERS, _MOST_OF_ONE = 200, 50
 
 
 class Tail:
@@ -24,7 +25,7 @@ class Tail:
         self._asking = asyncio.Lock()
         self._bounds = Bounds(1, 0)
         self._seen_at = -_FRESH_SECONDS
-        self._readers = 0
+        self._readers: Counter[str] = Counter()
 
     async def bounds(self) -> Bounds:
         """Return the log's bounds, as they were a moment ago."""
@@ -35,12 +36,13 @@ class Tail:
             return self._bounds
 
     @contextmanager
-    def reader(self) -> Iterator[None]:
-        """Be one of those who read along; `TooManyRequests` where there are enough."""
-        if self._readers >= _MOST_READERS:
-            raise TooManyRequests(f"{_MOST_READERS} read along already")
-        self._readers += 1
+    def reader(self, actor: str) -> Iterator[None]:
+        """Be one of those who read along; `TooManyRequests` where there are enough, or of this actor."""
+        if self._readers.total() >= _MOST_READERS or self._readers[actor] >= _MOST_OF_ONE:
+            raise TooManyRequests(f"{self._readers.total()} read along already")
+        self._readers[actor] += 1
         try:
             yield
         finally:
-            self._readers -= 1
+            self._readers[actor] -= 1
+            self._readers += Counter()  # those who have gone are forgotten

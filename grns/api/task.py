@@ -20,9 +20,10 @@ from grns.edit import Edit, edit, edition
 from grns.errors import BadInput, NotFound
 from grns.filter import Filter, parse
 from grns.shape import Reason as ReasonText
+from grns.store import event, saved_filter, task_page
 from grns.store import read as store
-from grns.store import saved_filter, task_page
 from grns.store.database import Database, Session
+from grns.store.page import Page
 from grns.strict_json import Limits
 from grns.submission import Submission
 from grns.task import Status, Task
@@ -36,6 +37,7 @@ FilterText = Annotated[str, Query(alias="filter", description="Which ones, as `s
 SavedName = Annotated[
     str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="And as a filter says that was saved.")
 ]
+_EVENTS_AT_ONCE = 500
 _EDITION = re.compile(r'"([!#-~]{0,100})"')
 
 
@@ -197,15 +199,27 @@ async def discard_task(request: Request, visit: Operator, task_id: TaskId) -> Re
 
 
 @routes.get("/tasks/{task_id}/events", answers=PageOf[TaskEvent])
-async def list_task_events(visit: Reader, task_id: TaskId) -> Response:
+async def list_task_events(
+    visit: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
     """List what happened to a task, in order."""
-    return listed(await _history(visit, task_id))
+    behind = 0 if cursor is None else event.place(cursor)
+    async with visit.reading() as database:
+        return answer(await _events(visit, database, task_id, behind=behind, limit=limit))
 
 
 @routes.get("/tasks/{task_id}/attempts", answers=PageOf[Attempt])
 async def list_attempts(visit: Reader, task_id: TaskId) -> Response:
     """List the attempts that the log still tells of."""
-    return listed(timeline(await _history(visit, task_id)))
+    told: list[dict[str, Any]] = []
+    rest: str | None = "0"
+    async with visit.reading() as database:
+        while rest is not None:
+            page = await _events(visit, database, task_id, behind=event.place(rest), limit=_EVENTS_AT_ONCE)
+            # what else the log has of it may be long
+            told += [row for row in page.rows if row["kind"].startswith("evt.")]
+            rest = page.next_cursor
+    return listed(timeline(told))
 
 
 async def together(visit: Visit, database: Database | Session, text: str, saved: str | None) -> Filter:
@@ -244,12 +258,16 @@ async def _outcome(visit: Visit, database: Database | Session, task_id: str, sai
     return Answer({"answer": said, "task": await one(visit, database, task_id)})
 
 
-async def _history(visit: Visit, task_id: str) -> list[dict[str, Any]]:
-    async with visit.reading() as database:
-        found = await store.history(database, task_id, visit.workspace)
-        if not found:
-            await one(visit, database, task_id)
-    return found
+async def _events(
+    visit: Visit, database: Database | Session, task_id: str, *, behind: int, limit: int
+) -> Page:
+    """Return events of a task of theirs; `NotFound` where there is neither an event nor the task."""
+    page = await event.list_task_events(
+        database, task_id, workspace=visit.workspace, limit=limit, behind=behind
+    )
+    if not page.rows:
+        await one(visit, database, task_id)
+    return page
 
 
 def _missing(visit: Visit, task_id: str) -> NotFound:

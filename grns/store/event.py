@@ -14,6 +14,8 @@ from grns.strict_json import loads_stored
 
 # A page looks at no more numbers of the log than this, whosesoever they are.
 MOST_LOOKED_AT = 10_000
+# A payload may be long, and a page is kept in memory until somebody has read it.
+MOST_BYTES = 8 * 1024 * 1024
 _MOST_KINDS = 20
 _KIND = re.compile(r"(evt|dlq|cmd)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 _HIGHEST = 2**63 - 1
@@ -70,8 +72,8 @@ async def read_events(
     """
     start = max(behind, log.first - 1)
     end = min(start + MOST_LOOKED_AT, log.settled)
-    found = await _read(database, "read_events", wanted, start, end, limit)
-    return found, found[-1]["seq"] if len(found) == limit else max(end, start)
+    found, is_cut = await _read(database, "read_events", wanted, start, end, limit)
+    return found, found[-1]["seq"] if is_cut else max(end, start)
 
 
 async def list_events(
@@ -80,11 +82,21 @@ async def list_events(
     """Return events up to where the log is settled, the latest first."""
     last = log.settled if after is None else min(log.settled, place(after) - 1)
     start = max(last - MOST_LOOKED_AT, log.first - 1)
-    found = await _read(database, "list_events", wanted, start, last, limit)
-    first = found[-1]["seq"] if len(found) == limit else start + 1
+    found, is_cut = await _read(database, "list_events", wanted, start, last, limit)
+    first = found[-1]["seq"] if is_cut else start + 1
     if first <= log.first:
         return Page(found, None)
     return Page(found, str(first), is_partial=len(found) < limit)
+
+
+async def list_task_events(
+    database: Database | Session, task_id: str, *, workspace: str, limit: int, behind: int = 0
+) -> Page:
+    """Return events of one task behind a number of the log, in order; its cursor is such a number."""
+    rows = await database.run("read_task_events", task_id, workspace, behind, limit + 1, MOST_BYTES)
+    found = [_event(row) for row in rows[:limit]]
+    is_cut = bool(rows) and rows[0]["found"] > len(found)
+    return Page(found, str(found[-1]["seq"]) if is_cut else None, is_partial=is_cut and len(found) < limit)
 
 
 def place(said: str) -> int:
@@ -96,10 +108,16 @@ def place(said: str) -> int:
 
 async def _read(
     database: Database | Session, name: str, wanted: Wanted, start: int, end: int, limit: int
-) -> list[dict[str, Any]]:
-    rows = await database.run(name, wanted.workspace, start, end, wanted.patterns, wanted.task_id, limit)
-    return [_event(row) for row in rows]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return events, and whether the stretch may have more of them."""
+    rows = await database.run(
+        name, wanted.workspace, start, end, wanted.patterns, wanted.task_id, limit, MOST_BYTES
+    )
+    is_cut = len(rows) == limit or (bool(rows) and rows[0]["found"] > len(rows))
+    return [_event(row) for row in rows], is_cut
 
 
 def _event(row: Row) -> dict[str, Any]:
-    return {**row, "payload": loads_stored(row["payload"])}
+    told = {**row, "payload": loads_stored(row["payload"])}
+    del told["found"]
+    return told
