@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import math
 import random
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from grns import traces
 from grns.context import Context
 from grns.envelope import first_problem
 from grns.errors import BadInput, Fail, LeaseLost, Retry
-from grns.fingerprint import fingerprint
+from grns.failure import LONGEST_MESSAGE, clean, failed
 from grns.lease import Lease
 from grns.outcome import Claim, Outcome, Verb
 from grns.pool import Handler, Pool
@@ -26,8 +25,6 @@ from grns.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.strict_json import Limits, dumps, loads_stored
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import AttemptFailed, HandlerOverran
-
-_LONGEST_MESSAGE = 4000
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -140,14 +137,14 @@ class Handlers:
             )
         )  # fmt: skip
         frames = traces.frames(error, module=getattr(handler.function, "__module__", None) or "")
-        return Outcome(
-            Verb.FAIL if isinstance(error, Fail) else Verb.RETRY,
-            error=json.dumps(
-                {"class": error_class, "message": message, "frames": _clean_all(frames.lines())}
-            ),
-            error_class=error_class,
-            fingerprint=fingerprint(claim.task_type, error_class, message, _clean_all(frames.places())),
+        return failed(
+            claim.task_type,
+            error_class,
+            message,
+            is_final=isinstance(error, Fail),
             backoff_seconds=_backoff(error, claim, handler),
+            lines=frames.lines(),
+            places=frames.places(),
         )
 
 
@@ -162,18 +159,9 @@ def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
 def said(error: BaseException) -> str:
     """Return an exception's message, whatever its author has made of `str`."""
     try:
-        return clean(str(error))[:_LONGEST_MESSAGE]
+        return clean(str(error))[:LONGEST_MESSAGE]
     except Exception as broken:
         return f"(the exception's message cannot be read: {type(broken).__name__})"
-
-
-def clean(text: str) -> str:
-    """Return text that JSON and Postgres can hold, no longer than it is useful."""
-    return text[: 2 * _LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
-
-
-def _clean_all(texts: list[str]) -> list[str]:
-    return [clean(one) for one in texts]
 
 
 def _is_on_purpose(error: BaseException) -> bool:
