@@ -46,7 +46,7 @@ PassOn = Callable[[Unclaimed, Delivery], Awaitable[None]]
 
 
 class Reception:
-    """Takes a command to its claim; where nothing is claimed, it settles the delivery as the reason demands."""
+    """Takes a command to its claim; where nothing is claimed, the delivery ends as the reason demands."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """A waiting room: the agents of one type that wait here, over HTTP, for a task.
 
 To broker and Postgres it is one worker, whose free slots are those who wait: it fetches commands from the
-pool's lanes and, where nothing comes, looks into Postgres as a worker does: once for all of them. Each task is
-claimed by the statements of workers, in the name of the agent that gets it.
+pool's lanes and, where nothing comes, looks into Postgres as a worker does: once for all of them. Each task
+is claimed by the statements of workers, in the name of the agent that gets it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from grns import subjects
 from grns.attempt import Reception
@@ -167,11 +168,10 @@ class WaitingRoom:
         self, waiter: Waiter, *, seconds: float, ends: Collection[asyncio.Future[None]]
     ) -> Claim | None:
         """Wait for a task, so long at most and until one of `ends`; what is claimed by then is returned."""
+        watched: set[asyncio.Future[Any]] = {waiter.given, *ends}
         self._enter(waiter)
         try:
-            await asyncio.wait(
-                {waiter.given, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await waiter.end()
             self._leave(waiter)

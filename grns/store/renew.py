@@ -26,9 +26,7 @@ class Verdict:
     is_cancel_requested: bool
 
 
-async def renew(
-    database: Database | Session, leases: Sequence[Held], lease_seconds: float
-) -> list[Verdict]:
+async def renew(database: Database | Session, leases: Sequence[Held], lease_seconds: float) -> list[Verdict]:
     """Renew leases; the answers come in the order of `leases`."""
     rows = await database.run(
         "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],
