@@ -40,5 +40,13 @@ def clean(text: str) -> str:
     return text[: 2 * LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
+def said(error: BaseException) -> str:
+    """Return an exception's message, whatever its author has made of `str`."""
+    try:
+        return clean(str(error))[:LONGEST_MESSAGE]
+    except Exception as broken:
+        return f"(the exception's message cannot be read: {type(broken).__name__})"
+
+
 def _clean_all(texts: Sequence[str]) -> list[str]:
     return [clean(one) for one in texts]

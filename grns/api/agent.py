@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -41,8 +42,8 @@ class ClaimOrder(Body):
     """Which tasks an agent takes, who it is, and for how long it waits.
 
     `agent` is a name of its own, for lists of workers, and `version` what it is a version of. It waits no
-    longer than the server lets it, and has a task for `lease_seconds` unless it renews. At `nudge_url` it wants
-    to hear of tasks while it does not wait.
+    longer than the server lets it, and has a task for `lease_seconds` unless it renews. `nudge_url` is where
+    it wants to hear of tasks while it does not wait.
     """
 
     agent_type: AgentType = "worker"
@@ -110,10 +111,14 @@ class HandedTask(BaseModel):
 
 
 class HandedOut(BaseModel):
-    """A task that is the agent's from now on. `token` is a secret: whoever has it may say what came of it."""
+    """A task that is the agent's from now on. `token` is a secret: whoever has it may say what came of it.
+
+    The lease began when it had been waited for `waited_seconds`, or a moment later.
+    """
 
     token: str
     lease_seconds: float
+    waited_seconds: float
     agent_id: str
     task: HandedTask
 
@@ -149,13 +154,14 @@ class QueueStatus(BaseModel):
 )
 async def claim_next_task(request: Request, visit: Agent) -> Response:
     """Get the next task, most urgent and oldest first; wait for one where there is none yet."""
+    began_at = time.monotonic()
     wanted = await read(request, ClaimOrder, SMALL, code="bad_claim")
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
     finally:
         gone.cancel()
-    return Response(status_code=204) if handed is None else Answer(_handed_out(handed))
+    return Response(status_code=204) if handed is None else Answer(_handed_out(handed, began_at))
 
 
 @routes.post("/queue/renew", takes=Renewal, answers=Renewed)
@@ -254,11 +260,13 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
     )
 
 
-def _handed_out(handed: Handed) -> dict[str, Any]:
+def _handed_out(handed: Handed, began_at: float) -> dict[str, Any]:
     claim, shown = handed.claim, handed.ticket
+    claimed_at = claim.expires_at - shown.lease_seconds
     return {
         "token": shown.reveal(),
         "lease_seconds": shown.lease_seconds,
+        "waited_seconds": max(0.0, claimed_at - began_at),
         "agent_id": shown.agent_id,
         "task": {
             "id": claim.id,
