@@ -107,8 +107,8 @@ class AgentClient:
         """Claim the next task, waiting for one so long (the server may do less); None where there was none.
 
         It is not renewed by itself: call `heartbeat`, use it as a context, or take tasks from `tasks`. Raises
-        `Unavailable` (`OutcomeUnknown` where one may have been claimed: it comes again), `BadInput`, `Denied`,
-        `NotFound`.
+        `Unavailable` (`OutcomeUnknown` where one may have been claimed: it comes again), `BadInput` and
+        `Denied`.
         """
         asked_at = time.monotonic()
         answer = await self._http.post(
