@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -192,7 +192,7 @@ class AgentClient:
 
     async def tasks(
         self, *, wait_seconds: float = 20.0, pause_seconds: float = 0.0
-    ) -> AsyncIterator[AgentTask]:
+    ) -> AsyncGenerator[AgentTask, None]:
         """Yield tasks, one at a time, each renewed in the background; goes on while the API is away.
 
         One that was not ended when the next is asked for is given back. Between two looks that found nothing

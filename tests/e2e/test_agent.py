@@ -71,7 +71,7 @@ def agents(tmp_path: Path) -> Iterator[Agents]:
 
 async def has_begun(log: Path, task_id: str) -> bool:
     """Tell whether an agent has begun with a task."""
-    return task_id in log.read_text()
+    return task_id in await asyncio.to_thread(log.read_text)
 
 
 async def test_what_an_agent_had_that_was_killed_another_one_does(
