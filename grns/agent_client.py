@@ -179,7 +179,7 @@ class AgentClient:
         except LeaseLost:
             task.end("lost")
             raise
-        task.expires_at = asked_at + task.lease_seconds
+        task.expires_at = max(task.expires_at, asked_at + task.lease_seconds)
         is_cancelled: bool = answer["cancel_requested"]
         if is_cancelled:
             task.end("cancelled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from grns.errors import (
@@ -60,7 +61,8 @@ class AgentHttp:
         if base.scheme not in ("http", "https") or not base.host:
             raise BadInput("bad_url", "the API's URL begins with http:// or https://, and a host")
         self._client = httpx2.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS)
-        self._blocking = httpx2.Client(base_url=base, headers=headers, timeout=_SECONDS)
+        self._make_blocking = partial(httpx2.Client, base_url=base, headers=headers, timeout=_SECONDS)
+        self._blocking: httpx2.Client | None = None
 
     async def close(self) -> None:
         """Close the loop's connections."""
@@ -68,7 +70,8 @@ class AgentHttp:
 
     def close_blocking(self) -> None:
         """Close the thread's connection."""
-        self._blocking.close()
+        if self._blocking is not None:
+            self._blocking.close()
 
     async def get(self, path: str) -> Any:
         """Return what the API says."""
@@ -83,7 +86,9 @@ class AgentHttp:
         return await self._send("POST", path, body, seconds)
 
     def post_blocking(self, path: str, body: Mapping[str, Any], *, seconds: float) -> Any:
-        """Do the same in a thread."""
+        """Do the same in a thread, always the same one."""
+        if self._blocking is None:
+            self._blocking = self._make_blocking()
         try:
             return _answer(self._blocking.post(path, json=body, timeout=seconds))
         except httpx2.HTTPError as error:

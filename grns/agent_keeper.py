@@ -114,7 +114,12 @@ class AgentKeeper:
         except GrnsError:  # away, or a key that was revoked: it may be mended before the lease is over
             self._hurry(task)
             return None
-        task.expires_at = sent_at + task.lease_seconds
+        if (
+            not isinstance(answer, dict) or "cancel_requested" not in answer
+        ):  # somebody in between has answered
+            self._hurry(task)
+            return None
+        task.expires_at = max(task.expires_at, sent_at + task.lease_seconds)
         return CANCELLED if answer["cancel_requested"] else None
 
     def _hurry(self, task: Kept) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ class AgentTask:
         """Have the block end: its lease is lost, or somebody wants its end. May come from any thread."""
         if self.ended is None:
             self.ended = reason
-            self._loop.call_soon_threadsafe(self._cut)
+            with suppress(RuntimeError):  # a loop that is closed has nothing to cut
+                self._loop.call_soon_threadsafe(self._cut)
 
     def _cut(self) -> None:
         if self._scope is not None:

@@ -206,7 +206,7 @@ async def test_whoever_is_cancelled_gives_its_task_back(client: grns.AgentClient
 
 
 async def test_what_was_not_ended_is_given_back(client: grns.AgentClient, shared: Database) -> None:
-    made = await submit(shared, max_attempts=1)
+    made = await submit(shared)
     async with aclosing(client.tasks()) as tasks:
         first = await anext(tasks)
         again = await anext(tasks)
