@@ -39,8 +39,9 @@ from grns.web.guard import Guard
 from grns.web.inside import Refused
 from grns.web.page import Page
 
+# A path that another one would fit, too, stands before it.
 _NOUNS = (
-    overview, issue, operation, task_list, task, edit, view, worker, pool, event, message, key, workspace, help, login
+    overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, key, workspace, help, login
 )  # fmt: skip
 PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
 

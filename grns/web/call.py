@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from grns.access import Scope
 from grns.api.desk import Desk
+from grns.errors import NotFound
 from grns.web import look, render
 from grns.web.clock import Clock
 from grns.web.entry import Entry, Visitor
@@ -20,6 +21,7 @@ from grns.web.form import Form
 from grns.web.inside import Answered, Inside, Query
 from grns.web.navigation import NAVIGATION
 from grns.web.notice import NOTICES
+from grns.web.pace import Paces
 from grns.web.words import Exact
 
 WORKSPACE = "workspace"
@@ -34,6 +36,7 @@ class Room:
     inside: Inside
     entry: Entry
     clock: Clock
+    paces: Paces
 
 
 @dataclass
@@ -144,5 +147,7 @@ class Call:
 
 
 def name(text: str) -> str:
-    """Return a part of an address that is to be a name, or one that there cannot be: nothing else leads on."""
-    return text if _TOKEN.fullmatch(text) else "-"
+    """Return a part of an address that is to be a name; `NotFound` where nothing can have such a one."""
+    if not _TOKEN.fullmatch(text):
+        raise NotFound("there is no such page")
+    return text

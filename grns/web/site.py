@@ -12,6 +12,7 @@ from grns.web.call import Room
 from grns.web.clock import Clock
 from grns.web.entry import Entry
 from grns.web.inside import Inside
+from grns.web.pace import Paces
 from grns.web.session import Sessions
 
 _PROBES = frozenset(route.path for route in ROUTES if not route.path.startswith(PREFIX))
@@ -34,4 +35,4 @@ def make_room(desk: Desk, *, secret: str | None = None) -> Room:
     # A second one without what stands around requests: those from within are none that anybody has sent.
     api = bare()
     api.state.desk = desk
-    return Room(desk, Inside(api), Entry(desk, Sessions(secret)), Clock(desk.database))
+    return Room(desk, Inside(api), Entry(desk, Sessions(secret)), Clock(desk.database), Paces())
