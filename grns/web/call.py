@@ -25,6 +25,8 @@ from grns.web.pace import Paces
 from grns.web.words import Exact
 
 WORKSPACE = "workspace"
+# What an address says only once.
+_PASSING = frozenset({"said", "shown"})
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -118,6 +120,13 @@ class Call:
         """Return the address of a page of ours."""
         said = {name: value for name, value in query.items() if value not in (None, "", [])}
         return Exact(quote(path) + (f"?{urlencode(said, doseq=True)}" if said else ""))
+
+    def again(self, **changed: str | None) -> Exact:
+        """Return the address of this page, with something in it changed; None takes it out."""
+        kept = [(key, value) for key, value in self.request.query_params.multi_items() if key not in _PASSING]
+        said = [(key, value) for key, value in kept if key not in changed]
+        said += [(key, value) for key, value in changed.items() if value]
+        return Exact(quote(self.request.url.path) + (f"?{urlencode(said)}" if said else ""))
 
     def go(self, path: str, **query: Any) -> Response:
         """Lead on to another page, once something was done."""

@@ -54,7 +54,7 @@ async def overview(call: Call) -> Response:
         pools=pools,
         oldest=max((pool["oldest_seconds"] or 0.0 for pool in pools), default=0.0),
         issues=issues["items"],
-        alarms=sorted(alarms, key=lambda one: one.severity),
+        alarms_found=sorted(alarms, key=lambda one: one.severity),
         signals=await _signals(call),
     )
 

@@ -14,7 +14,7 @@ from grns.web.terms import term
 
 pages = Pages()
 
-_LIMIT, _MOST_PAGES, _WORKERS = 100, 50, 1000
+_LIMIT, _WORKERS = 100, 1000
 _LASTS = {
     "15 minutes": 900, "1 hour": 3600, "4 hours": 4 * 3600, "1 day": 86_400, "until resumed": None
 }  # fmt: skip
