@@ -273,9 +273,9 @@ class App:
         return Pauses(database=database, transport=transport, workspace=self.settings.workspace)
 
     def api(self, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
-        """Return the server of the HTTP API and the dashboard; it has taken its port, that of the settings where none is named.
+        """Return the server of the HTTP API and the dashboard; it has taken its port.
 
-        Raises `Unavailable` where that is taken, and `SettingsError` where what it needs is not installed.
+        That is the one of the settings where none is named. Raises `Unavailable` where that is taken, and `SettingsError` where what it needs is not installed.
         """
         try:
             from grns.api.server import ApiServer
@@ -288,9 +288,7 @@ class App:
         settings = self.settings
         desk = self.desk(database, transport)
         site = make_site(desk, secret=settings.web_secret and settings.web_secret.get_secret_value())
-        return ApiServer(
-            desk, site, host=settings.api_host, port=settings.api_port if port is None else port
-        )
+        return ApiServer(desk, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
     def desk(self, database: Database, transport: Transport) -> Desk:
         """Return what the API answers requests with."""

@@ -235,8 +235,8 @@ class Settings(BaseSettings):
     api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0: a free one")
     web_secret: SecretStr | None = Field(
         None,
-        description="what the dashboard's sessions are signed with, 32 letters or digits at least, the same for"
-        " all that serve it; unset: one of each process, and its end is theirs",
+        description="what the dashboard's sessions are signed with, 32 letters or digits at least, the same"
+        " for all that serve it; unset: one of each process, and its end is theirs",
     )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"

@@ -35,8 +35,8 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """Serves an app until stopped; what is being answered then may end within a few seconds.
 
-    The app answers with what is on the desk. The port is taken when the server is made: `Unavailable` where it
-    cannot be.
+    The app answers with what is on the desk. The port is taken when the server is made: `Unavailable` where
+    it cannot be.
     """
 
     def __init__(self, desk: Desk, app: ASGIApp, *, host: str, port: int) -> None:

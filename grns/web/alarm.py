@@ -32,7 +32,9 @@ def of_pools(pools: Sequence[Mapping[str, Any]]) -> list[Alarm]:
             found.append(Alarm("bad", f"No worker serves pool {name}: {waiting}.", f"/pools/{name}"))
         elif (pool["oldest_seconds"] or 0.0) > _OLD_SECONDS:
             age = lasted(pool["oldest_seconds"])
-            found.append(Alarm("note", f"Pool {name} is behind: its oldest task has waited {age}.", f"/pools/{name}"))
+            found.append(
+                Alarm("note", f"Pool {name} is behind: its oldest task has waited {age}.", f"/pools/{name}")
+            )
         found += [
             Alarm("note", f"Task type {pause['task_type']} of pool {name} is paused.", f"/pools/{name}")
             for pause in pool["pauses"]
@@ -63,7 +65,12 @@ def of_types(queued: Sequence[Mapping[str, Any]], workers: Sequence[Mapping[str,
         }
     )
     return [
-        Alarm("bad", f"No worker of pool {pool} has a handler for {kind}.", "/tasks", f"state:queued type:{kind}")
+        Alarm(
+            "bad",
+            f"No worker of pool {pool} has a handler for {kind}.",
+            "/tasks",
+            f"state:queued type:{kind}",
+        )
         for pool, kind in unserved
     ]
 

@@ -41,11 +41,12 @@ from grns.web.page import Page
 
 # A path that another one would fit, too, stands before it.
 _NOUNS = (
-    overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, key, workspace, help, login
+    overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, key, workspace,
+    help, login,
 )  # fmt: skip
 PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
 
-# Whoever comes from another site has no cookie with them, which is kept for pages of ours; from this page on they do.
+# Who comes from another site has no cookie with them: it is kept for pages of ours. From this one on they do.
 _AGAIN = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0">'
     "<title>grns</title></head><body><p>One moment …</p></body></html>"

@@ -58,7 +58,7 @@ class Call:
 
     @property
     def is_pulse(self) -> bool:
-        """Say whether a page asks for itself again, to be brought up to date: what is large can be left out."""
+        """Say whether a page asks for itself again: what is large, and stays as it was, can be left out."""
         return self.request.headers.get("hx-request") == "true"
 
     @property
@@ -100,7 +100,7 @@ class Call:
         edition: str | None = None,
         query: Query | None = None,
     ) -> Any:
-        """Have the API do something, and return what it answers; only while its edition is the one that was seen."""
+        """Have the API do something, and return what it answers; with an edition, only as that was seen."""
         headers = None if edition is None else {"if-match": edition}
         answered = await self.room.inside.ask(
             self.visitor.principal, method, path, query=self.named(query or {}), body=body, headers=headers

@@ -48,7 +48,9 @@ class Entry:
         if not await is_open_to(self._desk, request):
             return None
         if not has_local_name(request):
-            raise Forbidden("without a key, this machine is asked by its own name: http://localhost or 127.0.0.1")
+            raise Forbidden(
+                "without a key, this machine is asked by its own name: http://localhost or 127.0.0.1"
+            )
         return Visitor(OWNER, None, self._sessions.token(None))
 
     async def begin(self, text: str) -> str:

@@ -15,7 +15,12 @@ from grns.web.page import Pages
 pages = Pages()
 
 _LIMIT = 50
-_KINDS = ("evt.task.*", "dlq.task.*", "dlq.message.*", *(kind for kind in PAYLOADS if kind.startswith("evt.")))
+_KINDS = (
+    "evt.task.*",
+    "dlq.task.*",
+    "dlq.message.*",
+    *(kind for kind in PAYLOADS if kind.startswith("evt.")),
+)
 
 
 @pages.get("/events")

@@ -25,7 +25,7 @@ def bars(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """What half, most and nearly all of some durations do not exceed, in seconds, and of how many it is told."""
+    """What half, most and nearly all of some durations do not exceed, in seconds; and how many they are."""
 
     p50: float
     p95: float
@@ -60,14 +60,19 @@ class Chart:
     @property
     def latest(self) -> list[tuple[str, float | None]]:
         """The last value of each line: for who sees no drawing."""
-        return [(name, values[-1] if values else None) for name, values in zip(self.lines, self.points[1:], strict=True)]
+        return [
+            (name, values[-1] if values else None)
+            for name, values in zip(self.lines, self.points[1:], strict=True)
+        ]
 
 
 def per_second(title: str, steps: Mapping[str, Any], *names: str) -> Chart:
     """Return how many of some things happened in each second, minute by minute."""
     times, rows = _rows(steps)
     seconds = float(steps["step_seconds"])
-    values: list[list[float | None]] = [[rows.get(at, {}).get(name, 0) / seconds for at in times] for name in names]
+    values: list[list[float | None]] = [
+        [rows.get(at, {}).get(name, 0) / seconds for at in times] for name in names
+    ]
     return Chart(title, "1/s", names, [list(times), *values])
 
 
@@ -75,7 +80,9 @@ def per_minute(title: str, steps: Mapping[str, Any], *names: str) -> Chart:
     """Return how many of some things happened in each minute."""
     times, rows = _rows(steps)
     minutes = steps["step_seconds"] / _MINUTE_SECONDS
-    values: list[list[float | None]] = [[rows.get(at, {}).get(name, 0) / minutes for at in times] for name in names]
+    values: list[list[float | None]] = [
+        [rows.get(at, {}).get(name, 0) / minutes for at in times] for name in names
+    ]
     return Chart(title, "1/min", names, [list(times), *values])
 
 

@@ -1,6 +1,7 @@
 """The API, asked from within: the dashboard sees and does what any client could, and nothing else.
 
-Each question goes through the same routes, with their scopes, checks and limits; only the network is left out.
+Each question goes through the same routes, with their scopes, checks and limits; only the network is left
+out.
 """
 
 from __future__ import annotations
@@ -67,7 +68,13 @@ class Inside:
         return found
 
     async def pass_on(
-        self, principal: Principal, path: str, query: Query, headers: Mapping[str, str], receive: Receive, send: Send
+        self,
+        principal: Principal,
+        path: str,
+        query: Query,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Let somebody read an answer as it comes: a stream."""
         await self._api(_scope(principal, "GET", path, query, headers, has_body=False), receive, send)
@@ -126,7 +133,8 @@ def _scope(
         "root_path": "",
         "query_string": urlencode(named, doseq=True).encode(),
         "headers": [
-            (name.encode(), value.encode("latin-1", "replace")) for name, value in {**said, **(headers or {})}.items()
+            (name.encode(), value.encode("latin-1", "replace"))
+            for name, value in {**said, **(headers or {})}.items()
         ],
         "client": None,
         "server": None,

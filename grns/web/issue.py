@@ -36,7 +36,10 @@ async def issues(call: Call) -> Response:
     tab = tab if tab in _TABS else "open"
     shown = call.query("shown")
     page = await call.ask(
-        "/issues", state=_TABS[tab], limit=_LIMIT if shown is None else _LOOKED_AT, cursor=call.query("cursor")
+        "/issues",
+        state=_TABS[tab],
+        limit=_LIMIT if shown is None else _LOOKED_AT,
+        cursor=call.query("cursor"),
     )
     rows, news = page["items"], 0
     if shown is not None:
@@ -54,7 +57,7 @@ async def issues(call: Call) -> Response:
 
 
 def _pinned(rows: list[dict[str, Any]], shown: list[str]) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows that are on somebody's screen in their order, and how many others there are above them."""
+    """Return the rows that are on somebody's screen, in their order, and how many others came since."""
     found = {row["fingerprint"]: row for row in rows}
     pinned = [found[one] for one in shown if one in found]
     return pinned, sum(one not in shown for one in list(found)[: len(pinned) or _LIMIT])

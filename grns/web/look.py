@@ -1,4 +1,4 @@
-"""How somebody wants pages to look: light or dark, and in which form times are written. Two cookies keep it."""
+"""How somebody wants pages to look: light or dark, and how times are written. Two cookies keep it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ def read(request: Request) -> Look:
 
 def cookie(times: str, zone: str | None) -> str:
     """Return what is kept of the form of times: a cookie has no slash in it."""
-    return times if times != "local" or named(zone or "") is None else f"{times}:{(zone or '').replace('/', '~')}"
+    return (
+        times
+        if times != "local" or named(zone or "") is None
+        else f"{times}:{(zone or '').replace('/', '~')}"
+    )
 
 
 def named(zone: str) -> ZoneInfo | None:

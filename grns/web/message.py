@@ -31,7 +31,11 @@ async def message(call: Call) -> Response:
     """Show a message, whole."""
     found = await call.ask(f"/messages/{_id(call)}")
     return await call.show(
-        "message.html", message=found, body=_parsed(found["body_text"]), dump=_dump(found), is_new=found["state"] == "new"
+        "message.html",
+        message=found,
+        body=_parsed(found["body_text"]),
+        dump=_dump(found),
+        is_new=found["state"] == "new",
     )
 
 

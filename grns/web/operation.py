@@ -43,7 +43,9 @@ class Draft:
 async def operations(call: Call) -> Response:
     """List operations."""
     page = await call.ask("/operations", cursor=call.query("cursor"))
-    return await call.show("operations.html", rows=page["items"], next_cursor=page["next_cursor"], ended=ENDED)
+    return await call.show(
+        "operations.html", rows=page["items"], next_cursor=page["next_cursor"], ended=ENDED
+    )
 
 
 @pages.get("/operations/new")
@@ -105,7 +107,12 @@ async def _counted(call: Call, draft: Draft) -> Response:
 
 
 async def _shown(
-    call: Call, draft: Draft, preview: Mapping[str, Any] | None, trouble: str | None = None, *, status: int = 200
+    call: Call,
+    draft: Draft,
+    preview: Mapping[str, Any] | None,
+    trouble: str | None = None,
+    *,
+    status: int = 200,
 ) -> Response:
     return await call.show(
         "new_operation.html",

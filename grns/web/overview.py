@@ -37,7 +37,9 @@ async def overview(call: Call) -> Response:
     steps = await call.ask("/minutes")
     pools = (await call.ask("/pools", limit=_POOLS))["items"]
     workers = (await call.ask("/workers", limit=_WORKERS))["items"]
-    queued = await call.ask("/tasks", filter="state:queued", limit=_QUEUED) if counts["states"]["queued"] else None
+    queued = (
+        await call.ask("/tasks", filter="state:queued", limit=_QUEUED) if counts["states"]["queued"] else None
+    )
     issues = await call.ask("/issues", state=["new", "regressed"], limit=_ISSUES)
     alarms = [
         *alarm.of_pools(pools),

@@ -25,7 +25,10 @@ async def pools(call: Call) -> Response:
     """List the pools."""
     page = await call.ask("/pools", limit=_LIMIT, cursor=call.query("cursor"))
     return await call.show(
-        "pools.html", rows=page["items"], next_cursor=page["next_cursor"], alarms=alarm.of_pools(page["items"])
+        "pools.html",
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        alarms=alarm.of_pools(page["items"]),
     )
 
 

@@ -1,7 +1,7 @@
 """Sessions of browsers: a signed cookie that names a key, and what shows that a form was ours.
 
-The key itself is in no cookie. Each request asks the database whether it is good still, so that a revoked key ends all
-its sessions at once.
+The key itself is in no cookie. Each request asks the database whether it is good still, so that a revoked key
+ends all its sessions at once.
 """
 
 from __future__ import annotations

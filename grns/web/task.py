@@ -78,7 +78,9 @@ async def change_task(call: Call) -> Response:
     body = None if change == "redrive" else {"reason": call.form.text("reason")}
     answered = await call.act(f"/tasks/{task_id}/{change}", body)
     done = {"cancelled", "requested", "redriven", "discarded"}
-    return call.go(f"/tasks/{task_id}", said=answered["answer"] if answered["answer"] in done else "unchanged")
+    return call.go(
+        f"/tasks/{task_id}", said=answered["answer"] if answered["answer"] in done else "unchanged"
+    )
 
 
 async def _why(_call: Call, _task: Mapping[str, Any]) -> str | None:
@@ -109,7 +111,9 @@ def _lanes(task: Mapping[str, Any], events: Sequence[Mapping[str, Any]], now: fl
         told = [event for event in events if event["attempt"] == attempt["attempt"]]
         claimed = _seconds(attempt["claimed_at"])
         ended = _seconds(attempt["ended_at"]) if attempt["ended_at"] else end
-        wait = next((event["payload"].get("queued_ms") for event in told if "queued_ms" in event["payload"]), None)
+        wait = next(
+            (event["payload"].get("queued_ms") for event in told if "queued_ms" in event["payload"]), None
+        )
         wait_seconds = None if wait is None else wait / 1000
         found.append(
             Lane(
@@ -117,7 +121,9 @@ def _lanes(task: Mapping[str, Any], events: Sequence[Mapping[str, Any]], now: fl
                 wait_seconds,
                 ended - claimed if attempt["ended_at"] else None,
                 _error(task, told),
-                None if wait_seconds is None else _stretch((claimed - wait_seconds - begin) * scale, wait_seconds * scale),
+                None
+                if wait_seconds is None
+                else _stretch((claimed - wait_seconds - begin) * scale, wait_seconds * scale),
                 _stretch((claimed - begin) * scale, (ended - claimed) * scale),
             )
         )
@@ -132,7 +138,9 @@ def _error(task: Mapping[str, Any], told: Sequence[Mapping[str, Any]]) -> Mappin
             return error
         if event["kind"] == "evt.task.retry_scheduled":
             is_latest = event["attempt"] == task["attempt"] and task["last_error"] is not None
-            kept: Mapping[str, Any] = task["last_error"] if is_latest else {"class": event["payload"]["error_class"]}
+            kept: Mapping[str, Any] = (
+                task["last_error"] if is_latest else {"class": event["payload"]["error_class"]}
+            )
             return kept
     return None
 

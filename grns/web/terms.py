@@ -13,7 +13,7 @@ def term(name: str, *values: str) -> str:
 
 
 def split(text: str) -> tuple[str | None, str]:
-    """Return the one state that a filter asks for, None where it asks for none or several; and the rest of it."""
+    """Return the one state that a filter asks for, None where it is none or several; and the rest of it."""
     try:
         found = parse(text)
     except BadInput:  # the list says so

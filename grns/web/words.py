@@ -18,7 +18,7 @@ _SUMMARY_WIDTH = 160
 
 
 class Exact(str):
-    """A text that goes into a page as it is, escaped, for what has to come back unchanged: fields of forms."""
+    """A text that goes into a page escaped, and else as it is: what is in a form has to come back unchanged."""
 
     __slots__ = ()
 

@@ -15,14 +15,13 @@
 
   function options(content, width) {
     const quiet = colour("quiet");
-    const line = colour("spark-line");
     const axis = { stroke: quiet, grid: { stroke: quiet, width: 0.2 }, ticks: { stroke: quiet, width: 0.4 } };
     return {
       width, height: HEIGHT, legend: { show: false }, cursor: { y: false }, padding: [8, 8, 0, 0],
       scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [axis, { ...axis, size: 52 }],
       series: [{}, ...content.lines.map((name, place) => ({
-        label: name, stroke: colour(`line-${place}`) || line, width: 1.6, points: { show: false },
+        label: name, stroke: colour(`line-${place}`), width: 1.6, points: { show: false },
       }))],
     };
   }
