@@ -275,7 +275,8 @@ class App:
     def api(self, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
         """Return the server of the HTTP API and the dashboard; it has taken its port.
 
-        That is the one of the settings where none is named. Raises `Unavailable` where that is taken, and `SettingsError` where what it needs is not installed.
+        That is the one of the settings where none is named. Raises `Unavailable` where it is taken, and
+        `SettingsError` where what the server needs is not installed.
         """
         try:
             from grns.api.server import ApiServer

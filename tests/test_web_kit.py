@@ -22,12 +22,13 @@ from grns.store import agent, pause, saved_filter
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.operation import create_operation
+from grns.telemetry.facts.http import RequestBroke
 from grns.web.guard import POLICY
 from grns.web.session import COOKIE
 from grns.web.site import make_site
-from tests.test_api_kit import HERE, Door
 from tests.counters import begin_here, count_all
 from tests.harness import submit
+from tests.test_api_kit import HERE, Door
 from tests.test_store_kit import ACTOR, WORKER, claim, fetch, finish, place
 
 SECRET = "s" * 40
@@ -152,12 +153,13 @@ def fields(form: Element) -> list[tuple[str, str]]:
 class Browser:
     """Somebody with a browser that runs no scripts: forms are sent as they stand there."""
 
-    def __init__(self, client: httpx2.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient, hall: Hall) -> None:
         self.client = client
+        self.hall = hall
 
     async def open(self, path: str, status: int = 200) -> Document:
         """Open a page."""
-        return page(await self.client.get(path, follow_redirects=True), status)
+        return self._page(await self.client.get(path, follow_redirects=True), status)
 
     async def send(
         self, at: str, action: str, *, status: int = 200, button: tuple[str, str] | None = None, **said: str
@@ -181,6 +183,11 @@ class Browser:
             answer = await self.client.get(to or form["action"], params=sent, follow_redirects=True)
         else:
             answer = await self.client.post(to or form["action"], data=_joined(sent), follow_redirects=True)
+        return self._page(answer, status)
+
+    def _page(self, answer: httpx2.Response, status: int) -> Document:
+        broken = [] if status == 500 else self.hall.door.facts.of(RequestBroke)
+        assert not broken, broken[0].exception
         return page(answer, status)
 
 
@@ -230,7 +237,7 @@ class Hall:
         answer = await visitor.post("/login", data={"key": await self.door.key(*scopes, **of)})
         assert (answer.status_code, answer.headers["location"]) == (303, "/"), answer.text
         assert COOKIE in visitor.cookies
-        return Browser(visitor)
+        return Browser(visitor, self)
 
 
 @pytest.fixture
@@ -243,7 +250,7 @@ async def hall(door: Door) -> Hall:
 async def local(hall: Hall) -> AsyncIterator[Browser]:
     """Somebody on this machine, who needs no key as long as there is none."""
     async with hall.visitor() as visitor:
-        yield Browser(visitor)
+        yield Browser(visitor, hall)
 
 
 @dataclass(frozen=True)

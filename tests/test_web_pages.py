@@ -59,7 +59,7 @@ async def test_everything_that_a_page_leads_to_is_there(local: Browser, shared: 
 
 
 def check(shown: Document) -> None:
-    """Hold a page against what everybody needs of it, with a keyboard, a screen reader, or without scripts."""
+    """Hold a page against what everybody needs of it: with a keyboard, a screen reader, no scripts."""
     everything = shown.root.all()
     ids = [one["id"] for one in everything if one.get("id")]
     assert len(set(ids)) == len(ids), sorted(ids)

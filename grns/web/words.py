@@ -18,7 +18,7 @@ _SUMMARY_WIDTH = 160
 
 
 class Exact(str):
-    """A text that goes into a page escaped, and else as it is: what is in a form has to come back unchanged."""
+    """A text that is escaped, and else stays as it is: what is in a form has to come back unchanged."""
 
     __slots__ = ()
 
