@@ -288,7 +288,8 @@ class App:
 
         settings = self.settings
         desk = self.desk(database, transport)
-        site = make_site(desk, secret=settings.web_secret and settings.web_secret.get_secret_value())
+        secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
+        site = make_site(desk, secret=secret)
         return ApiServer(desk, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
     def desk(self, database: Database, transport: Transport) -> Desk:

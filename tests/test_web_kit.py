@@ -180,7 +180,7 @@ class Browser:
         sent = [(name, value) for name, value in fields(form) if name not in said]
         sent += [*said.items(), *([button] if button else [])]
         if form.attributes.get("method", "get") == "get":
-            answer = await self.client.get(to or form["action"], params=sent, follow_redirects=True)
+            answer = await self.client.get(to or form["action"], params=_joined(sent), follow_redirects=True)
         else:
             answer = await self.client.post(to or form["action"], data=_joined(sent), follow_redirects=True)
         return self._page(answer, status)

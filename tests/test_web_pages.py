@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from grns.store.database import Database
-from grns.telemetry.facts.http import RequestAnswered
+from grns.telemetry.facts.http import RequestAnswered, RequestBroke
 from grns.web.app import PAGES
 from grns.web.navigation import NAVIGATION
 from tests.test_web_kit import Browser, Document, Element, Hall, furnish, page, resolved
@@ -32,10 +32,8 @@ def test_pages_have_names_of_their_own() -> None:
 async def test_a_page_is_there_where_nothing_is_yet(local: Browser, path: str) -> None:
     shown = await local.open(path)
     check(shown)
-    (current,) = [
-        link for link in shown.root.all("a") if link.get("aria-current") == "page" and link.inside("header")
-    ] or [None]
-    assert current is None or current["href"] == path or path.startswith(current["href"] + "/")
+    current = [one["href"] for one in shown.root.all("a") if one.get("aria-current") and one.inside("header")]
+    assert current == [one.path for one in NAVIGATION if one.is_current(path)]
 
 
 async def test_everything_that_a_page_leads_to_is_there(local: Browser, shared: Database) -> None:
@@ -166,7 +164,7 @@ async def test_a_bug_is_answered_with_a_page_and_a_trace_id(
     monkeypatch.setattr("grns.web.overview.figure.per_minute", lambda *_: 1 / 0)
     shown = await local.open("/", status=500)
     assert "this is a bug in grns" in shown.root.text
-    (broke,) = [fact for fact in hall.door.facts.seen if type(fact).__name__ == "RequestBroke"]
+    (broke,) = hall.door.facts.of(RequestBroke)
     assert broke.operation == "web_overview"
     assert "ZeroDivisionError" in broke.exception
     assert broke.trace_id in shown.root.text

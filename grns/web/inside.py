@@ -104,10 +104,8 @@ class _Answer:
     def read(self) -> Answered:
         content = b"".join(self._parts)
         is_json = b"json" in self._headers.get(b"content-type", b"")
-        etag = self._headers.get(b"etag")
-        return Answered(
-            self._status, orjson.loads(content) if is_json else content.decode(), etag and etag.decode()
-        )
+        etag = self._headers.get(b"etag", b"").decode() or None
+        return Answered(self._status, orjson.loads(content) if is_json else content.decode(), etag)
 
 
 def _scope(
