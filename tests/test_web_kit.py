@@ -247,7 +247,7 @@ async def hall(door: Door) -> Hall:
 
 
 @pytest.fixture
-async def local(hall: Hall) -> AsyncIterator[Browser]:
+async def guest(hall: Hall) -> AsyncIterator[Browser]:
     """Somebody on this machine, who needs no key as long as there is none."""
     async with hall.visitor() as visitor:
         yield Browser(visitor, hall)

@@ -29,14 +29,14 @@ def test_pages_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("path", ROOMS)
-async def test_a_page_is_there_where_nothing_is_yet(local: Browser, path: str) -> None:
-    shown = await local.open(path)
+async def test_a_page_is_there_where_nothing_is_yet(guest: Browser, path: str) -> None:
+    shown = await guest.open(path)
     check(shown)
     current = [one["href"] for one in shown.root.all("a") if one.get("aria-current") and one.inside("header")]
     assert current == [one.path for one in NAVIGATION if one.is_current(path)]
 
 
-async def test_everything_that_a_page_leads_to_is_there(local: Browser, shared: Database) -> None:
+async def test_everything_that_a_page_leads_to_is_there(guest: Browser, shared: Database) -> None:
     """All links are followed, from page to page, and all forms that only look are sent."""
     there = await furnish(shared)
     waiting, seen = ["/", *ROOMS, *there.places], set[str]()
@@ -45,12 +45,12 @@ async def test_everything_that_a_page_leads_to_is_there(local: Browser, shared: 
         if path in seen:
             continue
         seen.add(path)
-        shown = await local.open(path)
+        shown = await guest.open(path)
         check(shown)
         waiting += [found for link in shown.links if (found := resolved(path, link)).startswith("/")]
         for form in shown.forms:
             if form.attributes.get("method", "get") == "get":
-                await local.submit(form, button=("action", "redrive"), filter="state:dead")
+                await guest.submit(form, button=("action", "redrive"), filter="state:dead")
         assert len(seen) < 300, sorted(seen)
     assert {urlsplit(path).path for path in seen} >= {*there.places, *ROOMS}
     assert any("state=resolved" in path for path in seen)
@@ -111,58 +111,58 @@ def _fields(everything: list[Element]) -> Iterator[Element]:
 
 
 async def test_a_page_that_asks_for_itself_again_has_all_parts_that_it_replaces(
-    local: Browser, shared: Database
+    guest: Browser, shared: Database
 ) -> None:
     there = await furnish(shared)
     for path in ("/", "/issues", "/tasks", "/pools", "/workers", *there.places):
-        shown = await local.open(path)
+        shown = await guest.open(path)
         for pulse in [one for one in shown.root.all("div") if one.get("id") == "pulse"]:
-            answer = await local.client.get(pulse["hx-get"], headers={"HX-Request": "true"})
+            answer = await guest.client.get(pulse["hx-get"], headers={"HX-Request": "true"})
             again = {one.get("id") for one in page(answer).root.all()}
             parts = [part.removeprefix("#").partition(":")[0] for part in pulse["hx-select-oob"].split(",")]
             assert parts
             assert set(parts) <= again & {one.get("id") for one in shown.root.all()}, path
 
 
-async def test_what_is_not_there_is_told_on_a_page(local: Browser) -> None:
+async def test_what_is_not_there_is_told_on_a_page(guest: Browser) -> None:
     for path in (
         "/nothing", "/tasks/gr-nothing", "/tasks/a%20b", "/issues/beef", "/operations/7", "/pools/nobody",
         "/messages/7", "/messages/00000000-0000-0000-0000-000000000001", "/views",
     ):  # fmt: skip
-        answer = await local.client.get(path)
+        answer = await guest.client.get(path)
         if path == "/views":
             assert answer.status_code == 405
         else:
             assert page(answer, 404).title == "Not Found"
 
 
-async def test_a_filter_that_is_wrong_is_shown_to_be_mended(local: Browser) -> None:
-    shown = await local.open("/tasks?filter=colour:red", status=400)
+async def test_a_filter_that_is_wrong_is_shown_to_be_mended(guest: Browser) -> None:
+    shown = await guest.open("/tasks?filter=colour:red", status=400)
     assert [one["value"] for one in shown.root.all("input") if one.get("id") == "filter"] == ["colour:red"]
     (trouble,) = [one for one in shown.root.all("p") if one.get("id") == "trouble"]
     assert "there is no such term" in trouble.text
-    assert (await local.open("/events?kind=nonsense", status=400)).title == "Events"
-    assert (await local.open("/operations/new?filter=colour:red", status=400)).title == "New operation"
-    await local.open("/tasks?cursor=nonsense", status=400)
-    await local.open("/tasks?saved=nothing", status=400)
+    assert (await guest.open("/events?kind=nonsense", status=400)).title == "Events"
+    assert (await guest.open("/operations/new?filter=colour:red", status=400)).title == "New operation"
+    await guest.open("/tasks?cursor=nonsense", status=400)
+    await guest.open("/tasks?saved=nothing", status=400)
 
 
-async def test_a_filter_goes_on_as_one_writes(local: Browser) -> None:
-    answer = await local.client.get("/tasks/completions", params={"filter": "type:noop state:de"})
+async def test_a_filter_goes_on_as_one_writes(guest: Browser) -> None:
+    answer = await guest.client.get("/tasks/completions", params={"filter": "type:noop state:de"})
     options = Document(answer.text).root.all("option")
     assert [one["value"] for one in options] == ["type:noop state:dead"]
 
 
-async def test_a_whole_id_leads_to_its_task(local: Browser, shared: Database) -> None:
+async def test_a_whole_id_leads_to_its_task(guest: Browser, shared: Database) -> None:
     there = await furnish(shared)
-    assert (await local.open(f"/tasks?filter={there.dead}")).title == there.dead
+    assert (await guest.open(f"/tasks?filter={there.dead}")).title == there.dead
 
 
 async def test_a_bug_is_answered_with_a_page_and_a_trace_id(
-    hall: Hall, local: Browser, monkeypatch: pytest.MonkeyPatch
+    hall: Hall, guest: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grns.web.overview.figure.per_minute", lambda *_: 1 / 0)
-    shown = await local.open("/", status=500)
+    shown = await guest.open("/", status=500)
     assert "this is a bug in grns" in shown.root.text
     (broke,) = hall.door.facts.of(RequestBroke)
     assert broke.operation == "web_overview"
@@ -170,36 +170,36 @@ async def test_a_bug_is_answered_with_a_page_and_a_trace_id(
     assert broke.trace_id in shown.root.text
 
 
-async def test_a_database_that_is_away_is_told(hall: Hall, local: Browser) -> None:
+async def test_a_database_that_is_away_is_told(hall: Hall, guest: Browser) -> None:
     await hall.database.close()
-    shown = await local.open("/", status=503)
+    shown = await guest.open("/", status=503)
     assert "nothing was changed" in shown.root.text
     await hall.database.connect()
 
 
-async def test_only_what_somebody_has_sent_is_counted(hall: Hall, local: Browser) -> None:
+async def test_only_what_somebody_has_sent_is_counted(hall: Hall, guest: Browser) -> None:
     """What a page asks of the API from within is no request."""
-    await local.open("/")
+    await guest.open("/")
     assert [fact.operation for fact in hall.door.facts.of(RequestAnswered)] == ["web_overview"]
 
 
-async def test_the_api_is_where_it_was(local: Browser) -> None:
-    answer = await local.client.get("/api/v1/counts")
+async def test_the_api_is_where_it_was(guest: Browser) -> None:
+    answer = await guest.client.get("/api/v1/counts")
     assert answer.json()["total"] == 0
     assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
-    assert (await local.client.get("/api/nothing")).json()["code"] == "not_found"
-    assert (await local.client.get("/livez")).json() == {"status": "ok"}
+    assert (await guest.client.get("/api/nothing")).json()["code"] == "not_found"
+    assert (await guest.client.get("/livez")).json() == {"status": "ok"}
 
 
-async def test_files_are_served_and_nothing_else(local: Browser) -> None:
-    shown = await local.open("/")
+async def test_files_are_served_and_nothing_else(guest: Browser) -> None:
+    shown = await guest.open("/")
     for one in shown.root.all("script", "link", "img"):
-        answer = await local.client.get(one.get("src") or one["href"])
+        answer = await guest.client.get(one.get("src") or one["href"])
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert answer.headers["x-content-type-options"] == "nosniff"
-    again = await local.client.get(
-        "/static/app.css", headers={"If-None-Match": answer_tag(await local.client.get("/static/app.css"))}
+    again = await guest.client.get(
+        "/static/app.css", headers={"If-None-Match": answer_tag(await guest.client.get("/static/app.css"))}
     )
     assert again.status_code == 304
     for path in (
@@ -209,7 +209,7 @@ async def test_files_are_served_and_nothing_else(local: Browser) -> None:
         "/static/",
         "/static/nothing.js",
     ):
-        assert (await local.client.get(path)).status_code == 404, path
+        assert (await guest.client.get(path)).status_code == 404, path
 
 
 def answer_tag(answer: httpx2.Response) -> str:
