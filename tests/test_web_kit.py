@@ -5,7 +5,7 @@ No tests live here; pytest writes the asserts of such files anew.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -33,6 +33,7 @@ from tests.test_store_kit import ACTOR, WORKER, claim, fetch, finish, place
 
 SECRET = "s" * 40
 _VOID = frozenset({"meta", "link", "input", "img", "br", "hr", "path", "rect"})
+_NONE: Mapping[str, str] = {}
 _FIELDS = frozenset({"input", "select", "textarea"})
 
 
@@ -162,10 +163,18 @@ class Browser:
         return self._page(await self.client.get(path, follow_redirects=True), status)
 
     async def send(
-        self, at: str, action: str, *, status: int = 200, button: tuple[str, str] | None = None, **said: str
+        self,
+        at: str,
+        action: str,
+        *,
+        status: int = 200,
+        button: tuple[str, str] | None = None,
+        more: Mapping[str, str] = _NONE,
+        **said: str,
     ) -> Document:
         """Send the form of a page that leads to `action`, with some fields changed."""
-        return await self.submit((await self.open(at)).form(action), status=status, button=button, **said)
+        form = (await self.open(at)).form(action)
+        return await self.submit(form, status=status, button=button, more={**more, **said})
 
     async def submit(
         self,
@@ -174,11 +183,13 @@ class Browser:
         status: int = 200,
         button: tuple[str, str] | None = None,
         to: str | None = None,
+        more: Mapping[str, str] = _NONE,
         **said: str,
     ) -> Document:
         """Send a form, with some fields changed, by one of its buttons."""
-        sent = [(name, value) for name, value in fields(form) if name not in said]
-        sent += [*said.items(), *([button] if button else [])]
+        changed = {**more, **said}
+        sent = [(name, value) for name, value in fields(form) if name not in changed]
+        sent += [*changed.items(), *([button] if button else [])]
         if form.attributes.get("method", "get") == "get":
             answer = await self.client.get(to or form["action"], params=_joined(sent), follow_redirects=True)
         else:

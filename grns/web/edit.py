@@ -26,8 +26,8 @@ async def edit_task(call: Call) -> Response:
     """Change a task, if nobody else has meanwhile; perhaps have it run again with that."""
     task_id, form = name(call.request.path_params["task_id"]), call.form
     said: dict[str, Any] = {"reason": form.text("reason")}
-    if (priority := form.number("priority")) is not None:
-        said["priority"] = int(priority)
+    if (priority := form.whole("priority")) is not None:
+        said["priority"] = priority
     if (delay := form.text("delay")) is not None:
         said["delay_seconds"] = _seconds(delay)
     if form.text("payload") is not None and form.text("payload") != form.text("payload_seen"):

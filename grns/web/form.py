@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
@@ -11,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from grns.errors import BadInput
 from grns.strict_json import Limits, parse
 
+_NUMBER = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
 _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 300
 # A payload of the largest size, in which every byte is written with three, and the other fields.
@@ -40,10 +42,16 @@ class Form:
         said = self.text(name)
         if said is None:
             return None
-        try:
-            return float(said.replace("\u202f", "").replace(",", ""))
-        except ValueError as error:
-            raise BadInput("bad_form", f"{name}: {ascii(said)[:40]} is no number") from error
+        if not _NUMBER.fullmatch(said):
+            raise BadInput("bad_form", f"{name}: {ascii(said)[:40]} is no number, as 5000 or 0.5")
+        return float(said)
+
+    def whole(self, name: str) -> int | None:
+        """Return a field's whole number, None where nothing was written; `BadInput`."""
+        said = self.number(name)
+        if said is not None and not said.is_integer():
+            raise BadInput("bad_form", f"{name}: it is a whole number")
+        return None if said is None else int(said)
 
     def document(self, name: str, limits: Limits) -> Any:
         """Return a field's JSON, None where nothing was written; `BadInput` says what is wrong with it."""

@@ -68,7 +68,7 @@ async def create_operation(call: Call) -> Response:
     draft = _draft(call.form)
     body = _body(call, draft)
     preview = await call.act("/operations", {**body, "dry_run": True})
-    seen, written = call.form.number("seen"), call.form.number("confirmation")
+    seen, written = call.form.whole("seen"), call.form.whole("confirmation")
     if seen is None or preview["count"] > seen * _MORE:
         return await _shown(call, draft, preview, "There are more of them by now: look at the number again.")
     if seen > CONFIRMED_ABOVE and written != seen:
