@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from uuid import uuid4
 
+import httpx2
 import pytest
 
+from grns.errors import SettingsError
+from grns.settings import load
 from grns.web import look
 from grns.web.app import PAGES
 from grns.web.page import Page
 from grns.web.session import COOKIE, Sessions
+from grns.web.site import make_site
 from tests.harness import submit
 from tests.test_api_access import _theirs
-from tests.test_api_kit import OURS, THEIRS
+from tests.test_api_kit import HERE, OURS, THEIRS
 from tests.test_store_kit import fetch, row_of
-from tests.test_web_kit import Browser, Document, Element, Hall, page
+from tests.test_web_kit import SECRET, Browser, Document, Element, Hall, page
 
 pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit", "tests.test_web_kit"]
 
@@ -323,3 +327,26 @@ def _times(shown: Document) -> list[Element]:
 async def test_a_cookie_that_makes_no_sense_changes_nothing(guest: Browser, said: str) -> None:
     guest.client.cookies.update({look.TIMES: said, look.THEME: "<script>"})
     assert (await guest.open("/")).root.all("html")[0]["data-theme"] == "auto"
+
+
+# ---------------------------------------------------------------- the secret
+
+
+@pytest.mark.parametrize("secret", ["short", "x" * 31, "x" * 201, "http://user:" + "x" * 40, "x" * 40 + "\n"])
+def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(web_secret=secret)
+    assert secret not in str(refused.value)
+    assert "web_secret" in str(refused.value)
+
+
+async def test_processes_that_share_a_secret_share_sessions(hall: Hall) -> None:
+    key = await hall.door.key("read")
+    async with hall.visitor() as visitor:
+        await visitor.post("/login", data={"key": key})
+        cookie = visitor.cookies[COOKIE]
+    for secret, status in ((SECRET, 200), (None, 303)):
+        other = httpx2.ASGITransport(app=make_site(hall.desk, secret=secret), client=HERE)
+        async with httpx2.AsyncClient(transport=other, base_url="http://localhost") as visitor:
+            visitor.cookies.set(COOKIE, cookie)
+            assert (await visitor.get("/")).status_code == status

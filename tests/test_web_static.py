@@ -8,7 +8,7 @@ import re
 import pytest
 
 from grns.web import static
-from grns.web.render import _environment
+from grns.web.render import environment
 from grns.web.static import ROOT
 
 TEMPLATES = ROOT.parent / "templates"
@@ -62,7 +62,7 @@ def test_scripts_make_no_markup_of_texts(path: object) -> None:
 
 
 def test_templates_escape_by_themselves() -> None:
-    environment = _environment()
+    environment = environment()
     shown = environment.from_string("{{ x }}|{{ none }}").render(x="<a \"'&>\u202e", none=None)
     assert shown == "&lt;a &#34;&#39;&amp;&gt;⟨U+202E⟩|"
     assert (
@@ -73,8 +73,8 @@ def test_templates_escape_by_themselves() -> None:
 
 
 def test_every_template_is_one() -> None:
-    for name in _environment().list_templates():
-        _environment().get_template(name)
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 # ---------------------------------------------------------------- colours

@@ -20,11 +20,12 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Return a page."""
-    return _environment().get_template(template).render(values)
+    return environment().get_template(template).render(values)
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return what templates are rendered with: one for the process."""
     found = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
