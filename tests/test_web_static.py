@@ -62,14 +62,12 @@ def test_scripts_make_no_markup_of_texts(path: object) -> None:
 
 
 def test_templates_escape_by_themselves() -> None:
-    environment = environment()
-    shown = environment.from_string("{{ x }}|{{ none }}").render(x="<a \"'&>\u202e", none=None)
+    found = environment()
+    shown = found.from_string("{{ x }}|{{ none }}").render(x="<a \"'&>\u202e", none=None)
     assert shown == "&lt;a &#34;&#39;&amp;&gt;⟨U+202E⟩|"
-    assert (
-        environment.from_string('<p title="{{ x|exact }}">').render(x='"\u202e') == '<p title="&#34;\u202e">'
-    )
+    assert found.from_string('<p title="{{ x|exact }}">').render(x='"\u202e') == '<p title="&#34;\u202e">'
     with pytest.raises(Exception, match="missing"):
-        environment.from_string("{{ missing }}").render()
+        found.from_string("{{ missing }}").render()
 
 
 def test_every_template_is_one() -> None:
