@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from grns.filter import parse
+from grns.timeline import timeline
 from grns.web import alarm, figure, look, terms, words
 from grns.web.look import Look
 from grns.web.signals import signals
@@ -206,7 +207,7 @@ def test_attempts_lie_where_they_were() -> None:
         event("evt.task.claimed", 2, "08", agent_id="w-2"),
         event("evt.task.dead", 2, "10", error={"class": "B", "message": "no"}, error_class="B"),
     ]
-    first, second = _lanes(task, events, NOW.timestamp())
+    first, second = _lanes(task, timeline(events), events, NOW.timestamp())
     assert (first.wait_seconds, first.run_seconds, first.error) == (1.0, 2.0, {"class": "A"})
     assert first.wait is not None
     assert (first.wait.start, first.wait.width, first.run.start, first.run.width) == (
@@ -216,6 +217,6 @@ def test_attempts_lie_where_they_were() -> None:
         200.0,
     )
     assert (second.wait, second.run_seconds, second.error) == (None, 2.0, {"class": "B", "message": "no"})
-    (running,) = _lanes({**task, "finished_at": None}, events[:1], NOW.timestamp())
+    (running,) = _lanes({**task, "finished_at": None}, timeline(events[:1]), events, NOW.timestamp())
     assert running.run_seconds is None
     assert running.run.start + running.run.width == pytest.approx(1000, abs=0.2)

@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from grns.api.app import ROUTES
 from grns.envelope import SCHEMA_VERSION
 from grns.errors import BadInput
 from grns.task import REDRIVABLE, TERMINAL, Status
-from grns.timeline import timeline
 from grns.web.call import Call, name
 from grns.web.page import Pages
 from grns.web.terms import term
@@ -22,6 +22,8 @@ pages = Pages()
 _CHANGES = frozenset({"cancel", "redrive", "discard"})
 _EDITABLE = frozenset(Status) - {Status.RUNNING, Status.SUCCEEDED}
 _WIDTH = 1000.0
+_ATTEMPTS, _MESSAGES = 50, 200
+_EXPLAIN, _KNOWN = "explain_task", frozenset(route.name for route in ROUTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,19 @@ async def task(call: Call) -> Response:
     task_id = name(call.request.path_params["task_id"])
     answered = await call.answer(f"/tasks/{task_id}")
     found, status = answered.content, Status(answered.content["status"])
-    events = (await call.ask(f"/tasks/{task_id}/events"))["items"]
+    attempts = (await call.ask(f"/tasks/{task_id}/attempts"))["items"]
+    page = await call.ask(f"/tasks/{task_id}/events", limit=_MESSAGES, cursor=call.query("cursor"))
+    events = page["items"]
     now = (await call.room.clock.now()).timestamp()
     return await call.show(
         "task.html",
         task=found,
         edition=answered.etag,
-        why=await _why(call, found),
-        lanes=_lanes(found, events, now),
+        why=None if call.is_pulse else await _why(call, task_id),
+        lanes=_lanes(found, attempts[-_ATTEMPTS:], events, now),
+        left_out=max(0, len(attempts) - _ATTEMPTS),
         events=events,
+        next_cursor=page["next_cursor"],
         envelopes={event["message_id"]: _envelope(event) for event in events},
         can_cancel=status not in TERMINAL,
         can_redrive=status in REDRIVABLE,
@@ -83,9 +89,12 @@ async def change_task(call: Call) -> Response:
     )
 
 
-async def _why(_call: Call, _task: Mapping[str, Any]) -> str | None:
-    """Return why a task is where it is, in one sentence; None where nobody can say."""
-    return None
+async def _why(call: Call, task_id: str) -> Mapping[str, Any] | None:
+    """Return why a task is where it is: a sentence, and what helps. None where the API cannot say."""
+    if _EXPLAIN not in _KNOWN:
+        return None
+    said: Mapping[str, Any] = await call.ask(f"/tasks/{task_id}/explain")
+    return said
 
 
 def _envelope(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,13 +110,18 @@ def _envelope(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lanes(task: Mapping[str, Any], events: Sequence[Mapping[str, Any]], now: float) -> list[Lane]:
+def _lanes(
+    task: Mapping[str, Any],
+    attempts: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    now: float,
+) -> list[Lane]:
     """Return the attempts as they lie in the time from the task's beginning to its end, or to now."""
     begin = _seconds(task["created_at"])
     end = _seconds(task["finished_at"]) if task["finished_at"] else max(now, begin)
     scale = _WIDTH / max(end - begin, 0.001)
     found = []
-    for attempt in timeline(events):
+    for attempt in attempts:
         told = [event for event in events if event["attempt"] == attempt["attempt"]]
         claimed = _seconds(attempt["claimed_at"])
         ended = _seconds(attempt["ended_at"]) if attempt["ended_at"] else end
