@@ -139,6 +139,20 @@ async def test_some_are_selected_counted_and_redriven(guest: Browser, shared: Da
     assert sorted(chosen[:2]) == sorted(made.filter.partition("id:")[2].split(","))
 
 
+async def test_where_nothing_is_selected_nothing_is_meant(guest: Browser, shared: Database) -> None:
+    """No filter is not all there is."""
+    await dead_tasks(shared, 3)
+    shown = await guest.open("/tasks")
+    for action in ("redrive", "cancel", "discard"):
+        chosen = await guest.submit(shown.form("/operations/new"), button=("action", action))
+        assert "Nothing was selected" in chosen.root.text
+        assert "3 tasks" not in chosen.root.text
+        form = chosen.form("/operations")
+        for to in ("/operations", "/operations/new"):
+            assert "Write a filter" in (await guest.submit(form, to=to, seen="3", status=400)).root.text
+    assert (await list_operations(shared, workspace="default", limit=10)).operations == []
+
+
 async def test_all_that_match_means_the_filter_and_nothing_else(guest: Browser, shared: Database) -> None:
     await dead_tasks(shared, 60, task_type="noop")
     await saved_filter.save(shared, workspace="default", name="gone", wanted=parse("type:noop"), actor=None)

@@ -23,6 +23,8 @@ CONFIRMED_ABOVE = 100
 # Since it was counted, there may be so many more; then it is counted again.
 _MORE = 1.1
 
+_NO_FILTER = "Write a filter: where none is written, nothing is done. All that are dead are state:dead."
+
 _SAID = {"pause": "paused", "resume": "resumed", "abort": "aborted"}
 
 
@@ -51,9 +53,12 @@ async def operations(call: Call) -> Response:
 @pages.get("/operations/new")
 async def new_operation(call: Call) -> Response:
     """Ask what is to be done, and say to how many tasks it would be."""
-    ids = call.queries("id")
+    ids, action = call.queries("id"), call.query("action") or Action.REDRIVE.value
     wanted = together(call.query("filter") or "", term("id", *ids) if ids else "")
-    return await _counted(call, Draft(call.query("action") or Action.REDRIVE, wanted))
+    if not wanted:
+        is_empty = call.query("selected") is not None
+        return await _shown(call, Draft(action, ""), None, "Nothing was selected." if is_empty else None)
+    return await _counted(call, Draft(action, wanted))
 
 
 @pages.post("/operations/new")
@@ -66,6 +71,8 @@ async def count_operation(call: Call) -> Response:
 async def create_operation(call: Call) -> Response:
     """Begin an operation, once the number of its tasks was seen, and written down where there are many."""
     draft = _draft(call.form)
+    if not draft.filter:
+        return await _shown(call, draft, None, _NO_FILTER, status=400)
     body = _body(call, draft)
     preview = await call.act("/operations", {**body, "dry_run": True})
     seen, written = call.form.whole("seen"), call.form.whole("confirmation")
@@ -95,6 +102,8 @@ async def change_operation(call: Call) -> Response:
 
 
 async def _counted(call: Call, draft: Draft) -> Response:
+    if not draft.filter:
+        return await _shown(call, draft, None, _NO_FILTER, status=400)
     try:
         preview = await call.act("/operations", {**_body(call, draft), "dry_run": True})
     except BadInput as error:
