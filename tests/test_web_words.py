@@ -189,6 +189,8 @@ def test_only_what_daemons_here_tell_is_a_signal() -> None:
         silent + 'grns_messages_published_total{kind="a"} 3.0\ngrns_messages_published_total{kind="b"} 4.0\n'
     )
     assert [(one.name, one.value) for one in signals(told)] == [("Relay lag", 0.0)]
+    told += "grns_measured_timestamp_seconds 1.8e+09\ngrns_unpublished_oldest_seconds 2.5\n"
+    assert [(one.name, one.value) for one in signals(told)] == [("Relay lag", 2.5)]
 
 
 def test_attempts_lie_where_they_were() -> None:
