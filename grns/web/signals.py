@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _SAMPLE = re.compile(r"^(grns_[a-z_]+)(?:\{[^}]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
 # What each is called, its metric, and one that has to be above zero for it: a gauge is zero also where nobody
-# sets it. Of one name the first that is known is shown: what was measured, then what a daemon tells of itself.
+# sets it. Of one name the first that is known is shown: what was measured, then what a daemon tells itself.
 _MEASURED = "grns_measured_timestamp_seconds"
 _SHOWN = (
     ("Relay lag", "grns_unpublished_oldest_seconds", _MEASURED, "s"),
