@@ -54,7 +54,8 @@ class Chart:
     @property
     def content(self) -> Exact:
         """All of it, for the script that draws it."""
-        said = {"unit": self.unit, "lines": self.lines, "points": self.points}
+        points = [[value if value is None else round(value, 4) for value in line] for line in self.points]
+        said = {"unit": self.unit, "lines": self.lines, "points": points}
         return Exact(json.dumps(said, separators=(",", ":")))
 
     @property

@@ -21,7 +21,7 @@
       scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [axis, { ...axis, size: 52 }],
       series: [{}, ...content.lines.map((name, place) => ({
-        label: name, stroke: colour(`line-${place}`), width: 1.6, points: { show: false },
+        label: name, stroke: colour(`line-${place}`), width: 1.6, spanGaps: true, points: { show: false },
       }))],
     };
   }
