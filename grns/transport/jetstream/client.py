@@ -167,10 +167,10 @@ class JetStream:
 
     async def pause(self, filter_subject: str, *, seconds: float) -> bool:
         """Pause the durable of a subject for so long; 0 lets it go on."""
-        stream, durable = _stream_of(filter_subject), subjects.durable(filter_subject)
+        stream = self._prefix + _stream_of(filter_subject)
         if self._settings.nats_manage == "verify":
             return False
-        return await self._pauser.pause(stream, durable, seconds)
+        return await self._pauser.pause(stream, subjects.durable(self._prefix + filter_subject), seconds)
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries; nothing to do while the broker is away."""
