@@ -1,4 +1,4 @@
-"""Durations as people write them: a number and its unit, `90`, `90s`, `1.5h`."""
+"""Durations as people write them, a number and its unit (`90`, `90s`, `1.5h`), and as they read them."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def written(seconds: int) -> str:
         if seconds and seconds % size == 0:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def lasted(seconds: float) -> str:
+    """Return how long something took, for people: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
