@@ -22,6 +22,7 @@ from grns.counter import Counter
 from grns.daemon import Service
 from grns.door import FrontDoor
 from grns.errors import SettingsError
+from grns.explanation import Explainer
 from grns.floor import Floor
 from grns.graveyard import Graveyard
 from grns.handlers import Handlers
@@ -266,6 +267,12 @@ class App:
             batch_limit=settings.claim_batch,
             actor=actor,
             emit=self.telemetry.emit,
+        )
+
+    def explainer(self, database: Database, transport: Transport) -> Explainer:
+        """Return what explains the tasks of the workspace."""
+        return Explainer(
+            database=database, whole=database, transport=transport, workspace=self.settings.workspace
         )
 
     def pauses(self, database: Database, transport: Transport) -> Pauses:

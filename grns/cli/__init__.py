@@ -18,6 +18,7 @@ root = Root(
         ],
         "Tasks": [
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
+            Entry("explain", "Say why a task is where it is, and what happened to it.", "explain:explain"),
             Entry("filter", "List what lists can be asked for; save filters under a name.", "filter:filters"),
             Entry("dlq", "Look through dead letters; redrive, discard or export them.", "dlq:dlq"),
             Entry("issue", "Look through failures, grouped; say what is known of each.", "issue:issue"),

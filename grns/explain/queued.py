@@ -15,6 +15,7 @@ LATE_SECONDS = 5.0
 # The floor's poll pauses for 10 s at most: what has room for longer than that and takes nothing has trouble.
 _PATIENCE_SECONDS = 30.0
 _MOST_TYPES = 8
+_MEANWHILE = "workers that have room ask Postgres meanwhile"
 
 
 def obstacles(seen: Situation) -> list[Reason]:
@@ -53,14 +54,19 @@ def _nobody(seen: Situation) -> Iterator[Reason]:
             ago = f"{known}, and the last one was heard of {lasted(crew.silent_seconds)} ago"
         else:
             ago = "none of its workers is known"
-        yield Reason("no_worker", f"no worker of the pool {task.agent_type} is up: {ago}", ("grns pool list",))
+        yield Reason(
+            "no_worker", f"no worker of the pool {task.agent_type} is up: {ago}", ("grns pool list",)
+        )
     elif not crew.serving:
-        types = ", ".join(crew.task_types[:_MOST_TYPES]) + (", …" if len(crew.task_types) > _MOST_TYPES else "")
+        types = ", ".join(crew.task_types[:_MOST_TYPES]) + (
+            ", …" if len(crew.task_types) > _MOST_TYPES else ""
+        )
         up = f"{counted(crew.workers, 'worker')} of the pool {task.agent_type}"
+        known = f"they have {types}" if types else "they have none at all"
         yield Reason(
             "no_handler",
-            f"none of the {up} has a handler for {task.task_type} (they have {types or 'none at all'}): it waits for one"
-            " that has, and spends no attempt",
+            f"none of the {up} has a handler for {task.task_type} ({known}): it waits for one that has, and"
+            " spends no attempt",
             ("grns pool list",),
         )
 
@@ -86,27 +92,27 @@ def _backlog(seen: Situation) -> Iterator[Reason]:
     first = f"{before} of the pool {'comes' if seen.ahead.count == 1 else 'come'} first"
     yield Reason(
         "backlog",
-        f"all {counted(crew.slots, 'slot')} of the {counted(crew.serving, 'worker')} that serve it are taken, and"
-        f" {first if seen.ahead.count else 'it is the next'}",
+        f"all {counted(crew.slots, 'slot')} of the {counted(crew.serving, 'worker')} that serve it are taken,"
+        f" and {first if seen.ahead.count else 'it is the next'}",
         ("grns pool list", f"grns task edit {seen.task.id} --priority 0  (to have it run sooner)"),
     )
 
 
 def _commands(seen: Situation) -> Iterator[Reason]:
     """Say what became of its command: workers that have room find the task all the same, a little later."""
-    daemons, lane = seen.daemons, seen.lane
-    if not daemons.is_command_published and (daemons.lag_seconds > LATE_SECONDS or not daemons.relay_leads):
-        who = "a relay leads" if daemons.relay_leads else "no relay leads"
-        lag = f"the oldest row of the log that is not published is {lasted(daemons.lag_seconds)} old"
+    pulse, lane = seen.pulse, seen.lane
+    if not pulse.is_published and (pulse.lag_seconds > LATE_SECONDS or not pulse.relay_leads):
+        who = "a relay leads" if pulse.relay_leads else "no relay leads"
+        lag = f"the oldest row of the log that is not published is {lasted(pulse.lag_seconds)} old"
         yield Reason(
             "not_published",
-            f"its command is not published yet: {lag}, and {who}; workers that have room ask Postgres meanwhile",
-            ("grns relay",) if not daemons.relay_leads else ("grns doctor",),
+            f"its command is not published yet: {lag}, and {who}; {_MEANWHILE}",
+            ("grns relay",) if not pulse.relay_leads else ("grns doctor",),
         )
     if seen.trouble is not None:
         yield Reason(
             "broker_away",
-            f"the broker could not be asked ({short(seen.trouble)}); workers that have room ask Postgres meanwhile",
+            f"the broker could not be asked ({short(seen.trouble)}); {_MEANWHILE}",
             ("grns doctor",),
         )
     if lane is not None:
@@ -121,15 +127,15 @@ def _lane(seen: Situation) -> Iterator[Reason]:
     if lane.paused_seconds > 0 and not seen.pauses:
         yield Reason(
             "lane_paused",
-            f"the durable of its lane {name} is paused at the broker for {lasted(lane.paused_seconds)} yet; workers"
-            " that have room ask Postgres meanwhile",
+            f"the durable of its lane {name} is paused at the broker for {lasted(lane.paused_seconds)} yet;"
+            f" {_MEANWHILE}",
             ("grns broker info",),
         )
     elif not lane.exists or (not lane.fetching and not lane.ack_pending and seen.crew.free):
         what = "has no durable" if not lane.exists else "is fetched from by nobody"
         yield Reason(
             "not_fetched",
-            f"its lane {name} {what} at the broker; workers that have room ask Postgres meanwhile",
+            f"its lane {name} {what} at the broker; {_MEANWHILE}",
             ("grns broker info",),
         )
 
@@ -140,8 +146,8 @@ def _on_its_way(seen: Situation) -> Reason:
     if waited > _PATIENCE_SECONDS:
         return Reason(
             "undelivered",
-            f"{room}, and nobody has taken it: workers ask Postgres for what no command tells them of every 10 s,"
-            " so these do not, or what they said of themselves is old",
+            f"{room}, and nobody has taken it: every 10 s workers ask Postgres for what no command tells them"
+            " of, so these do not, or what they said of themselves is old",
             ("grns verify", "grns doctor"),
         )
     return Reason("on_its_way", f"{room}, and its command is on its way")

@@ -1,16 +1,15 @@
 """Why a task is where it is: from what was read to words and sentences. No I/O, no clock.
 
-The words are stable, as `queued` is; sentences may change. What a worker is told that tries to claim the task now
-(`Explanation.claim`) are the words of its metrics: `not_due`, `paused`, `no_handler`, `lost_race`, `terminal`,
-`locked`; or `claimable`.
+The words are stable, sentences may change. What a worker is told that tries to claim the task now
+(`Explanation.claim`) are the words of its metrics, as `not_due`; or `claimable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from grns.duration import lasted
 from grns.explain.queued import LATE_SECONDS, obstacles, standing
@@ -18,21 +17,28 @@ from grns.explain.situation import Situation
 from grns.explain.story import Step, story
 from grns.explain.verdict import Reason
 from grns.explain.wording import because, clock, counted, failure, short
-from grns.task import TERMINAL, Status
+from grns.task import STATUS_AFTER, TERMINAL, Status
 
-ClaimWord = Literal["claimable", "not_due", "paused", "no_handler", "lost_race", "terminal", "locked"]
+ClaimWord = Literal[
+    "claimable", "not_due", "paused", "no_handler", "lost_race", "terminal", "locked", "unknown_task"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a task is where it is. `reason` and `sentence` are the first of `reasons`: all that hold, the one that
-    has to go first before the others. `next_steps` are commands that help; `steps` is what happened, in order."""
+    """Why a task is where it is.
+
+    `reason` and `sentence` are the first of `reasons`, which are all that hold: first comes what has to go
+    before the others matter. `next_steps` are commands that help, `steps` is what happened, in order.
+    Of a task that was deleted only the log tells: it has no status where that does not say, and `at` is when
+    the log ends.
+    """
 
     task_id: str
-    task_type: str
-    agent_type: str
+    task_type: str | None
+    agent_type: str | None
     workspace: str
-    status: Status
+    status: Status | None
     reason: str
     sentence: str
     claim: ClaimWord
@@ -64,6 +70,33 @@ def explain(seen: Situation) -> Explanation:
         reasons=reasons,
         next_steps=steps,
         steps=story(seen.history),
+    )
+
+
+def gone(task_id: str, workspace: str, history: Sequence[Mapping[str, Any]]) -> Explanation:
+    """Return what the log tells of a task that is not there any more."""
+    last = [row for row in history if row["kind"] in STATUS_AFTER]
+    status = STATUS_AFTER[last[-1]["kind"]] if last else None
+    ended = "" if status is None else f", and was {status.value} when the log last told of it"
+    reason = Reason(
+        "deleted", f"the task is not there any more{ended}: retention deletes what ended long ago"
+    )
+    named = {**history[0]["payload"]}
+    return Explanation(
+        task_id=task_id,
+        task_type=named.get("task_type"),
+        agent_type=named.get("agent_type"),
+        workspace=workspace,
+        status=status,
+        reason=reason.word,
+        sentence=reason.sentence,
+        claim="unknown_task",
+        attempt=history[-1]["attempt"] or 0,
+        attempt_limit=None,
+        at=history[-1]["created_at"],
+        reasons=[reason],
+        next_steps=[],
+        steps=story(history),
     )
 
 
@@ -121,7 +154,9 @@ def _overdue(seen: Situation, due: datetime, beginning: str) -> Reason:
     if late < LATE_SECONDS:
         return Reason("due", f"{sentence}, and is about to be queued")
     return Reason(
-        "overdue", f"{sentence}, and no retry scheduler has queued it: does one run?", ("grns retry-scheduler",)
+        "overdue",
+        f"{sentence}, and no retry scheduler has queued it: does one run?",
+        ("grns retry-scheduler",),
     )
 
 
@@ -138,10 +173,14 @@ def _running(seen: Situation) -> list[Reason]:
     if task.cancel_requested_at is not None:
         asked = f"{lasted(seen.since(task.cancel_requested_at))} ago{because(seen.cancel_reason)}"
         who = seen.cancel_actor or "somebody"
-        sentence = f"{who} has asked for its end {asked}: its worker ends it with this attempt, unless it succeeds"
+        sentence = (
+            f"{who} has asked for its end {asked}: its worker ends it with this attempt, unless it succeeds"
+        )
         reasons.append(Reason("cancelling", f"{beginning}; {sentence}" if not reasons else sentence))
     if not reasons:
-        sentence = f"running: {beginning}; its lease lasts for {lasted(left)} yet, and longer as it is renewed"
+        sentence = (
+            f"running: {beginning}; its lease lasts for {lasted(left)} yet, and longer as it is renewed"
+        )
         reasons.append(Reason("running", sentence))
     if left > 0 and (silence := _silence(seen)) is not None:
         reasons.append(silence)
@@ -160,14 +199,14 @@ def _where(seen: Situation) -> str:
 
 def _lease_over(seen: Situation, beginning: str, seconds: float) -> Reason:
     sentence = f"{beginning}, and its lease is over since {lasted(seconds)}"
-    daemons = seen.daemons
-    if daemons.reaper_holds_seconds > 0:
+    pulse = seen.pulse
+    if pulse.reaper_holds_seconds > 0:
         return Reason(
             "lease_over",
-            f"{sentence}: reapers hold still for {lasted(daemons.reaper_holds_seconds)} yet, as after each outage,"
-            " so that live workers can renew first",
+            f"{sentence}: reapers hold still for {lasted(pulse.reaper_holds_seconds)} yet, as after each"
+            " outage, so that live workers can renew first",
         )
-    tick = daemons.reaped_seconds_ago
+    tick = pulse.reaped_seconds_ago
     if tick is not None and tick < LATE_SECONDS:
         return Reason("lease_over", f"{sentence}: a reaper is about to take it back")
     when = "none has ever looked" if tick is None else f"the last one looked {lasted(tick)} ago"
@@ -183,7 +222,9 @@ def _silence(seen: Situation) -> Reason | None:
         sentence = "its worker has ended: once the lease is over, the task is queued again"
     elif owner.silent_seconds > owner.lease_seconds:
         silent = lasted(owner.silent_seconds)
-        sentence = f"its worker was not heard of for {silent}: once the lease is over, the task is queued again"
+        sentence = (
+            f"its worker was not heard of for {silent}: once the lease is over, the task is queued again"
+        )
     else:
         return None
     return Reason("owner_silent", sentence)
@@ -191,7 +232,9 @@ def _silence(seen: Situation) -> Reason | None:
 
 def _lost_race(commands: int, owner: str) -> Reason:
     named = f"{counted(commands, 'more command')} named it"
-    return Reason("lost_race", f"{named}: whoever gets such a one has lost the race to {owner}, and acknowledges it")
+    return Reason(
+        "lost_race", f"{named}: whoever gets such a one has lost the race to {owner}, and acknowledges it"
+    )
 
 
 # ---------------------------------------------------------------- what has ended
@@ -217,7 +260,9 @@ def _dead(seen: Situation) -> list[Reason]:
     task = seen.task
     spent = task.attempt - task.forgiven
     limit = spent if seen.attempt_limit is None else seen.attempt_limit
-    which = f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"
+    which = (
+        f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"
+    )
     sentence = f"dead {_ended(seen)}, {which} spent: {failure(task.last_error)}"
     return [Reason("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
 
@@ -240,8 +285,8 @@ def _issue(seen: Situation) -> list[Reason]:
     alone = f"{counted(others, 'other task')} dead or failed of the same" if others else "no other task open"
     who = "" if found.owner is None else f", looked after by {short(found.owner)}"
     sentence = (
-        f"its issue {found.fingerprint} is {found.state}{who}: {alone}, seen {counted(found.total, 'time')} since"
-        f" {clock(found.first_seen, seen.now)}{because(found.note)}"
+        f"its issue {found.fingerprint} is {found.state}{who}: {alone}, seen {counted(found.total, 'time')}"
+        f" since {clock(found.first_seen, seen.now)}{because(found.note)}"
     )
     steps = [f"grns issue show {found.fingerprint}"]
     if others and task.discarded_at is None:
@@ -264,7 +309,9 @@ def _set_aside(seen: Situation) -> list[Reason]:
     if task.discarded_at is None:
         return []
     who = task.discarded_by or "somebody"
-    return [Reason("discarded", f"set aside by {who} at {clock(task.discarded_at, seen.now)}: lists leave it out")]
+    return [
+        Reason("discarded", f"set aside by {who} at {clock(task.discarded_at, seen.now)}: lists leave it out")
+    ]
 
 
 _READERS: dict[Status, Callable[[Situation], list[Reason]]] = {

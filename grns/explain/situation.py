@@ -6,10 +6,11 @@ All seconds are by the database's clock, at the moment in which it was read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from grns.pulse import Pulse
 from grns.task import Task
 
 
@@ -17,8 +18,8 @@ from grns.task import Task
 class Crew:
     """Who may run a task: the live workers of its agent type, and those of them that have a handler for it.
 
-    `task_types` are what any of the live ones handle, `silent_workers` those that neither ended in order nor were
-    heard of for a lease, and `silent_seconds` is since when nobody at all was; None where nobody is known.
+    `task_types` are what any of the live ones handle, `silent_workers` those that neither ended in order nor
+    were heard of for a lease, and `silent_seconds` is since when nobody was; None where nobody is known.
     """
 
     workers: int = 0
@@ -37,7 +38,7 @@ class Crew:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The worker that has claimed a task; what it said when it registered, and for how long it has been silent."""
+    """The worker that has claimed a task: what it said of itself, and for how long it has been silent."""
 
     agent_id: str
     host: str | None = None
@@ -77,23 +78,8 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Daemons:
-    """How far those are that tasks depend on. A daemon that never was there has no time.
-
-    `lag_seconds` is how old the oldest row of the log is that is not published: 0 where all is.
-    """
-
-    relay_leads: bool = True
-    published_up_to: int = 0
-    lag_seconds: float = 0.0
-    is_command_published: bool = True
-    reaped_seconds_ago: float | None = 0.0
-    reaper_holds_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class LaneSeen:
-    """The task's lane at the broker: what waits there, what is delivered and not ended, and how many fetch."""
+    """The task's lane at the broker: what waits, what is delivered and not ended, and how many fetch."""
 
     exists: bool = True
     pending: int = 0
@@ -132,7 +118,7 @@ class Situation:
     pauses: Sequence[PauseSeen] = ()
     ahead: Ahead = Ahead()
     lock: Lock | None = None
-    daemons: Daemons = Daemons()
+    pulse: Pulse = field(default_factory=Pulse)
     lane: LaneSeen | None = None
     trouble: str | None = None
     issue: IssueSeen | None = None

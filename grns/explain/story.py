@@ -95,7 +95,9 @@ def _completed(row: Row) -> str:
 
 def _retry(row: Row) -> str:
     said = row["payload"]
-    return f"{failure(said.get('error'), said.get('error_class'))}; retry at {_moment(row, 'next_attempt_at')}"
+    return (
+        f"{failure(said.get('error'), said.get('error_class'))}; retry at {_moment(row, 'next_attempt_at')}"
+    )
 
 
 def _failed(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Small pieces of sentences: times, durations, numbers with their nouns, and what users have written, short."""
+"""Small pieces of sentences: times, numbers with their nouns, and what users have written, short."""
 
 from __future__ import annotations
 

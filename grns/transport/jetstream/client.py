@@ -17,6 +17,7 @@ from grns.transport.base import (
     Consumer,
     Delivery,
     Done,
+    DurableState,
     Message,
     Receipt,
     Request,
@@ -167,10 +168,18 @@ class JetStream:
 
     async def pause(self, filter_subject: str, *, seconds: float) -> bool:
         """Pause the durable of a subject for so long; 0 lets it go on."""
-        stream = self._prefix + _stream_of(filter_subject)
         if self._settings.nats_manage == "verify":
             return False
-        return await self._pauser.pause(stream, subjects.durable(self._prefix + filter_subject), seconds)
+        return await self._pauser.pause(*self._durable_of(filter_subject), seconds)
+
+    async def durable(self, filter_subject: str) -> DurableState | None:
+        """Return what a subject's durable says of itself; None where there is none."""
+        return await self._reporter.durable(*self._durable_of(filter_subject))
+
+    def _durable_of(self, filter_subject: str) -> tuple[str, str]:
+        """Return the stream and the name of a subject's durable, as the broker knows them."""
+        stream = self._prefix + _stream_of(filter_subject)
+        return stream, subjects.durable(self._prefix + filter_subject)
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries; nothing to do while the broker is away."""

@@ -8,8 +8,10 @@ from typing import Any
 
 from grns import subjects
 from grns.settings import Settings
-from grns.transport.jetstream.api import NO_STREAM, Api, ApiError
+from grns.transport.base import DurableState
+from grns.transport.jetstream.api import NO_CONSUMER, NO_STREAM, Api, ApiError
 from grns.transport.jetstream.config import (
+    NANOSECONDS,
     Config,
     drift,
     expected_durable,
@@ -55,6 +57,21 @@ class Reporter:
     async def report(self) -> list[StreamReport]:
         """Return what there is of each stream of grns."""
         return [await self._stream(expected) for expected in expected_streams(self._settings)]
+
+    async def durable(self, stream: str, name: str) -> DurableState | None:
+        """Return what one durable says of itself; None where there is none."""
+        try:
+            info = await self._api.call(f"CONSUMER.INFO.{stream}.{name}")
+        except ApiError as error:
+            if error.number in (NO_CONSUMER, NO_STREAM):
+                return None
+            raise
+        return DurableState(
+            pending=info["num_pending"],
+            ack_pending=info["num_ack_pending"],
+            fetching=info["num_waiting"],
+            paused_seconds=info.get("pause_remaining", 0) / NANOSECONDS,
+        )
 
     async def _stream(self, expected: Config) -> StreamReport:
         name = expected["name"]
