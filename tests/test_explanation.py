@@ -7,11 +7,9 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import httpx2
 import pytest
 
 from grns import subjects
-from grns.api.route import PREFIX
 from grns.app import App
 from grns.cli import run
 from grns.errors import NotFound
@@ -24,7 +22,6 @@ from grns.store.access import as_tenant
 from grns.store.claim import Claimant
 from grns.store.database import Database
 from grns.transport.base import Transport
-from tests.api_kit import Door, good, problem_of
 from tests.counters import begin_here, count_all
 from tests.harness import settings_for, submit, submit_many
 from tests.test_store_kit import (
@@ -43,7 +40,7 @@ from tests.test_store_kit import (
     redrive,
 )
 
-pytest_plugins = ["tests.api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.test_store_kit"]
 
 READER = Claimant("reader-one", "default", "worker", {"read": 3}, 15.0)
 
@@ -78,7 +75,7 @@ async def test_wherever_a_task_is_something_is_said(shared: Database, road: str)
     found = await why(shared, task_id)
     assert found.sentence
     assert (found.task_id, found.workspace, found.agent_type) == (task_id, "default", "worker")
-    assert [step.kind for step in found.steps][0].startswith("evt.task.")
+    assert found.steps[0].kind.startswith("evt.task.")
     assert found.steps[-1].version == max(step.version for step in found.steps)
 
 
@@ -97,8 +94,14 @@ async def _silent(database: Database, _task_id: str) -> None:
 
 async def _pause(database: Database, task_type: str | None) -> None:
     await pause.begin(
-        database, workspace="default", agent_type="worker", task_type=task_type, actor=ACTOR, reason="why", until=None
-    )  # fmt: skip
+        database,
+        workspace="default",
+        agent_type="worker",
+        task_type=task_type,
+        actor=ACTOR,
+        reason="why",
+        until=None,
+    )
 
 
 # What is around a queued task, and the words for it.
@@ -264,20 +267,7 @@ async def test_the_lane_is_looked_at(shared: Database, transport: Transport) -> 
     await consumer.stop()
 
 
-# ---------------------------------------------------------------- the doors
-
-
-async def test_it_is_told_over_http(door: Door, local: httpx2.AsyncClient, shared: Database) -> None:
-    task_id = (await submit(shared)).id
-    found = good(await local.get(f"{PREFIX}/tasks/{task_id}/explain"))
-    assert (found["reason"], found["status"], found["claim"]) == ("no_worker", "queued", "claimable")
-    assert found["sentence"] == found["reasons"][0]["sentence"]
-    assert [step["kind"] for step in found["steps"]] == ["evt.task.queued", "cmd.task.execute"]
-    assert problem_of(await local.get(f"{PREFIX}/tasks/gr-nobody/explain"), 404) == "not_found"
-    async with door.visitor(await door.key("read")) as visitor:
-        assert problem_of(await visitor.get(f"{PREFIX}/tasks/{task_id}/explain"), 404) == "not_found"
-        ours = (await submit(shared, workspace="acme")).id
-        assert good(await visitor.get(f"{PREFIX}/tasks/{ours}/explain"))["reason"] == "no_worker"
+# ---------------------------------------------------------------- at a terminal
 
 
 def test_it_is_told_at_a_terminal(
