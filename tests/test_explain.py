@@ -153,7 +153,7 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
         queued(crew=Crew(workers=1, task_types=("a", "b"))),
         ["no_handler"],
         "no_handler",
-        "none of the 1 worker of the pool worker has a handler for fetch (they have a, b)",
+        "no worker of the pool worker has a handler for fetch (of 1 that are up; they have a, b): it waits",
     ),
     "a lock": (
         queued(lock=Lock(99, 40.0, "psql")),

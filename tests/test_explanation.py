@@ -31,6 +31,7 @@ from tests.test_store_kit import (
     WORKER,
     cancel,
     claim,
+    empty,
     fall_due,
     fetch,
     finish,
@@ -45,13 +46,13 @@ pytest_plugins = ["tests.test_store_kit"]
 READER = Claimant("reader-one", "default", "worker", {"read": 3}, 15.0)
 
 
-def explainer(database: Database, **around: Any) -> Explainer:
+def explainer(whole: Database, **around: Any) -> Explainer:
     """Return what explains tasks of the default workspace; the broker is away."""
-    app = App(settings_for(database.url))
+    app = App(settings_for(whole.url))
     return Explainer(
         **{
-            "database": database,
-            "whole": database,
+            "database": whole,
+            "whole": whole,
             "transport": app.transport("test"),
             "workspace": "default",
         }
@@ -59,9 +60,9 @@ def explainer(database: Database, **around: Any) -> Explainer:
     )
 
 
-async def why(database: Database, task_id: str, **around: Any) -> Explanation:
+async def why(whole: Database, task_id: str, **around: Any) -> Explanation:
     """Return why a task is where it is."""
-    return await explainer(database, **around).explain(task_id)
+    return await explainer(whole, **around).explain(task_id)
 
 
 def words(found: Explanation) -> list[str]:
@@ -279,6 +280,7 @@ def test_it_is_told_at_a_terminal(
     async def make() -> str:
         database = Database(shared_url, name="test", size=2)
         async with database.opened():
+            await empty(database)
             return (await submit(database, "odd", payload={"text": "\x1b[31m"})).id
 
     task_id = asyncio.run(make())

@@ -61,12 +61,11 @@ def _nobody(seen: Situation) -> Iterator[Reason]:
         types = ", ".join(crew.task_types[:_MOST_TYPES]) + (
             ", …" if len(crew.task_types) > _MOST_TYPES else ""
         )
-        up = f"{counted(crew.workers, 'worker')} of the pool {task.agent_type}"
         known = f"they have {types}" if types else "they have none at all"
         yield Reason(
             "no_handler",
-            f"none of the {up} has a handler for {task.task_type} ({known}): it waits for one that has, and"
-            " spends no attempt",
+            f"no worker of the pool {task.agent_type} has a handler for {task.task_type} (of {crew.workers}"
+            f" that are up; {known}): it waits for one that has, and spends no attempt",
             ("grns pool list",),
         )
 
