@@ -47,6 +47,7 @@ root = Root(
             Entry("db", "Bring the database's schema up to date.", "database:db"),
             Entry("broker", "Make the broker's streams, and look at them.", "broker:broker"),
             Entry("bench", "Measure grns on your own Postgres and NATS.", "bench:bench"),
+            Entry("doctor", "Look for what is not as it should be, and say what to do.", "doctor:doctor"),
             Entry("workspace", "Make workspaces, and keep them apart.", "workspace:workspace"),
             Entry("key", "Make, list and revoke API keys.", "key:key"),
             Entry("config", "Show the settings and where they come from.", "config:config"),

@@ -41,7 +41,9 @@ def _judged(apart: float, sentence: str, *, is_here: bool) -> Finding:
     if is_here:
         return note("clocks", f"{sentence}: nothing depends on it but what people compare", what_to_do)
     if apart >= _FAR_SECONDS:
-        return error("clocks", f"{sentence}: what a failover lost is looked for at the wrong times", what_to_do)
+        return error(
+            "clocks", f"{sentence}: what a failover lost is looked for at the wrong times", what_to_do
+        )
     return warning("clocks", f"{sentence}: times of events and of streams do not fit", what_to_do)
 
 

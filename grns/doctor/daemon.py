@@ -109,17 +109,27 @@ def check_stuck(read: Reading) -> Sequence[Finding]:
     """Return what should have gone on by now."""
     if read.stuck is None:
         return []
-    return or_ok("stuck", _stuck(read), f"nothing waits for more than {lasted(read.settings.patience_seconds)}")
+    return or_ok(
+        "stuck", _stuck(read), f"nothing waits for more than {lasted(read.settings.patience_seconds)}"
+    )
 
 
 def _stuck(read: Reading) -> Iterator[Finding]:
     for name, count in (read.stuck or {}).items():
         noun = "row of the log is" if name == "unrelayed" else "task is"
-        plural = noun if count == 1 else noun.replace(" is", " are").replace("row", "rows").replace("task", "tasks")
-        sentence = f"{count:,} {plural} {_MEANINGS.get(name, name)}, for {lasted(read.settings.patience_seconds)}"
+        plural = (
+            noun
+            if count == 1
+            else noun.replace(" is", " are").replace("row", "rows").replace("task", "tasks")
+        )
+        sentence = (
+            f"{count:,} {plural} {_MEANINGS.get(name, name)}, for {lasted(read.settings.patience_seconds)}"
+        )
         yield error("stuck", sentence, "grns verify  (it names them), then grns explain TASK")
 
 
 def _unread(read: Reading) -> Sequence[Finding]:
     why = read.troubles.get("pulse")
-    return [] if why is None else [error("relay", f"daemons could not be asked for: {why}", "grns db current")]
+    return (
+        [] if why is None else [error("relay", f"daemons could not be asked for: {why}", "grns db current")]
+    )

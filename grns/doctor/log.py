@@ -22,7 +22,9 @@ def check_partitions(read: Reading) -> Sequence[Finding]:
     log = read.log
     if log is None:
         why = read.troubles.get("log")
-        return [] if why is None else [error("partitions", f"they could not be read: {why}", "grns db current")]
+        return (
+            [] if why is None else [error("partitions", f"they could not be read: {why}", "grns db current")]
+        )
     room = f"{log.ahead} partitions of the log lie ahead, with room for {log.rows_left:,} rows"
     return or_ok("partitions", [*_room(log, room), *_leftovers(log)], room)
 

@@ -69,8 +69,12 @@ def check_transactions(read: Reading) -> Sequence[Finding]:
     seconds = found.transaction_seconds or 0.0
     if seconds < _LONG_SECONDS:
         return or_ok("transactions", (), "no transaction is open for long")
-    who = f"process {found.transaction_pid} ({found.transaction_name or 'no name'}, {found.transaction_state})"
-    sentence = f"a transaction is open for {lasted(seconds)}, by {who}: what it could see cannot be cleaned up"
+    who = (
+        f"process {found.transaction_pid} ({found.transaction_name or 'no name'}, {found.transaction_state})"
+    )
+    sentence = (
+        f"a transaction is open for {lasted(seconds)}, by {who}: what it could see cannot be cleaned up"
+    )
     what_to_do = f"end it there, or: select pg_terminate_backend({found.transaction_pid})"
     make = error if seconds > _VERY_LONG_SECONDS else warning
     return [make("transactions", sentence, what_to_do)]

@@ -130,6 +130,15 @@ class JetStream:
         """Return what there is of streams and durables, and how they differ from what grns would make."""
         return await self._reporter.report()
 
+    @property
+    def server_version(self) -> str:
+        """The version of the broker, for people."""
+        return self._connection.server_version
+
+    async def clock(self) -> datetime:
+        """Return the time by the broker's clock; `NotFound` without the stream of commands."""
+        return await self._streams.clock(subjects.CMD_STREAM)
+
     async def ready(self) -> int:
         """Return, once there is a connection and the window has room, for how many messages it has."""
         return await self._publisher.ready()
