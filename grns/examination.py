@@ -1,4 +1,4 @@
-"""The examination: everything that a doctor looks at, read one by one; what cannot be read is told as such."""
+"""The examination: all that a doctor looks at, read one by one; what cannot be read is told as such."""
 
 from __future__ import annotations
 
@@ -46,14 +46,17 @@ class Examination:
 
     async def _read_database(self) -> dict[str, Any]:
         """Return what Postgres has told, by the names of the reading; no more than the schema lets it."""
-        database, found = self._database, {}
+        database = self._database
+        found: dict[str, Any] = {}
         if (trouble := await self._connect(database)) is not None:
             self._troubles["postgres"] = trouble
             return {}
-        found["postgres"] = await self._tried("postgres", checkup.read_server(database))
-        if found["postgres"] is None:
+        server = await self._tried("postgres", checkup.read_server(database))
+        if server is None:
             return {}
-        found["schema"] = schema = await self._tried("schema", checkup.read_schema(database))
+        found["postgres"] = server
+        schema = await self._tried("schema", checkup.read_schema(database))
+        found["schema"] = schema
         if schema is None or schema.found != schema.needed:
             return found
         found["log"] = await self._tried("log", checkup.read_log(database))

@@ -49,15 +49,8 @@ READER = Claimant("reader-one", "default", "worker", {"read": 3}, 15.0)
 def explainer(whole: Database, **around: Any) -> Explainer:
     """Return what explains tasks of the default workspace; the broker is away."""
     app = App(settings_for(whole.url))
-    return Explainer(
-        **{
-            "database": whole,
-            "whole": whole,
-            "transport": app.transport("test"),
-            "workspace": "default",
-        }
-        | around
-    )
+    said: dict[str, Any] = {"database": whole, "transport": app.transport("test"), "workspace": "default"}
+    return Explainer(whole=whole, **{**said, **around})
 
 
 async def why(whole: Database, task_id: str, **around: Any) -> Explanation:

@@ -75,7 +75,8 @@ def _ack_wait(read: Reading) -> Iterator[Finding]:
             continue
         pause = min(_LONGEST_ACK_WAIT_SECONDS, lease) / _SIGNS
         wait = lane.durable.ack_wait_seconds
-        sentence = f"{lane.name} is delivered again after {wait:g} s, and its workers say each {pause:g} s that they live"
+        signs = f"its workers say each {pause:g} s that they live"
+        sentence = f"{lane.name} is delivered again after {wait:g} s, and {signs}"
         what_to_do = "give all workers of the pool one GRNS_LEASE_SECONDS, and start them again"
         if wait <= pause:
             yield error("ack_wait", f"{sentence}: everything is delivered twice", what_to_do)
@@ -109,20 +110,20 @@ def _slots(read: Reading) -> Iterator[Finding]:
         if crew is not None and 0 < most < crew.slots:
             yield error(
                 "slots",
-                f"{lane.name} lets out {most:,} deliveries at a time, and its workers have {crew.slots:,} slots: the"
-                " others get work from Postgres alone",
+                f"{lane.name} lets out {most:,} deliveries at a time, and its workers have {crew.slots:,}"
+                " slots: the others get work from Postgres alone",
                 "raise max_ack_pending of the durable, or split the pool",
             )
         elif most > 0 and durable.ack_pending >= _CROWDED * most:
             yield warning(
                 "slots",
-                f"{lane.name} has {durable.ack_pending:,} of {most:,} deliveries out that are not acknowledged",
+                f"{lane.name} has {durable.ack_pending:,} of {most:,} deliveries out, not acknowledged",
                 "do workers of this pool hang? grns pool list, grns top",
             )
         if crew is not None and 0 < durable.max_waiting < crew.workers:
             yield warning(
                 "slots",
-                f"{lane.name} lets {durable.max_waiting:,} fetch at a time, and there are {crew.workers:,} workers",
+                f"{lane.name} lets {durable.max_waiting:,} fetch at a time, and has {crew.workers:,} workers",
                 "delete the durable: workers make it anew, with more room",
             )
 
@@ -133,7 +134,8 @@ def check_pools(read: Reading) -> Sequence[Finding]:
         why = read.troubles.get("pools")
         return [] if why is None else [error("pools", f"workers could not be read: {why}", "grns db current")]
     workers, slots = sum(crew.workers for crew in read.crews), sum(crew.slots for crew in read.crews)
-    told = f"{workers} workers of {sum(crew.workers > 0 for crew in read.crews)} pools live, with {slots:,} slots"
+    pools = sum(crew.workers > 0 for crew in read.crews)
+    told = f"{workers} workers of {pools} pools live, with {slots:,} slots"
     return or_ok("pools", [*_unserved(read), *_silent(read), *_versions(read)], told)
 
 
@@ -154,8 +156,7 @@ def _silent(read: Reading) -> Iterator[Finding]:
         if crew.silent:
             yield note(
                 "pools",
-                f"{crew.silent} workers of {crew.agent_type} have not been heard of for a lease, and did not end in"
-                " order",
+                f"{crew.silent} workers of {crew.agent_type} are silent, and have not said that they ended",
                 "did they crash? Their tasks are taken back by the reaper",
             )
 

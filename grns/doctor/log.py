@@ -74,8 +74,8 @@ def _overdue(log: Log, kept_seconds: float) -> Iterator[Finding]:
         age = lasted(max(one.newest_seconds or 0.0 for one in old))
         yield warning(
             "retention",
-            f"{len(held)} partitions of the log are past their time (the newest row of one is {age} old) and stay:"
-            " they are not all published and counted",
+            f"{len(held)} partitions of the log are past their time (the newest row of one is {age} old) and"
+            " stay: they are not all published and counted",
             "do a relay and a counter run? grns relay, grns counter",
         )
     elif old:
@@ -98,7 +98,7 @@ def _short(read: Reading) -> Iterator[Finding]:
     if settings.remembered_days < settings.log_retention_days:
         yield note(
             "retention",
-            f"event handlers remember messages for {settings.remembered_days:g} days, less than the log is kept:"
-            " `grns events replay` of what is older needs --forgotten",
+            f"event handlers remember messages for {settings.remembered_days:g} days, less than the log is"
+            " kept: `grns events replay` of what is older needs --forgotten",
             "unset GRNS_PROCESSED_RETENTION_DAYS",
         )

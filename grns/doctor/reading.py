@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A server: its version, settings that durability hangs on, and its longest transaction, if there is one."""
+    """A server: its version, what durability hangs on, and its longest transaction, if there is one."""
 
     version: str
     version_number: int
@@ -118,7 +118,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All of it. `troubles` are sentences, by what could not be read; `stuck` counts findings by invariant."""
+    """All of it. `troubles` are sentences, by what could not be read; `stuck` counts by invariant."""
 
     settings: Settings
     version: str
