@@ -27,8 +27,8 @@ DURABLE = DurableReport(
     "execute_1", [LANE], 5, 10, 0, 2, [], ack_wait_seconds=15.0, max_ack_pending=20_000, max_waiting=8192
 )
 STREAM = StreamReport(
-    "GRNS_CMD", messages=5, size_bytes=10, max_bytes=1000, max_consumers=20_000, duplicate_window_seconds=300.0,
-    durables=[DURABLE],
+    "GRNS_CMD", messages=5, size_bytes=10, max_bytes=1000, max_consumers=20_000,
+    duplicate_window_seconds=300.0, durables=[DURABLE],
 )  # fmt: skip
 EVENTS = StreamReport("GRNS_EVT", max_bytes=1000, size_bytes=999, duplicate_window_seconds=600.0)
 CREW = Crew("default", "worker", 2, 20, 0, 15.0, 15.0, ["0.1.0"])
@@ -107,25 +107,25 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         "default_transaction_isolation is serializable"),
     "no connection left": (server(connections=95), "postgres", WARNING, "95 of 100 connections"),
     "a long transaction": (
-        server(transaction_seconds=1200.0, transaction_pid=7, transaction_name="psql", transaction_state="idle"),
-        "transactions", WARNING, "open for 20 min 0 s, by process 7 (psql, idle)"),
+        server(transaction_seconds=1200.0, transaction_pid=7, transaction_name="psql",
+            transaction_state="idle"), "transactions", WARNING, "20 min 0 s, by process 7 (psql, idle)"),
     "a very long transaction": (
         server(transaction_seconds=7200.0, transaction_pid=7), "transactions", ERROR, "open for 2 h 0 min"),
     "no schema": ({"schema": Schema(None, "0006")}, "schema", ERROR, "there is no schema"),
-    "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this version of grns needs"),
+    "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this version"),
     "workspaces in one pot": ({"schema": Schema("1", "1", "no role")}, "schema", NOTE, "no role"),
     "a schema that cannot be read": (
         {"schema": None, "troubles": {"schema": "no"}}, "schema", ERROR, "could not be read: no"),
     "a log that cannot be read": ({"log": None, "troubles": {"log": "no"}}, "partitions", ERROR, "no"),
     "a full log": ({"log": Log(PARTITIONS, 4000)}, "partitions", ERROR, "the log is full"),
-    "no partition ahead": ({"log": Log(PARTITIONS[:1], 500)}, "partitions", ERROR, "0 partitions of the log lie ahead"),
-    "few partitions ahead": ({"log": Log(PARTITIONS[:3], 500)}, "partitions", WARNING, "2 partitions of the log"),
-    "a partition half away": (partitions(is_detaching=True), "partitions", WARNING, "events_1 was being taken away"),
+    "no partition ahead": ({"log": Log(PARTITIONS[:1], 500)}, "partitions", ERROR, "0 partitions of"),
+    "few partitions ahead": ({"log": Log(PARTITIONS[:3], 500)}, "partitions", WARNING, "2 partitions of"),
+    "a partition half away": (partitions(is_detaching=True), "partitions", WARNING, "events_1 was being"),
     "orphans": ({"log": Log(PARTITIONS, 500, orphans=2)}, "partitions", NOTE, "2 tables"),
     "old rows": (partitions(newest_seconds=31 * DAY), "retention", WARNING, "nobody has taken them away"),
     "old rows that are held": (
-        partitions(newest_seconds=31 * DAY, is_done_with=False), "retention", WARNING, "not all published and counted"),
-    "a short log": ({"settings": settings(log_retention_days=2.0)}, "retention", WARNING, "could not be replayed"),
+        partitions(newest_seconds=31 * DAY, is_done_with=False), "retention", WARNING, "not all published"),
+    "a short log": ({"settings": settings(log_retention_days=2.0)}, "retention", WARNING, "not be replayed"),
     "a short memory": (
         {"settings": settings(processed_retention_days=2.0)}, "retention", NOTE, "needs --forgotten"),
     "no relay": (pulse(relay_leads=False), "relay", WARNING, "no relay leads"),
@@ -137,7 +137,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "no counter": (pulse(counter_leads=False), "counter", WARNING, "no counter leads"),
     "a late counter": (pulse(uncounted_seconds=60.0), "counter", WARNING, "is 60.0 s old"),
     "never a reaper": (pulse(reaped_seconds_ago=None), "reaper", WARNING, "none has ever looked"),
-    "no reaper": (pulse(reaped_seconds_ago=60.0, is_reaper_late=True), "reaper", WARNING, "looked 60.0 s ago"),
+    "no reaper": (pulse(reaped_seconds_ago=60.0, is_reaper_late=True), "reaper", WARNING, "60.0 s ago"),
     "no reaper, and much to do": (
         pulse(is_reaper_late=True, lapsed_seconds=30.0), "reaper", ERROR, "a lease is over since 30.0 s"),
     "a late retry scheduler": (pulse(overdue_seconds=10.0), "retry_scheduler", WARNING, "due since 10.0 s"),
@@ -147,19 +147,19 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "no operation runner": (pulse(operations_late_seconds=90.0), "operations", WARNING, "for 1 min 30 s"),
     "something stuck": (
         {"stuck": {"undelivered": 3}}, "stuck", ERROR, "3 tasks are queued, while workers have room"),
-    "a row stuck": ({"stuck": {"unrelayed": 1}}, "stuck", ERROR, "1 row of the log is logged, and not published"),
+    "a row stuck": ({"stuck": {"unrelayed": 1}}, "stuck", ERROR, "1 row of the log is logged"),
     "no broker": (
         {"broker": None, "troubles": {"broker": "timeout"}}, "broker", ERROR, "cannot be reached: timeout"),
-    "an old broker": ({"broker": Broker("2.10.29", [STREAM])}, "broker", ERROR, "nats-server 2.10.29 is older than 2.11"),
+    "an old broker": ({"broker": Broker("2.10.29", [STREAM])}, "broker", ERROR, "2.10.29 is older than 2.11"),
     "a missing stream": (
         stream(exists=False, drift=["GRNS_CMD does not exist"], durables=[]), "streams", ERROR,
         "the stream GRNS_CMD does not exist"),
     "a strange stream": (stream(drift=["GRNS_CMD: max_age is 1"]), "streams", WARNING, "max_age is 1"),
     "a strange stream that nobody mends": (
         {**stream(drift=["GRNS_CMD: max_age is 1"]), **VERIFYING}, "streams", ERROR, "max_age is 1"),
-    "a strange durable": (durable(drift=["execute_1: max_deliver is 3"]), "durables", WARNING, "max_deliver is 3"),
+    "a strange durable": (durable(drift=["execute_1: max_deliver is 3"]), "durables", WARNING, "is 3"),
     "a strange durable that nobody mends": (
-        {**durable(drift=["execute_1: max_deliver is 3"]), **VERIFYING}, "durables", ERROR, "max_deliver is 3"),
+        {**durable(drift=["execute_1: max_deliver is 3"]), **VERIFYING}, "durables", ERROR, "is 3"),
     "a short memory of the broker": (
         stream(duplicate_window_seconds=2.0), "dedupe_window", ERROR, "GRNS_CMD remembers messages for 2 s"),
     "a stream that fills": (stream(size_bytes=850), "room", WARNING, "GRNS_CMD is 85% full"),
@@ -172,8 +172,8 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "leases of two kinds": (
         crew(shortest_lease_seconds=5.0), "ack_wait", WARNING, "workers of worker have leases of 5 to 15 s"),
     "more slots than deliveries": (
-        durable(max_ack_pending=10), "slots", ERROR, "lets out 10 deliveries at a time, and its workers have 20"),
-    "deliveries that nobody ends": (durable(ack_pending=19_000), "slots", WARNING, "19,000 of 20,000 deliveries out"),
+        durable(max_ack_pending=10), "slots", ERROR, "10 deliveries at a time, and its workers have 20"),
+    "deliveries that nobody ends": (durable(ack_pending=19_000), "slots", WARNING, "19,000 of 20,000"),
     "more workers than fetches": (durable(max_waiting=1), "slots", WARNING, "lets 1 fetch at a time"),
     "a type without a worker": (
         {"unserved": [Unserved("worker", "odd", 3, 60.0)]}, "pools", WARNING,
