@@ -28,7 +28,8 @@ root = Root(
                 "operation:operation",
             ),
             Entry("pool", "List pools; pause and resume them.", "pool:pool"),
-            Entry("events", "Follow what happens; have events published again.", "event:events"),
+            Entry("events", "Follow what happens; export it; publish it again.", "event:events"),
+            Entry("top", "Show how it goes, live: states, rates, pools, workers.", "top:top"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],
         "Services": [

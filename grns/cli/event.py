@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -144,17 +145,16 @@ async def _export(
     from grns.cli.session import reading
 
     out, count = Output(JSONL), 0
-    out.is_endless = True  # a page is out before its place is told
     async with reading() as session:
         log = await _opened(session, kinds, task_id, after=after, since=since, until=until)
         is_whole = False
         try:
             while not log.is_at_end:
                 rows = await log.page()
-                for row in rows:
-                    out.record(row, lambda: None)
-                count += len(rows)
+                out.rows(rows, [])
+                sys.stdout.flush()
                 log.keep()
+                count += len(rows)
             is_whole = True
         finally:
             said = f"{count} exported" if is_whole else "cut short"

@@ -94,8 +94,8 @@ class EventLog:
         if seconds < _HELD_UP_SECONDS:
             return None
         return (
-            f"the end of the log is not told yet: for {seconds:.0f} s neither a relay nor a counter has got past"
-            " some row of it"
+            f"the end of the log is not told yet: for {seconds:.0f} s neither a relay nor a counter has got"
+            " past some row of it"
         )
 
     def _is_in_time(self, moment: datetime) -> bool:
