@@ -1,4 +1,4 @@
-"""How fast things go: from what was counted in each minute, looked at again and again, to rates per second."""
+"""How fast things go: from what was counted in each minute, looked at again and again, to rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 COUNTED = (
-    "submitted", "claimed", "succeeded", "failed", "dead", "cancelled", "retried", "expired", "released", "redriven",
+    "submitted", "claimed", "succeeded", "failed", "dead", "cancelled", "retried", "expired", "released",
+    "redriven",
 )  # fmt: skip
 _SUMS = (*COUNTED, "queue_count", "queue_ms_sum", "run_count", "run_ms_sum")
 _MINUTE = timedelta(minutes=1)
@@ -16,7 +17,7 @@ _WINDOW_SECONDS = 10.0
 
 
 class Pace:
-    """Takes looks at the minutes in. Before there are two of them, rates are those of the last whole minute."""
+    """Takes in looks at the minutes. Before there are two, rates are those of the last whole minute."""
 
     def __init__(self) -> None:
         self._minutes: dict[datetime, Mapping[str, Any]] = {}
