@@ -103,7 +103,7 @@ async def test_it_is_read_by_time(settled: Database) -> None:
     assert await rest(await opened(settled, since=25 * 60.0)) == ids[1:]
     assert await rest(await opened(settled, until=15 * 60.0, since=3600.0)) == ids[:2]
     now = datetime.now(UTC)
-    said = {"since": now - timedelta(minutes=25), "until": now - timedelta(minutes=15)}
+    said: dict[str, Any] = {"since": now - timedelta(minutes=25), "until": now - timedelta(minutes=15)}
     assert await rest(await opened(settled, **said)) == ids[1:2]
     assert await rest(await opened(settled, since=60.0)) == []
     assert await rest(await opened(settled, is_from_now=True)) == []
