@@ -88,7 +88,8 @@ async def test_the_pulse_is_that_of_the_daemons(shared: Database) -> None:
     await lapse(shared, held.id)
     await fetch(
         shared,
-        "update grns.reaper_state set last_tick_at = now() - interval '9 s', reap_until = now() - interval '1 s'",
+        "update grns.reaper_state set last_tick_at = now() - interval '9 s',"
+        " reap_until = now() - interval '1 s'",
     )
     await fetch(
         shared,

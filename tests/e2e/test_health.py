@@ -124,17 +124,17 @@ def drain(terminal: int, process: subprocess.Popen[bytes]) -> int:
 async def test_top_is_live_until_q_and_ctrl_c(fleet: Fleet, database: Database, tmp_path: Path) -> None:
     fleet.start("counter")
     await submit_many(database, 3, agent_type="writer")
-    for end in (b"q", signal.SIGINT):
+    for name, end in (("q", b"q"), ("c", signal.SIGINT)):
         with at_a_terminal(fleet, tmp_path, "top", "--every", "0.2") as (process, terminal):
             before = termios.tcgetattr(terminal)
             await asyncio.to_thread(shown, terminal, b"writer")
-            await submit_many(database, 4, agent_type=f"reader-{len(fleet.processes)}{end!r}"[:8])
-            await asyncio.to_thread(shown, terminal, b"reader-")
+            await submit_many(database, 4, agent_type=f"reader-{name}")
+            await asyncio.to_thread(shown, terminal, f"reader-{name}".encode())
             if isinstance(end, bytes):
                 os.write(terminal, end)
             else:
                 process.send_signal(end)
-            assert await asyncio.to_thread(drain, terminal, process) == (0 if end == b"q" else 130)
+            assert await asyncio.to_thread(drain, terminal, process) == (0 if name == "q" else 130)
             assert termios.tcgetattr(terminal) == before, "the terminal is as it was"
     code, said = await call(fleet, "top")
     assert code == 0
