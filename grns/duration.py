@@ -6,6 +6,7 @@ import re
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_MANY_HOURS = 72
 _LARGEST_FIRST = (("d", 86_400), ("h", 3600), ("m", 60))
 
 
@@ -26,11 +27,13 @@ def written(seconds: int) -> str:
 
 
 def lasted(seconds: float) -> str:
-    """Return how long something took, for people: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`."""
+    """Return how long something took, for people: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`, `4 d 2 h`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 90:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if hours >= _MANY_HOURS:
+        return f"{hours // 24} d {hours % 24} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -193,6 +193,12 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
         "claimable",
         "the broker could not be asked (the broker is away)",
     ),
+    "no broker, room, and nobody takes it": (
+        queued(300.0, lane=None, trouble="away"),
+        ["broker_away", "undelivered"],
+        "claimable",
+        "the broker could not be asked (away)",
+    ),
     "a lane that somebody has paused": (
         queued(lane=LaneSeen(pending=3, fetching=2, paused_seconds=30.0)),
         ["lane_paused"],
@@ -256,13 +262,13 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
         "reapers hold still for 9.0 s yet",
     ),
     "a lease that is over, and no reaper": (
-        running(left=-60.0, around={"pulse": Pulse(reaped_seconds_ago=90.0)}),
+        running(left=-60.0, around={"pulse": Pulse(reaped_seconds_ago=90.0, is_reaper_late=True)}),
         ["unreaped"],
         "lost_race",
         "no reaper has taken it back (the last one looked 1 min 30 s ago)",
     ),
     "a lease that is over, and never a reaper": (
-        running(left=-60.0, around={"pulse": Pulse(reaped_seconds_ago=None)}),
+        running(left=-60.0, around={"pulse": Pulse(reaped_seconds_ago=None, is_reaper_late=True)}),
         ["unreaped"],
         "lost_race",
         "(none has ever looked)",

@@ -21,9 +21,10 @@ _MEANWHILE = "workers that have room ask Postgres meanwhile"
 def obstacles(seen: Situation) -> list[Reason]:
     """Return why a queued task does not run; the first is what has to change before the others matter."""
     waited = f"queued for {lasted(seen.since(seen.task.queued_at))}"
-    reasons = [*standing(seen), *_locked(seen), *_backlog(seen), *_commands(seen)]
-    if not reasons:
-        reasons = [_on_its_way(seen)]
+    in_the_way = [*standing(seen), *_locked(seen), *_backlog(seen)]
+    reasons = [*in_the_way, *_commands(seen)]
+    if not in_the_way:  # commands are made up for: see the floor
+        reasons += _room(seen, is_alone=not reasons)
     first = reasons[0]
     return [Reason(first.word, f"{waited}: {first.sentence}", first.next_steps), *reasons[1:]]
 
@@ -139,14 +140,15 @@ def _lane(seen: Situation) -> Iterator[Reason]:
         )
 
 
-def _on_its_way(seen: Situation) -> Reason:
+def _room(seen: Situation, *, is_alone: bool) -> Iterator[Reason]:
     crew, waited = seen.crew, seen.since(seen.task.queued_at)
     room = f"{crew.free} of {counted(crew.slots, 'slot')} that serve it are free"
     if waited > _PATIENCE_SECONDS:
-        return Reason(
+        yield Reason(
             "undelivered",
             f"{room}, and nobody has taken it: every 10 s workers ask Postgres for what no command tells them"
             " of, so these do not, or what they said of themselves is old",
             ("grns verify", "grns doctor"),
         )
-    return Reason("on_its_way", f"{room}, and its command is on its way")
+    elif is_alone:
+        yield Reason("on_its_way", f"{room}, and its command is on its way")

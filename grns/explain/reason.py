@@ -207,7 +207,7 @@ def _lease_over(seen: Situation, beginning: str, seconds: float) -> Reason:
             " outage, so that live workers can renew first",
         )
     tick = pulse.reaped_seconds_ago
-    if tick is not None and tick < LATE_SECONDS:
+    if tick is not None and not pulse.is_reaper_late:
         return Reason("lease_over", f"{sentence}: a reaper is about to take it back")
     when = "none has ever looked" if tick is None else f"the last one looked {lasted(tick)} ago"
     return Reason("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns reaper",))
