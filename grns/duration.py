@@ -27,7 +27,7 @@ def written(seconds: int) -> str:
 
 
 def lasted(seconds: float) -> str:
-    """Return how long something took, for people: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`, `4 d 2 h`."""
+    """Return how long something took, for people: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 90:

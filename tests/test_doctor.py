@@ -16,7 +16,8 @@ from grns.pulse import Pulse
 from grns.settings import Settings, load
 from grns.transport.jetstream.report import DurableReport, StreamReport
 
-LANE = "cmd.task.execute.v1.default.worker.p2"
+LANES = [f"cmd.task.execute.v1.default.worker.p{priority}" for priority in range(4)]
+LANE = LANES[2]
 SERVER = Postgres("18.1", 180001, connections=20)
 PULSE = Pulse(relay_owner="desk-1")
 PARTITIONS = [
@@ -28,7 +29,7 @@ DURABLE = DurableReport(
 )
 STREAM = StreamReport(
     "GRNS_CMD", messages=5, size_bytes=10, max_bytes=1000, max_consumers=20_000,
-    duplicate_window_seconds=300.0, durables=[DURABLE],
+    duplicate_window_seconds=300.0, durables=[replace(DURABLE, subjects=[lane]) for lane in LANES],
 )  # fmt: skip
 EVENTS = StreamReport("GRNS_EVT", max_bytes=1000, size_bytes=999, duplicate_window_seconds=600.0)
 CREW = Crew("default", "worker", 2, 20, 0, 15.0, 15.0, ["0.1.0"])
@@ -79,8 +80,8 @@ def stream(**said: Any) -> dict[str, Any]:
 
 
 def durable(**said: Any) -> dict[str, Any]:
-    """Return a durable of a lane that is otherwise."""
-    return stream(durables=[replace(DURABLE, **said)])
+    """Return durables of which that of one lane is otherwise."""
+    return stream(durables=[*STREAM.durables[:3], replace(STREAM.durables[3], **said)])
 
 
 def crew(**said: Any) -> dict[str, Any]:
@@ -164,7 +165,10 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         stream(duplicate_window_seconds=2.0), "dedupe_window", ERROR, "GRNS_CMD remembers messages for 2 s"),
     "a stream that fills": (stream(size_bytes=850), "room", WARNING, "GRNS_CMD is 85% full"),
     "a full stream": (stream(size_bytes=990), "room", ERROR, "GRNS_CMD is 99% full"),
-    "many durables": (stream(max_consumers=1), "room", WARNING, "1 of 1 durables"),
+    "many durables": (stream(max_consumers=4), "room", WARNING, "4 of 4 durables"),
+    "a lane without a durable": (
+        stream(durables=STREAM.durables[1:]), "lanes", WARNING,
+        f"1 of 4 lanes of worker have no durable, as {LANES[0]}"),
     "an ack_wait that is too short": (
         durable(ack_wait_seconds=5.0), "ack_wait", ERROR, "everything is delivered twice"),
     "an ack_wait that is short": (
@@ -231,8 +235,11 @@ def test_every_check_has_a_trouble_that_it_finds() -> None:
         (durable(drift=["execute_1: ack_wait is 1"]), "durables"),
         ({**durable(ack_wait_seconds=5.0), "crews": []}, "ack_wait"),
         ({**durable(max_ack_pending=10), "crews": []}, "slots"),
-        (stream(durables=[replace(DURABLE, name="execute", subjects=["cmd.task.execute.v1"])]), "ack_wait"),
-        (stream(durables=[replace(DURABLE, subjects=["cmd.>"], ack_wait_seconds=1.0)]), "ack_wait"),
+        (durable(subjects=["cmd.task.execute.v1"], ack_wait_seconds=1.0), "ack_wait"),
+        (durable(subjects=["cmd.>"], ack_wait_seconds=1.0), "ack_wait"),
+        ({**stream(durables=[]), "crews": []}, "lanes"),
+        ({**stream(durables=[]), **crew(workers=0)}, "lanes"),
+        (stream(exists=False, durables=[]), "lanes"),
         (pulse(lag_seconds=1.0, uncounted_seconds=1.0, overdue_seconds=1.0), "relay"),
         (partitions(newest_seconds=30 * DAY), "retention"),
         ({"broker": Broker("unknown", [STREAM])}, "broker"),
@@ -243,14 +250,14 @@ def test_what_is_as_it_may_be_is_no_finding(parts: dict[str, Any], check: str) -
 
 
 def test_a_namespace_is_no_part_of_a_lanes_name() -> None:
-    theirs = replace(STREAM, name="staging_GRNS_CMD", durables=[
-        replace(DURABLE, subjects=[f"staging_{LANE}"], max_ack_pending=10)])  # fmt: skip
+    durables = [replace(DURABLE, subjects=[f"staging_{lane}"], max_ack_pending=10) for lane in LANES]
+    theirs = replace(STREAM, name="staging_GRNS_CMD", durables=durables)
     found = bad(reading(broker=Broker("2.15.1", [theirs]), settings=settings(nats_namespace="staging")))
-    assert [one.check for one in found] == ["slots"]
+    assert [one.check for one in found] == ["slots"] * 4
 
 
 def test_of_many_that_are_alike_a_few_are_told() -> None:
-    lanes = [replace(DURABLE, max_ack_pending=10)] * 40
+    lanes = [replace(one, max_ack_pending=10) for one in STREAM.durables] * 10
     found = [one for one in bad(reading(**stream(durables=lanes))) if one.check == "slots"]
     assert len(found) == 6
     assert found[-1].sentence == "and 35 more findings like these"

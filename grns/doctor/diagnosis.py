@@ -16,7 +16,7 @@ from grns.doctor.daemon import (
     check_stuck,
 )
 from grns.doctor.finding import Finding, Severity
-from grns.doctor.lane import check_ack_wait, check_pools, check_slots
+from grns.doctor.lane import check_ack_wait, check_lanes, check_pools, check_slots
 from grns.doctor.log import check_partitions, check_retention
 from grns.doctor.reading import Reading
 from grns.doctor.server import check_postgres, check_schema, check_transactions
@@ -39,6 +39,7 @@ CHECKS: tuple[Callable[[Reading], Sequence[Finding]], ...] = (
     check_durables,
     check_dedupe,
     check_room,
+    check_lanes,
     check_ack_wait,
     check_slots,
     check_pools,

@@ -58,6 +58,31 @@ def _pool_of(subject: str) -> tuple[str, str] | None:
     return parsed.routing[0], parsed.routing[1]
 
 
+def check_lanes(read: Reading) -> Sequence[Finding]:
+    """Return which lanes of live workers have no durable: what is sent there waits for the workers' poll."""
+    prefix = read.settings.nats_prefix
+    streams = read.broker.streams if read.broker is not None else ()
+    if not any(stream.exists and stream.name == prefix + subjects.CMD_STREAM for stream in streams):
+        return []
+    return or_ok("lanes", _few(list(_missing(read))), "each lane of live workers has its durable")
+
+
+def _missing(read: Reading) -> Iterator[Finding]:
+    there = {lane.name for lane in lanes(read)}
+    for crew in read.crews or ():
+        wanted = [
+            subjects.lane(crew.workspace, crew.agent_type, priority) for priority in subjects.PRIORITIES
+        ]
+        missing = [name for name in wanted if name not in there]
+        if crew.workers and missing:
+            yield warning(
+                "lanes",
+                f"{len(missing)} of {len(wanted)} lanes of {crew.agent_type} have no durable, as {missing[0]}:"
+                " workers find their tasks in Postgres alone, more slowly",
+                "workers make them when they start: their log says what keeps them from it",
+            )
+
+
 def check_ack_wait(read: Reading) -> Sequence[Finding]:
     """Return where the broker waits too short for workers that are slow to say that they live.
 
