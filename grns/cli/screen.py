@@ -68,7 +68,7 @@ def screen(found: Found | None, trouble: str | None) -> RenderableType:
     if found is not None:
         style = "bold red" if is_late(found) else "bright_black"
         parts += [
-            Text(_title(found), style="bold"),
+            Text(_title(found), style="bold").append("  (q ends)", style="bright_black"),
             Text(daemons(found), style=style),
             Text(""),
             _states(found),
@@ -80,7 +80,6 @@ def screen(found: Found | None, trouble: str | None) -> RenderableType:
             Text(""),
             _table(found["workers"], _worker_columns(found), found["has_more_workers"]),
         ]
-    parts.append(Text("q ends", style="bright_black"))
     return Group(*parts)
 
 
@@ -111,10 +110,10 @@ def means(found: Found) -> str:
     """Return how long tasks wait and run, in a line."""
     said = found["means"]
     queue, run, oldest = said["queue_seconds"], said["run_seconds"], found["oldest_seconds"]
-    return (
-        f"in the queue {_long(queue)} on average, run {_long(run)}; the oldest that is queued"
-        f" {'has waited ' + lasted(oldest) if oldest is not None else 'is none'}"
+    waits = (
+        "nothing is queued" if oldest is None else f"the oldest that is queued has waited {lasted(oldest)}"
     )
+    return f"in the queue {_long(queue)} on average, run {_long(run)}; {waits}"
 
 
 def _title(found: Found) -> str:

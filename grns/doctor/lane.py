@@ -77,8 +77,8 @@ def _missing(read: Reading) -> Iterator[Finding]:
         if crew.workers and missing:
             yield warning(
                 "lanes",
-                f"{len(missing)} of {len(wanted)} lanes of {crew.agent_type} have no durable, as {missing[0]}:"
-                " workers find their tasks in Postgres alone, more slowly",
+                f"{len(missing)} of {len(wanted)} lanes of {crew.agent_type} have no durable, as {missing[0]}"
+                ": workers find their tasks in Postgres alone, more slowly",
                 "workers make them when they start: their log says what keeps them from it",
             )
 
