@@ -14,10 +14,9 @@ from grns import subjects
 from grns.errors import GrnsError, NotFound
 from grns.explain.reason import Explanation, explain, gone
 from grns.explain.situation import LaneSeen, Situation
-from grns.store import read
 from grns.store.database import Database, Session
 from grns.store.pulse import read_pulse
-from grns.store.situation import read_situation
+from grns.store.situation import read_situation, read_story
 from grns.task import Status
 from grns.transport.base import Transport
 
@@ -48,7 +47,9 @@ class Explainer:
         return explain(seen)
 
     async def _gone(self, task_id: str) -> Explanation:
-        history: Sequence[Mapping[str, Any]] = await read.history(self._database, task_id, self._workspace)
+        history: Sequence[Mapping[str, Any]] = await read_story(
+            self._database, task_id, workspace=self._workspace
+        )
         if not history:
             raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
         return gone(task_id, self._workspace, history)

@@ -21,6 +21,7 @@ from grns.store import agent, pause
 from grns.store.access import as_tenant
 from grns.store.claim import Claimant
 from grns.store.database import Database
+from grns.store.situation import read_story
 from grns.transport.base import Transport
 from tests.counters import begin_here, count_all
 from tests.harness import settings_for, submit, submit_many
@@ -211,6 +212,18 @@ async def test_a_task_that_has_seen_much_has_a_long_story(shared: Database) -> N
     assert told[0].startswith("submitted")
     assert told[2].startswith("ValueError: no such thing; retry at ")
     assert told[-1] == f"opened again by {ACTOR}, with all attempts before it"
+
+
+async def test_a_story_carries_no_payloads(shared: Database) -> None:
+    task_id = (await submit(shared, max_attempts=1, payload={"text": "canary-7f3a" * 1000})).id
+    await finish(shared, await claim(shared, task_id), Verb.FAIL)
+    rows = await read_story(shared, task_id, workspace="default")
+    assert [row["kind"] for row in rows][-1] == "dlq.task.failed"
+    assert "canary" not in str(rows)
+    assert rows[-2]["payload"]["error"] == {"class": "ValueError", "message": "no such thing"}
+    assert [row["version"] for row in await read_story(shared, task_id, workspace="default", version=2)] == [
+        1, 1, 2,
+    ]  # fmt: skip
 
 
 async def test_of_a_deleted_task_the_log_tells(shared: Database) -> None:

@@ -49,7 +49,7 @@ LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks
 BY_NUMBER = (
     "read_log", "read_numbers", "read_stretch", "read_log_age", "read_events", "list_events", "read_pulse",
 )  # fmt: skip
-BY_TASK = ("read_history", "read_finishes", "read_claims")
+BY_TASK = ("read_story", "read_history", "read_finishes", "read_claims")
 # These run for tenants, too: what confines them has to leave the way to the rows as it is.
 FOR_TENANTS = ("cancel", "redrive", "read_tasks", "read_statuses")
 OF_KEYS = {

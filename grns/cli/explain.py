@@ -55,9 +55,8 @@ def _draw(found: Explanation) -> None:
         failure.note("the log about this task has been deleted")
         return
     heading("what happened")
-    hidden = len(found.steps) - _SHOWN
-    if hidden > 0:
-        failure.note(f"{hidden} steps before; grns task events {found.task_id} has all")
+    if len(found.steps) > _SHOWN:
+        failure.note(f"the last {_SHOWN} steps; grns task events {found.task_id} has all")
     table([asdict(step) for step in found.steps[-_SHOWN:]], _columns())
 
 

@@ -29,7 +29,7 @@ class Explanation:
     """Why a task is where it is.
 
     `reason` and `sentence` are the first of `reasons`, which are all that hold: first comes what has to go
-    before the others matter. `next_steps` are commands that help, `steps` is what happened, in order.
+    before the others matter. `next_steps` are commands that help, `steps` what happened last, in order.
     Of a task that was deleted only the log tells: it has no status where that does not say, and `at` is when
     the log ends.
     """

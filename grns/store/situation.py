@@ -11,10 +11,12 @@ from grns.explain.situation import Ahead, Crew, IssueSeen, Lock, Owner, PauseSee
 from grns.store import pause, read
 from grns.store.database import Database, Row, Session
 from grns.store.issue import read_issue
+from grns.strict_json import loads_stored
 from grns.task import Task
 
 _MOST_COUNTED = 1000
 _MOST_TYPES = 20
+MOST_STEPS = 500
 _OF_TASKS = [one.name for one in fields(Task)]
 
 
@@ -29,9 +31,7 @@ async def read_situation(database: Database | Session, task_id: str, *, workspac
     row = rows[0]
     task = read.task({name: row[name] for name in _OF_TASKS})
     # What has happened since is for the next look.
-    history = [
-        one for one in await read.history(database, task_id, workspace) if one["version"] <= task.version
-    ]
+    history = await read_story(database, task_id, workspace=workspace, version=task.version)
     paused = [] if task.is_terminal else await pause.in_force(database, workspace, [task.agent_type])
     return Situation(
         now=row["now"],
@@ -47,6 +47,17 @@ async def read_situation(database: Database | Session, task_id: str, *, workspac
         issue=await _issue(database, task),
         history=history,
     )
+
+
+async def read_story(
+    database: Database | Session, task_id: str, *, workspace: str, version: int | None = None
+) -> list[dict[str, Any]]:
+    """Return the latest rows of the log about a task, up to one of its versions, in order.
+
+    Of payloads they have what a story needs.
+    """
+    rows = await database.run("read_story", task_id, workspace, version, MOST_STEPS)
+    return [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows)]
 
 
 def _crew(row: Row) -> Crew:
