@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from grns.duration import lasted
+from grns.explain.cause import Cause
 from grns.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.explain.situation import Situation
-from grns.explain.story import Step, story
-from grns.explain.verdict import Reason
+from grns.explain.story import StoryStep, story
 from grns.explain.wording import because, clock, counted, failure, short
 from grns.task import STATUS_AFTER, TERMINAL, Status
 
@@ -45,9 +45,9 @@ class Explanation:
     attempt: int
     attempt_limit: int | None
     at: datetime
-    reasons: Sequence[Reason]
+    reasons: Sequence[Cause]
     next_steps: Sequence[str]
-    steps: Sequence[Step]
+    steps: Sequence[StoryStep]
 
 
 def explain(seen: Situation) -> Explanation:
@@ -78,9 +78,7 @@ def gone(task_id: str, workspace: str, history: Sequence[Mapping[str, Any]]) -> 
     last = [row for row in history if row["kind"] in STATUS_AFTER]
     status = STATUS_AFTER[last[-1]["kind"]] if last else None
     ended = "" if status is None else f", and was {status.value} when the log last told of it"
-    reason = Reason(
-        "deleted", f"the task is not there any more{ended}: retention deletes what ended long ago"
-    )
+    reason = Cause("deleted", f"the task is not there any more{ended}: retention deletes what ended long ago")
     named = {**history[0]["payload"]}
     return Explanation(
         task_id=task_id,
@@ -121,39 +119,39 @@ _TOLD: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler", "
 # ---------------------------------------------------------------- what waits for its time
 
 
-def _waiting(seen: Situation) -> list[Reason]:
+def _waiting(seen: Situation) -> list[Cause]:
     due = seen.task.next_attempt_at
     if due is None:
-        return [Reason("waiting", "waiting, and nothing says until when")]
+        return [Cause("waiting", "waiting, and nothing says until when")]
     if due > seen.now:
         left = (due - seen.now).total_seconds()
         sentence = f"waiting: it is due at {clock(due, seen.now)}, in {lasted(left)}"
         step = f"grns task edit {seen.task.id} --delay 0s  (to have it run now)"
-        return [Reason("not_due", sentence, (step,)), *standing(seen)]
+        return [Cause("not_due", sentence, (step,)), *standing(seen)]
     return [_overdue(seen, due, "waiting: it was"), *standing(seen)]
 
 
-def _retry_wait(seen: Situation) -> list[Reason]:
+def _retry_wait(seen: Situation) -> list[Cause]:
     task, due = seen.task, seen.task.next_attempt_at
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
     which = f"attempt {task.attempt - task.forgiven + 1}{limit}"
     after = f"after {failure(task.last_error)}"
     if due is None:
-        return [Reason("retry_wait", f"waiting for {which}, {after}")]
+        return [Cause("retry_wait", f"waiting for {which}, {after}")]
     if due > seen.now:
         left = (due - seen.now).total_seconds()
         sentence = f"waiting for its retry: {which} at {clock(due, seen.now)}, in {lasted(left)}, {after}"
         step = f"grns task edit {task.id} --delay 0s  (to have it run now)"
-        return [Reason("retry_wait", sentence, (step,)), *standing(seen)]
+        return [Cause("retry_wait", sentence, (step,)), *standing(seen)]
     return [_overdue(seen, due, f"waiting for its retry, {which}, {after}: it was"), *standing(seen)]
 
 
-def _overdue(seen: Situation, due: datetime, beginning: str) -> Reason:
+def _overdue(seen: Situation, due: datetime, beginning: str) -> Cause:
     late = seen.since(due)
     sentence = f"{beginning} due at {clock(due, seen.now)}, {lasted(late)} ago"
     if late < LATE_SECONDS:
-        return Reason("due", f"{sentence}, and is about to be queued")
-    return Reason(
+        return Cause("due", f"{sentence}, and is about to be queued")
+    return Cause(
         "overdue",
         f"{sentence}, and no retry scheduler has queued it: does one run?",
         ("grns retry-scheduler",),
@@ -163,7 +161,7 @@ def _overdue(seen: Situation, due: datetime, beginning: str) -> Reason:
 # ---------------------------------------------------------------- what runs
 
 
-def _running(seen: Situation) -> list[Reason]:
+def _running(seen: Situation) -> list[Cause]:
     task, owner = seen.task, seen.task.owner_agent_id or "nobody"
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
     which = f"{owner}{_where(seen)} has had attempt {task.attempt - task.forgiven}{limit}"
@@ -176,12 +174,12 @@ def _running(seen: Situation) -> list[Reason]:
         sentence = (
             f"{who} has asked for its end {asked}: its worker ends it with this attempt, unless it succeeds"
         )
-        reasons.append(Reason("cancelling", f"{beginning}; {sentence}" if not reasons else sentence))
+        reasons.append(Cause("cancelling", f"{beginning}; {sentence}" if not reasons else sentence))
     if not reasons:
         sentence = (
             f"running: {beginning}; its lease lasts for {lasted(left)} yet, and longer as it is renewed"
         )
-        reasons.append(Reason("running", sentence))
+        reasons.append(Cause("running", sentence))
     if left > 0 and (silence := _silence(seen)) is not None:
         reasons.append(silence)
     late = seen.commands_at(task.version - 1) - 1  # each but the one that was followed, or will be
@@ -197,23 +195,23 @@ def _where(seen: Situation) -> str:
     return f" ({short(owner.host)}, process {owner.pid}, grns {short(owner.version)})"
 
 
-def _lease_over(seen: Situation, beginning: str, seconds: float) -> Reason:
+def _lease_over(seen: Situation, beginning: str, seconds: float) -> Cause:
     sentence = f"{beginning}, and its lease is over since {lasted(seconds)}"
     pulse = seen.pulse
     if pulse.reaper_holds_seconds > 0:
-        return Reason(
+        return Cause(
             "lease_over",
             f"{sentence}: reapers hold still for {lasted(pulse.reaper_holds_seconds)} yet, as after each"
             " outage, so that live workers can renew first",
         )
     tick = pulse.reaped_seconds_ago
     if tick is not None and not pulse.is_reaper_late:
-        return Reason("lease_over", f"{sentence}: a reaper is about to take it back")
+        return Cause("lease_over", f"{sentence}: a reaper is about to take it back")
     when = "none has ever looked" if tick is None else f"the last one looked {lasted(tick)} ago"
-    return Reason("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns reaper",))
+    return Cause("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns reaper",))
 
 
-def _silence(seen: Situation) -> Reason | None:
+def _silence(seen: Situation) -> Cause | None:
     """Return that its worker has not been heard of: its heartbeats come with its renewals."""
     owner = seen.owner
     if owner is None or owner.silent_seconds is None or owner.lease_seconds is None:
@@ -227,12 +225,12 @@ def _silence(seen: Situation) -> Reason | None:
         )
     else:
         return None
-    return Reason("owner_silent", sentence)
+    return Cause("owner_silent", sentence)
 
 
-def _lost_race(commands: int, owner: str) -> Reason:
+def _lost_race(commands: int, owner: str) -> Cause:
     named = f"{counted(commands, 'more command')} named it"
-    return Reason(
+    return Cause(
         "lost_race", f"{named}: whoever gets such a one has lost the race to {owner}, and acknowledges it"
     )
 
@@ -240,8 +238,8 @@ def _lost_race(commands: int, owner: str) -> Reason:
 # ---------------------------------------------------------------- what has ended
 
 
-def _succeeded(seen: Situation) -> list[Reason]:
-    return [Reason("succeeded", f"succeeded {_ended(seen)}, with attempt {seen.task.attempt}{_took(seen)}")]
+def _succeeded(seen: Situation) -> list[Cause]:
+    return [Cause("succeeded", f"succeeded {_ended(seen)}, with attempt {seen.task.attempt}{_took(seen)}")]
 
 
 def _ended(seen: Situation) -> str:
@@ -256,7 +254,7 @@ def _took(seen: Situation) -> str:
     return f", which took {lasted((task.finished_at - task.started_at).total_seconds())}"
 
 
-def _dead(seen: Situation) -> list[Reason]:
+def _dead(seen: Situation) -> list[Cause]:
     task = seen.task
     spent = task.attempt - task.forgiven
     limit = spent if seen.attempt_limit is None else seen.attempt_limit
@@ -264,20 +262,20 @@ def _dead(seen: Situation) -> list[Reason]:
         f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"
     )
     sentence = f"dead {_ended(seen)}, {which} spent: {failure(task.last_error)}"
-    return [Reason("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
+    return [Cause("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
 
 
-def _failed(seen: Situation) -> list[Reason]:
+def _failed(seen: Situation) -> list[Cause]:
     task = seen.task
     sentence = f"failed {_ended(seen)} with attempt {task.attempt}, which said that no other would help: "
     return [
-        Reason("failed", sentence + failure(task.last_error), _open_again(seen)),
+        Cause("failed", sentence + failure(task.last_error), _open_again(seen)),
         *_issue(seen),
         *_set_aside(seen),
     ]
 
 
-def _issue(seen: Situation) -> list[Reason]:
+def _issue(seen: Situation) -> list[Cause]:
     found, task = seen.issue, seen.task
     if found is None:
         return []
@@ -291,30 +289,30 @@ def _issue(seen: Situation) -> list[Reason]:
     steps = [f"grns issue show {found.fingerprint}"]
     if others and task.discarded_at is None:
         steps.append(f"grns issue redrive {found.fingerprint}  (all of them)")
-    return [Reason("issue", sentence, tuple(steps))]
+    return [Cause("issue", sentence, tuple(steps))]
 
 
-def _cancelled(seen: Situation) -> list[Reason]:
+def _cancelled(seen: Situation) -> list[Cause]:
     who = seen.cancel_actor or "somebody"
     sentence = f"cancelled {_ended(seen)} by {who}{because(seen.cancel_reason)}"
-    return [Reason("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
+    return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
 
 
 def _open_again(seen: Situation) -> tuple[str, ...]:
     return () if seen.task.discarded_at is not None else (f"grns task redrive {seen.task.id}",)
 
 
-def _set_aside(seen: Situation) -> list[Reason]:
+def _set_aside(seen: Situation) -> list[Cause]:
     task = seen.task
     if task.discarded_at is None:
         return []
     who = task.discarded_by or "somebody"
     return [
-        Reason("discarded", f"set aside by {who} at {clock(task.discarded_at, seen.now)}: lists leave it out")
+        Cause("discarded", f"set aside by {who} at {clock(task.discarded_at, seen.now)}: lists leave it out")
     ]
 
 
-_READERS: dict[Status, Callable[[Situation], list[Reason]]] = {
+_READERS: dict[Status, Callable[[Situation], list[Cause]]] = {
     Status.WAITING: _waiting,
     Status.QUEUED: obstacles,
     Status.RUNNING: _running,

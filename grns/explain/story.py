@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StoryStep:
     """One row of the log. `after_seconds` is since the one before, `version` the task's after it."""
 
     seq: int
@@ -27,13 +27,13 @@ class Step:
     sentence: str
 
 
-def story(history: Iterable[Row]) -> list[Step]:
+def story(history: Iterable[Row]) -> list[StoryStep]:
     """Return what happened, in order."""
-    steps: list[Step] = []
+    steps: list[StoryStep] = []
     for row in history:
         before = steps[-1].at if steps else row["created_at"]
         steps.append(
-            Step(
+            StoryStep(
                 seq=row["seq"],
                 at=row["created_at"],
                 after_seconds=max(0.0, (row["created_at"] - before).total_seconds()),

@@ -1,4 +1,4 @@
-"""One reason: a word that stays the same, a sentence for people, and the commands that help."""
+"""One cause: a word that stays the same, a sentence for people, and the commands that help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Cause:
     """Why a task is where it is, or something besides that is worth knowing."""
 
     word: str
