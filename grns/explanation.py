@@ -25,12 +25,20 @@ class Explainer:
     """Explains tasks of one workspace.
 
     `database` may be a session that is confined to it; `whole` is not, and is asked for the daemons alone.
-    The transport may be connected or not.
+    The transport may be connected or not. Whoever is bound to the workspace (`is_bound`) is not told whose
+    transactions there are in the database.
     """
 
     def __init__(
-        self, *, database: Database | Session, whole: Database, transport: Transport, workspace: str
+        self,
+        *,
+        database: Database | Session,
+        whole: Database,
+        transport: Transport,
+        workspace: str,
+        is_bound: bool = False,
     ) -> None:
+        self._is_bound = is_bound
         self._database = database
         self._whole = whole
         self._transport = transport
@@ -41,6 +49,8 @@ class Explainer:
         seen = await read_situation(self._database, task_id, workspace=self._workspace)
         if seen is None:
             return await self._gone(task_id)
+        if self._is_bound and seen.lock is not None:
+            seen = replace(seen, lock=replace(seen.lock, pid=None, name=None))
         seen = replace(seen, pulse=await read_pulse(self._whole, _command(seen)))
         if seen.task.status is Status.QUEUED:
             seen = await self._with_lane(seen)

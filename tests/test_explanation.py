@@ -139,8 +139,11 @@ async def test_who_has_locked_a_task_is_told(shared: Database) -> None:
         await fetch(shared, "select pg_sleep(1.1)")
         found = await why(shared, task_id)
         pid = await connection.fetchval("select pg_backend_pid()")
+        bound = await why(shared, task_id, is_bound=True)
     assert (found.reason, found.claim) == ("locked", "locked")
     assert f"process {pid} of Postgres" in found.sentence
+    assert bound.reason == "locked"
+    assert str(pid) not in bound.sentence
     assert "locked" not in words(await why(shared, task_id))
 
 

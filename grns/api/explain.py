@@ -20,6 +20,10 @@ async def explain_task(visit: Reader, task_id: TaskId) -> Response:
     desk = visit.desk
     async with visit.reading() as database:
         explainer = Explainer(
-            database=database, whole=desk.database, transport=desk.transport, workspace=visit.workspace
+            database=database,
+            whole=desk.database,
+            transport=desk.transport,
+            workspace=visit.workspace,
+            is_bound=not visit.is_everywhere,
         )
         return Answer(await explainer.explain(task_id))

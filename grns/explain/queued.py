@@ -74,11 +74,12 @@ def _locked(seen: Situation) -> Iterator[Cause]:
     lock = seen.lock
     if lock is None or (lock.seconds is not None and lock.seconds < 1):
         return
-    who = f"process {lock.pid} of Postgres" + ("" if lock.name is None else f", {short(lock.name)}")
+    name = "" if lock.name is None else f", {short(lock.name)}"
+    who = "" if lock.pid is None else f" (process {lock.pid} of Postgres{name})"
     since = "" if lock.seconds is None else f" for {lasted(lock.seconds)}"
     yield Cause(
         "locked",
-        f"a transaction that is open{since} has touched its row ({who}): claims pass over what is locked",
+        f"a transaction that is open{since} has touched its row{who}: claims pass over what is locked",
     )
 
 

@@ -70,9 +70,9 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A transaction that is open and has locked a task's row, or refers to it."""
+    """A transaction that is open and has locked a task's row, or refers to it; and whose it is."""
 
-    pid: int
+    pid: int | None = None
     seconds: float | None = None
     name: str | None = None
 
