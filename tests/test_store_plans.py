@@ -149,7 +149,8 @@ async def plan_of_sql(connection: Connection, sql: str) -> list[dict[str, Any]]:
     )
     # the plan is a generic one; but partitions that cannot hold `seq > null` are not in it
     arguments = ", ".join("1" if kind == "bigint" else "null" for kind in types)
-    return nodes_of(await connection.fetchval(f"explain (format json) execute hot ({arguments})"))
+    said = f"({arguments})" if types else ""
+    return nodes_of(await connection.fetchval(f"explain (format json) execute hot {said}"))
 
 
 def nodes_of(plan: str) -> list[dict[str, Any]]:
