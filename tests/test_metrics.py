@@ -246,9 +246,9 @@ def test_what_of_the_log_is_counted_is_counted() -> None:
         leaf.read(upkeep.LogCounted(rows, 99, 0, age_seconds))
     value = leaf.registry.get_sample_value
     assert value("grns_log_rows_counted_total") == 10
-    assert value("grns_count_lag_seconds") == 2.5
+    assert value("grns_ledger_lag_seconds") == 2.5
     leaf.read(upkeep.CounterFollows("stopped"))
-    assert value("grns_count_lag_seconds") == 0, "it is the next leader's to tell"
+    assert value("grns_ledger_lag_seconds") == 0, "it is the next leader's to tell"
 
 
 def test_the_end_of_an_attempt_is_counted() -> None:

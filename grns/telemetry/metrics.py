@@ -92,7 +92,7 @@ class MetricsLeaf:
                 registry.VIOLATIONS, fact.violations, fact.invariant
             ),
             upkeep.LogCounted: self._log_counted,
-            upkeep.CounterFollows: lambda _: self._set(registry.COUNT_LAG, 0),
+            upkeep.CounterFollows: lambda _: self._set(registry.LEDGER_LAG, 0),
             operation.BatchMoved: self._moved,
             process.PostgresFailedOver: lambda _: count(registry.FAILOVERS),
             process.TickFailed: lambda fact: count(registry.TICK_FAILURES, fact.service),
@@ -138,7 +138,7 @@ class MetricsLeaf:
 
     def _log_counted(self, fact: upkeep.LogCounted) -> None:
         self._count(registry.LOG_ROWS_COUNTED, number=fact.rows)
-        self._set(registry.COUNT_LAG, fact.age_seconds)
+        self._set(registry.LEDGER_LAG, fact.age_seconds)
 
     def _measured(self, fact: upkeep.Measured) -> None:
         self._by_name[fact.metric].replace(fact.readings)

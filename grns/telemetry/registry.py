@@ -178,8 +178,8 @@ LOG_ROWS_COUNTED = _counter(
     help="Rows of the log that were counted.",
     told_by="counter",
 )
-COUNT_LAG = _gauge(
-    name="grns_count_lag_seconds",
+LEDGER_LAG = _gauge(
+    name="grns_ledger_lag_seconds",
     help="Age of the latest row when it was counted.",
     told_by="counter",
 )
