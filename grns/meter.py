@@ -7,9 +7,11 @@ of what waits, and costs no scan. Any number may read: they find the same.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import product
 
 from grns.store import gauge
 from grns.store.database import Database
+from grns.task import Status
 from grns.telemetry import registry
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import Measured
@@ -54,7 +56,10 @@ class Meter:
     async def read_states(self) -> bool:
         """Read how many tasks are in each state."""
         states = await gauge.states(self._database)
-        self._tell(registry.TASKS, [((workspace, status), count) for workspace, status, count in states])
+        # All of them, so that the first dead task of a workspace is seen as one more than none.
+        counts = dict.fromkeys(product({workspace for workspace, _, _ in states}, Status), 0)
+        counts |= {(workspace, Status(status)): count for workspace, status, count in states}
+        self._tell(registry.TASKS, counts.items())
         return False
 
     async def read_lags(self) -> bool:

@@ -197,6 +197,7 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
     await submit_many(shared, 2, priority=0, task_type="orphan")
     await fetch(shared, OLD, "orphan")
     await worker(shared, "one", "noop")
+    await fetch(shared, "insert into grns.task_counts values ('default', 'noop', 'queued', 7)")
     transport = App(settings_for(shared.url)).transport("test")
     meter = Meter(database=shared, transport=transport, emit=metrics.read)
     for read in meter.chores.values():
@@ -208,6 +209,10 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
     assert 100 <= (value("grns_unserved_oldest_seconds", pool | {"task_type": "orphan"}) or 0) < 160
     assert [value(f"grns_worker{name}", pool) for name in ("s", "_slots", "_slots_taken")] == [1, 5, 2]
     assert value("grns_due_oldest_seconds") == 0
+    states = [
+        value("grns_tasks", {"workspace": "default", "status": status}) for status in ("queued", "dead")
+    ]
+    assert states == [7, 0], "where nothing has died yet, the first one is an increase"
     await fetch(shared, "delete from grns.tasks")
     await fetch(shared, "delete from grns.agents")
     for read in meter.chores.values():
