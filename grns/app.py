@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -47,6 +48,7 @@ from grns.store.order import Orders
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
 from grns.telemetry.logger import LoggerLeaf
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.triage import Triage
@@ -71,10 +73,24 @@ class App:
 
     settings: Settings
     leaves: tuple[Leaf, ...] = ()
+    spans: Spans = NO_SPANS
     telemetry: Telemetry = field(init=False)
 
     def __post_init__(self) -> None:
         self.telemetry = Telemetry(*self.leaves)
+
+    def trace(self, service: str) -> None:
+        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be."""
+        if self.settings.otlp_endpoint is None:
+            return
+        try:
+            from grns.telemetry.otel import open_spans
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"GRNS_OTLP_ENDPOINT is set, and {error.name} is not installed")
+            missing.add_note("pip install 'grns[otlp]'")
+            raise missing from error
+        endpoint = self.settings.otlp_endpoint.get_secret_value()
+        self.spans = open_spans(endpoint, service=service, emit=self.telemetry.emit)
 
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
@@ -139,6 +155,7 @@ class App:
             max_bytes=settings.envelope_max_bytes,
             replay_seconds=settings.relay_replay_seconds,
             emit=self.telemetry.emit,
+            spans=self.spans,
         )
 
     def request_desk(self, database: Database, _transport: Transport) -> RequestDesk:
@@ -152,6 +169,7 @@ class App:
             envelope_limits=settings.envelope_limits,
             payload_limits=settings.payload_limits,
             emit=emit,
+            spans=self.spans,
         )
         return RequestDesk(
             transport=transport,
@@ -266,6 +284,7 @@ class App:
             batch_limit=settings.claim_batch,
             actor=actor,
             emit=self.telemetry.emit,
+            spans=self.spans,
         )
 
     def pauses(self, database: Database, transport: Transport) -> Pauses:
@@ -304,6 +323,7 @@ class App:
             is_loopback=is_loopback(settings.api_host),
             emit=self.telemetry.emit,
             metrics=self.exposition,
+            spans=self.spans,
         )
 
     def exposition(self) -> bytes:
@@ -369,7 +389,7 @@ class _WorkerKit:
     ) -> None:
         settings = app.settings
         self.settings = settings
-        self.emit = app.telemetry.emit
+        self.emit, self.spans = app.telemetry.emit, app.spans
         self.pool, self.database, self.transport = pool, database, transport
         self.handlers_database = handlers_database
         self.claimant = Claimant(
@@ -399,6 +419,7 @@ class _WorkerKit:
             graveyard=Graveyard(database, workspace=settings.workspace, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,
+            spans=self.spans,
         )
 
     def worker(self) -> Worker:
@@ -499,6 +520,7 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
     if actor is not None:
         check_actor(actor)
     app = App(load(**settings), (LoggerLeaf(),))
+    app.trace("client")
     handlers_database = app.handlers_database()
     async with (
         app.connections("client", is_patient=True) as (database, transport),
@@ -509,3 +531,5 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
             yield client
         finally:
             await client.close()
+            if app.spans.is_on:
+                await asyncio.to_thread(app.spans.close)

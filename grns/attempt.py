@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -33,12 +33,14 @@ from grns.telemetry.facts.work import (
     TaskNotClaimed,
     TaskReleased,
 )
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Delivery
 
 # How long to wait for a task that may still be uncommitted in its sender's transaction.
 UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_SECONDS = 1.0
 _MOST_WARNINGS = 100
+_NO_HEADERS: Mapping[str, str] = {}
 
 Answer = TypeVar("Answer")
 SendOn = Callable[[str, UUID, Delivery], Awaitable[None]]
@@ -57,6 +59,7 @@ class Walk:
         graveyard: Graveyard,
         envelope_limits: Limits,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._claims = claims
         self._finishes = finishes
@@ -65,6 +68,7 @@ class Walk:
         self._graveyard = graveyard
         self._envelope_limits = envelope_limits
         self._emit = emit
+        self._spans = spans
         self._without_handler: set[str] = set()
         # All are called with the task type of each command whose task nobody may claim while it is paused.
         self.on_paused: list[Callable[[str], None]] = []
@@ -106,6 +110,7 @@ class Walk:
 
         `on_other` takes a task that turns out to be another agent type's.
         """
+        began_ns = time.time_ns()
         try:
             answer = await self._claims.claim(wanted.task_id, wanted.message_id)
         except Unavailable as error:
@@ -120,7 +125,9 @@ class Walk:
             else:
                 await self.refuse(answer, delivery)
             return None
-        self.note_claim(answer, source)
+        # A header is a look at bytes that nothing else looks at.
+        headers = delivery.headers if self._spans.is_on else _NO_HEADERS
+        self.note_claim(answer, source, began_ns, wanted.message_id, headers)
         return answer
 
     async def refuse(self, answer: Unclaimed, delivery: Delivery) -> None:
@@ -147,16 +154,35 @@ class Walk:
         with self._leases.hold(claim, token) as lease:
             failpoint.reach("worker.after_claim")
             started_at = time.monotonic()
-            outcome, context = await self._handlers.run(claim, lease)
+            with self._spans.running(claim) as running:
+                outcome, context = await self._handlers.run(claim, lease)
+                running.note(outcome)
             failpoint.reach("worker.handler_ended")
+            ended_ns = time.time_ns()
             finished = await self._write(claim, outcome, lease, context)
             failpoint.reach("worker.finished")
+            self._spans.finished(claim, finished.status, began_ns=ended_ns)
             self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
             if lease.still_running is not None:
                 await asyncio.wait([lease.still_running])
 
-    def note_claim(self, claim: Claim, source: str) -> None:
-        """Tell that a task was claimed."""
+    def note_claim(
+        self,
+        claim: Claim,
+        source: str,
+        began_ns: int,
+        message_id: UUID | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> None:
+        """Tell that a task was claimed: since when that was tried, and because of which message."""
+        if self._spans.is_on:
+            self._spans.claimed(
+                claim,
+                source,
+                began_ns=began_ns,
+                message_id=None if message_id is None else str(message_id),
+                headers=headers,
+            )
         self._emit(
             TaskClaimed(
                 claim.id, claim.task_type, claim.attempt, claim.trace_id, source, claim.queued_seconds

@@ -14,6 +14,7 @@ from grns.store.database import Database
 from grns.store.submit import Submissions
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _MOST_ACTORS = 1000
@@ -36,6 +37,7 @@ class Desk:
     is_loopback: bool
     emit: Emit
     metrics: Callable[[], bytes]
+    spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)
     tail: Tail = field(init=False)
