@@ -21,6 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -235,7 +236,7 @@ class OtelSpans(Spans):
         """Return the span of a claim: whether it is sampled, its trace alone decides, in any process."""
         trace_id = _trace(claim.trace_id)
         judged = self.provider.sampler.should_sample(Context(), trace_id, "claim")
-        flags = _SAMPLED if judged.decision.is_sampled() else _UNSAMPLED
+        flags = _SAMPLED if judged.decision is Decision.RECORD_AND_SAMPLE else _UNSAMPLED
         return SpanContext(trace_id, _span(str(claim.lease_id)), is_remote=False, trace_flags=flags)
 
     def _named_by(self, header: str | None) -> SpanContext | None:
@@ -257,10 +258,10 @@ class _Running(Running):
         self._token = attach(trace.set_span_in_context(self._span))
         return self
 
-    def __exit__(self, kind: object, error: object, _trace: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         detach(self._token)
-        if error is not None:
-            self._span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+        if raised[1] is not None:
+            self._span.set_status(Status(StatusCode.ERROR, type(raised[1]).__name__))
         self._span.end()
 
     def note(self, outcome: Outcome) -> None:
