@@ -22,7 +22,7 @@ from grns.store.claim import Claims
 from grns.store.finish import Finish, Finishes
 from grns.strict_json import Limits
 from grns.task import random_uuid
-from grns.telemetry import failpoint
+from grns.telemetry import current, failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import (
     AttemptFinished,
@@ -151,6 +151,7 @@ class Walk:
 
     async def run(self, claim: Claim, token: str = "") -> None:
         """Run a claimed task and write its outcome, while its lease is kept."""
+        current.begin(claim)
         with self._leases.hold(claim, token) as lease:
             failpoint.reach("worker.after_claim")
             started_at = time.monotonic()
@@ -238,12 +239,12 @@ class Walk:
         verdict = (await self._finishes.release([claim], reason))[claim.id]
         if verdict == "locked":
             raise Unavailable(f"task {claim.id} is locked by another transaction")
-        self._emit(TaskReleased(claim.id, claim.attempt, verdict))
+        self._emit(TaskReleased(claim.id, claim.attempt, claim.trace_id, verdict))
         return Finished(verdict)
 
     def _note_finish(self, claim: Claim, outcome: Outcome, finished: Finished, run_seconds: float) -> None:
         if finished.is_lost:
-            self._emit(LeaseLost(claim.id, claim.attempt, "finish"))
+            self._emit(LeaseLost(claim.id, claim.attempt, claim.trace_id, "finish"))
             return
         self._emit(
             AttemptFinished(

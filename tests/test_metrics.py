@@ -233,7 +233,7 @@ def test_the_end_of_an_attempt_is_counted() -> None:
 def test_what_the_reaper_ends_is_a_dead_letter_too() -> None:
     leaf = MetricsLeaf()
     for status in ("queued", "dead"):
-        leaf.read(upkeep.TasksReaped("gr-1", "worker-1", 1, status))
+        leaf.read(upkeep.TasksReaped("gr-1", "worker-1", 1, "tr-1", status))
     value = leaf.registry.get_sample_value
     assert value("grns_lease_expirations_total", {"status": "queued"}) == 1
     assert value("grns_lease_expirations_total", {"status": "dead"}) == 1

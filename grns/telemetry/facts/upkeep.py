@@ -23,6 +23,7 @@ class TasksReaped(Fact):
     task_id: str
     agent_id: str
     attempt: int
+    trace_id: str
     status: str
 
 
