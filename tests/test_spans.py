@@ -20,6 +20,7 @@ import grns
 from grns import envelope
 from grns.app import App
 from grns.client import Client
+from grns.daemon import Service
 from grns.errors import Conflict, SettingsError
 from grns.local import LocalNats
 from grns.outcome import Claim, Outcome, Verb
@@ -72,7 +73,7 @@ def traced() -> Iterator[Traced]:
 def id_of(span: ReadableSpan) -> int:
     """Return a span's id."""
     assert span.context is not None
-    return span.context.span_id
+    return int(span.context.span_id)
 
 
 def trace_of(span: ReadableSpan) -> str:
@@ -122,7 +123,7 @@ async def running(database: Database, broker: LocalNats, traced: Traced) -> Asyn
     async with app.connections("test") as (connections, transport), own.opened():
         client = app.client(connections, transport, own)
         pool = pool_of(client, traced.spans.provider.get_tracer("shop"))
-        services = [
+        services: list[Service] = [
             app.relay(connections, transport),
             app.retry_scheduler(connections, transport),
             app.worker(pool, connections, transport, own),

@@ -1,4 +1,4 @@
-"""Spans of real processes at a collector: all of them, also of a worker that ends; without one nothing waits."""
+"""Spans of real processes at a collector: all of them, also of a worker that ends; none waits for it."""
 
 from __future__ import annotations
 
