@@ -64,7 +64,7 @@ async def create_tasks(request: Request, visit: Submitter) -> Response:
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise BadInput("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
     found = [_prepared(visit, one) for one in said]
-    with visit.desk.spans.submitting_many(len(found)):
+    with visit.desk.spans.submitting_many(len(found), parent=visit.traceparent):
         answers = iter(await _submit(visit, [one for one in found if isinstance(one, Prepared)]))
     items = [_item(next(answers) if isinstance(one, Prepared) else one) for one in found]
     return Answer({"items": items})

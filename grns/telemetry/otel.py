@@ -109,14 +109,14 @@ class OtelSpans(Spans):
             yield
 
     @contextmanager
-    def submitting_many(self, count: int) -> Iterator[None]:
+    def submitting_many(self, count: int, *, parent: str | None = None) -> Iterator[None]:
         """Show that many tasks are submitted together: their traces are many, so it is one of its own."""
         active = trace.get_current_span().get_span_context()
         span = self._start(
             "submit",
             SpanKind.PRODUCER,
             trace_id=None,
-            parent=active if active.is_valid else None,
+            parent=active if active.is_valid else self._named_by(parent),
             attributes={"messaging.batch.message_count": count},
         )
         with _ended(span):

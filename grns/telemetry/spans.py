@@ -52,8 +52,8 @@ class Spans:
         """Show that a task is submitted; `parent` is the trace header of whoever asks from elsewhere."""
         return _NOTHING
 
-    def submitting_many(self, count: int) -> AbstractContextManager[object]:
-        """Show that many tasks are submitted together."""
+    def submitting_many(self, count: int, *, parent: str | None = None) -> AbstractContextManager[object]:
+        """Show that many tasks are submitted together; `parent` as above."""
         return _NOTHING
 
     def published(
