@@ -79,18 +79,25 @@ class App:
     def __post_init__(self) -> None:
         self.telemetry = Telemetry(*self.leaves)
 
-    def trace(self, service: str) -> None:
-        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be."""
+    def trace(self, service: str, *, is_guest: bool = False) -> None:
+        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be.
+
+        A guest is in somebody else's program, and changes nothing there.
+        """
         if self.settings.otlp_endpoint is None:
             return
         try:
-            from grns.telemetry.otel import open_spans
+            from grns.telemetry.otel import open_spans, take_over
         except ModuleNotFoundError as error:
             missing = SettingsError(f"GRNS_OTLP_ENDPOINT is set, and {error.name} is not installed")
             missing.add_note("pip install 'grns[otlp]'")
             raise missing from error
         endpoint = self.settings.otlp_endpoint.get_secret_value()
-        self.spans = open_spans(endpoint, service=service, emit=self.telemetry.emit)
+        if not endpoint.startswith(("http://", "https://")):
+            raise SettingsError("GRNS_OTLP_ENDPOINT is no URL of HTTP, as http://127.0.0.1:4318")
+        self.spans = spans = open_spans(endpoint, service=service)
+        if not is_guest:
+            take_over(spans, self.telemetry.emit)
 
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
@@ -520,16 +527,18 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
     if actor is not None:
         check_actor(actor)
     app = App(load(**settings), (LoggerLeaf(),))
-    app.trace("client")
+    app.trace("client", is_guest=True)
     handlers_database = app.handlers_database()
-    async with (
-        app.connections("client", is_patient=True) as (database, transport),
-        handlers_database.opened(),
-    ):
-        client = app.client(database, transport, handlers_database, actor=actor)
-        try:
-            yield client
-        finally:
-            await client.close()
-            if app.spans.is_on:
-                await asyncio.to_thread(app.spans.close)
+    try:
+        async with (
+            app.connections("client", is_patient=True) as (database, transport),
+            handlers_database.opened(),
+        ):
+            client = app.client(database, transport, handlers_database, actor=actor)
+            try:
+                yield client
+            finally:
+                await client.close()
+    finally:
+        if app.spans.is_on:
+            await asyncio.to_thread(app.spans.close)

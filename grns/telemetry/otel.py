@@ -284,19 +284,22 @@ class _Troubles(logging.Handler):
         self._emit(SpansNotSent(record.getMessage()[:500]))
 
 
-def open_spans(endpoint: str, *, service: str, emit: Emit) -> OtelSpans:
-    """Return spans that are sent to an OTLP/HTTP collector; `OTEL_…` variables say the rest.
-
-    Where the program has no tracer of its own, ours becomes that of the handlers' code, too.
-    """
+def open_spans(endpoint: str, *, service: str) -> OtelSpans:
+    """Return spans that are sent to an OTLP/HTTP collector; `OTEL_…` variables say the rest."""
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}{_PATH}", timeout=_SEND_SECONDS)
-    spans = OtelSpans(BatchSpanProcessor(exporter), service=service)
+    return OtelSpans(BatchSpanProcessor(exporter), service=service)
+
+
+def take_over(spans: OtelSpans, emit: Emit) -> None:
+    """Make ours the tracer of the process, unless it has one; what the exporter complains of is told as facts.
+
+    For processes of our own: handlers' code is traced with it. A program that has us as a library decides.
+    """
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(spans.provider)
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(_Troubles(emit))
     logger.propagate = False
-    return spans
 
 
 @contextmanager
