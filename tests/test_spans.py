@@ -330,7 +330,7 @@ def database_free_app() -> App:
 def test_a_collector_has_a_url() -> None:
     """What it says may be a secret: it is not repeated."""
     app = App(settings_for("postgresql://127.0.0.1:1/none", otlp_endpoint="user:secret@collector:4318"))
-    with pytest.raises(SettingsError, match="http://127.0.0.1:4318") as raised:
+    with pytest.raises(SettingsError, match="as http://") as raised:
         app.trace("worker")
     assert "secret" not in str(raised.value)
     assert "secret" not in repr(app.settings)

@@ -291,7 +291,7 @@ def open_spans(endpoint: str, *, service: str) -> OtelSpans:
 
 
 def take_over(spans: OtelSpans, emit: Emit) -> None:
-    """Make ours the tracer of the process, unless it has one; what the exporter complains of is told as facts.
+    """Make ours the tracer of the process, unless it has one; what the exporter complains of is a fact.
 
     For processes of our own: handlers' code is traced with it. A program that has us as a library decides.
     """
