@@ -127,7 +127,7 @@ class Walk:
             return None
         # A header is a look at bytes that nothing else looks at.
         headers = delivery.headers if self._spans.is_on else _NO_HEADERS
-        self.note_claim(answer, source, began_ns, wanted.message_id, headers)
+        self.note_claim(answer, source, began_ns, headers)
         return answer
 
     async def refuse(self, answer: Unclaimed, delivery: Delivery) -> None:
@@ -168,22 +168,10 @@ class Walk:
                 await asyncio.wait([lease.still_running])
 
     def note_claim(
-        self,
-        claim: Claim,
-        source: str,
-        began_ns: int,
-        message_id: UUID | None = None,
-        headers: Mapping[str, str] = _NO_HEADERS,
+        self, claim: Claim, source: str, began_ns: int, headers: Mapping[str, str] = _NO_HEADERS
     ) -> None:
-        """Tell that a task was claimed: since when that was tried, and because of which message."""
-        if self._spans.is_on:
-            self._spans.claimed(
-                claim,
-                source,
-                began_ns=began_ns,
-                message_id=None if message_id is None else str(message_id),
-                headers=headers,
-            )
+        """Tell that a task was claimed, and since when that was tried."""
+        self._spans.claimed(claim, source, began_ns=began_ns, headers=headers)
         self._emit(
             TaskClaimed(
                 claim.id, claim.task_type, claim.attempt, claim.trace_id, source, claim.queued_seconds

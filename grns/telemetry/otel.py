@@ -158,16 +158,14 @@ class OtelSpans(Spans):
         )
         span.end()
 
-    def claimed(
-        self, claim: Claim, source: str, *, began_ns: int, message_id: str | None, headers: Mapping[str, str]
-    ) -> None:
-        """Show that a task was claimed, linked to the span in which its command was published."""
+    def claimed(self, claim: Claim, source: str, *, began_ns: int, headers: Mapping[str, str]) -> None:
+        """Show that a task was claimed, linked to the span in which what led to that was published."""
         wanted = _trace(claim.trace_id)
         links = []
         if (sent := self._named_by(headers.get("traceparent"))) is not None:
             links.append(Link(sent))
-        elif message_id is not None:
-            links.append(_link(wanted, _span(message_id)))
+        elif claim.causation_id is not None:
+            links.append(_link(wanted, _span(str(claim.causation_id))))
         span = self._start(
             f"claim {claim.task_type}",
             SpanKind.CONSUMER,

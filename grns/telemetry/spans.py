@@ -68,10 +68,8 @@ class Spans:
     ) -> None:
         """Show that a message was published: from when it was sent until now, when the broker has it."""
 
-    def claimed(
-        self, claim: Claim, source: str, *, began_ns: int, message_id: str | None, headers: Mapping[str, str]
-    ) -> None:
-        """Show that a task was claimed, and which message had led to that, if one had."""
+    def claimed(self, claim: Claim, source: str, *, began_ns: int, headers: Mapping[str, str]) -> None:
+        """Show that a task was claimed; `headers` are those of its command, if one had come."""
 
     def running(self, claim: Claim) -> Running:
         """Return the span of the handler: whatever it starts is part of it."""
