@@ -166,8 +166,9 @@ async def test_a_tasks_way_is_one_trace_linked_across_the_queue(
     run, finished = traced.only("run parent"), traced.only("finish parent")
     assert links_of(command) == [id_of(submitted)]
     assert (claimed.attributes or {})["grns.source"] in ("lane", "floor")
-    if (claimed.attributes or {})["grns.source"] == "lane":
-        assert links_of(claimed) == [id_of(command)]
+    queued = traced.only("publish evt.task.queued", made.id)
+    by_lane = (claimed.attributes or {})["grns.source"] == "lane"
+    assert links_of(claimed) == [id_of(command if by_lane else queued)]
     assert parent_of(run) == parent_of(finished) == id_of(claimed)
     assert parent_of(traced.only("inside")) == id_of(run)
     assert parent_of(traced.only("submit child")) == id_of(traced.only("inside"))
@@ -187,9 +188,7 @@ async def test_a_tasks_way_is_one_trace_linked_across_the_queue(
     assert statuses == ["retry_wait", "succeeded"]
     again = traced.of("publish cmd.task.execute", child)[1]
     told = {id_of(span): span.name for span in traced.found if span.name.startswith("publish ")}
-    assert [told[one] for one in links_of(again)] == ["publish evt.task.queued"], (
-        "a command says what led to it"
-    )
+    assert [told[one] for one in links_of(again)] == ["publish evt.task.retry_scheduled"]
     for span in traced.found:
         assert (span.start_time or 0) <= (span.end_time or 0)
         assert "what it says may be secret" not in span.to_json() or span.name == "inside a thread"
@@ -244,18 +243,18 @@ async def test_a_submission_that_fails_shows_so(client: Client, traced: Traced) 
 
 def claim_of(trace_id: str) -> Claim:
     """Return a claim as a worker has it."""
-    return Claim("gr-1", "noop", 2, "{}", 1, 3, 0, uuid4(), trace_id, None, 0.5, 0.0)
+    return Claim("gr-1", "noop", 2, "{}", 1, 3, 0, uuid4(), trace_id, uuid4(), 0.5, 0.0)
 
 
-def live(traced: Traced, claim: Claim, message_id: str, header: str | None = None) -> None:
-    """Make all spans of one attempt."""
-    now = time.time_ns()
+def live(traced: Traced, claim: Claim, header: str | None = None) -> None:
+    """Make all spans of one attempt, and that of its command."""
+    now, message_id = time.time_ns(), str(claim.causation_id)
     traced.spans.published(
         kind="cmd.task.execute", message_id=message_id, trace_id=claim.trace_id, causation_id=None,
         task_id=claim.id, began_ns=now,
     )  # fmt: skip
     headers = {} if header is None else {"traceparent": header}
-    traced.spans.claimed(claim, "front_door", began_ns=now, message_id=message_id, headers=headers)
+    traced.spans.claimed(claim, "front_door", began_ns=now, headers=headers)
     with traced.spans.running(claim) as run:
         run.note(Outcome(Verb.SUCCEED))
     traced.spans.finished(claim, "succeeded", began_ns=now)
@@ -263,20 +262,21 @@ def live(traced: Traced, claim: Claim, message_id: str, header: str | None = Non
 
 def test_a_published_message_has_the_span_that_its_header_names(traced: Traced) -> None:
     for trace_id in ("4bf92f3577b34da6a3ce929d0e0e4736", "tr-8f678c2a"):
-        message_id = str(uuid4())
-        live(traced, claim_of(trace_id), message_id)
+        claim = claim_of(trace_id)
+        live(traced, claim)
         span = traced.of("publish cmd.task.execute")[-1]
         header = f"00-{trace_of(span)}-{id_of(span):016x}-01"
-        assert header == envelope.traceparent(trace_id, message_id)
+        assert header == envelope.traceparent(trace_id, str(claim.causation_id))
 
 
 def test_a_claim_is_linked_to_who_sent_the_command(traced: Traced) -> None:
     """Strangers send their own header; what stands there, and is none, counts as none."""
     stranger = "00-11111111111111111111111111111111-2222222222222222-01"
-    message_id = str(uuid4())
-    for header, expected in ((stranger, "2222222222222222"), ("nonsense", message_id.replace("-", "")[16:])):
+    claim = claim_of("t")
+    led = envelope.message_span(str(claim.causation_id))
+    for header, expected in ((stranger, "2222222222222222"), ("nonsense", led), (None, led)):
         traced.exporter.clear()
-        live(traced, claim_of("t"), message_id, header)
+        live(traced, claim, header)
         assert [f"{one:016x}" for one in links_of(traced.only("claim noop"))] == [expected]
         assert trace_of(traced.only("claim noop")) == envelope.w3c_trace("t"), "the trace is the task's"
 
@@ -299,7 +299,7 @@ def test_of_a_trace_all_spans_are_sampled_or_none(monkeypatch: pytest.MonkeyPatc
     traced = Traced()
     traces = [f"tr-{number}" for number in range(200)]
     for trace_id in traces:
-        live(traced, claim_of(trace_id), str(uuid4()))
+        live(traced, claim_of(trace_id))
     seen = {trace_id: 0 for trace_id in map(envelope.w3c_trace, traces)}
     for span in traced.found:
         seen[trace_of(span)] += 1
