@@ -219,3 +219,40 @@ async def test_whoever_asks_stands_in_the_log(door: Door) -> None:
         ("evt.task.queued", actor, OURS),
         ("evt.task.cancelled", actor, OURS),
     ]
+
+
+async def test_a_secret_is_in_the_answer_that_makes_it_and_nowhere_else(door: Door) -> None:
+    """Wherever its holder puts it by mistake, and whatever goes wrong meanwhile."""
+    async with door.visitor() as visitor:
+        wanted = {"name": "root", "scopes": ["admin"], "all_workspaces": True}
+        key: str = good(await visitor.post(f"{PREFIX}/keys", json=wanted), [201])["key"]
+    secret = key.rpartition("_")[2]
+    wrong = f"{key[:-1]}{'0' if key[-1] != '0' else '1'}"
+    async with door.visitor(key) as known, door.visitor(wrong) as unknown:
+        answers = [
+            await unknown.get(f"{PREFIX}/counts"),
+            await unknown.get(f"{PREFIX}/counts", headers={"Authorization": f"Basic {key}"}),
+            await known.get(f"{PREFIX}/keys", params={"all_workspaces": "true"}),
+            await known.get(f"{PREFIX}/keys/{key.split('_')[1]}"),
+            await known.get(f"{PREFIX}/keys/{key}"),
+            await known.get(f"{PREFIX}/tasks/{key}"),
+            await known.get(f"{PREFIX}/tasks", params={"filter": f"{key}:1"}),
+            await known.get(f"{PREFIX}/tasks", params={"cursor": key}),
+            await known.get(f"{PREFIX}/counts", params={key: "1"}),
+            await known.get(f"{PREFIX}/counts", params={"workspace": key}),
+            await known.post(f"{PREFIX}/tasks", json={key: 1}),
+            await known.post(f"{PREFIX}/tasks", json={"task_type": key}),
+            await known.get(f"{PREFIX}/{key}"),
+            await known.get(f"{PREFIX}/events"),
+            await known.post(f"{PREFIX}/keys/{key.split('_')[1]}/revoke"),
+        ]
+    for answer in answers:
+        assert secret[:16] not in f"{answer.text} {answer.headers}", answer.request.url
+    kept = await fetch(
+        door.database,
+        "select to_jsonb(e)::text as row from grns.events e"
+        " union all select to_jsonb(k)::text from grns.api_keys k",
+    )
+    assert len(kept) >= 3
+    for said in (*(str(row["row"]) for row in kept), *map(repr, door.facts.seen)):
+        assert secret[:16] not in said
