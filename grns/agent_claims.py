@@ -92,6 +92,7 @@ class AgentClaims:
                     agent_type=who.agent_type,
                     actor=seeking.actor,
                 )
+                self._nudges.begin()
             await self._attendance.register(who, name=seeking.name, version=seeking.version)
             waiter = self._waiter(who)
             try:

@@ -67,6 +67,9 @@ class Nudges:
         if key not in self._bells:
             self._make_room(actor)
         self._bells[key] = _Bell(workspace, agent_type, actor, url, now + _KEPT_SECONDS, now + LOOK_SECONDS)
+
+    def begin(self) -> None:
+        """Look from now on, if nobody does."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._loop.run())
 
@@ -111,6 +114,7 @@ class Nudges:
         body = b'{"workspace":"%b","agent_type":"%b"}' % (bell.workspace.encode(), bell.agent_type.encode())
         host = nudge_url.shown(bell.url)
         error = ""
+        bell.due_at = time.monotonic() + _AGAIN_SECONDS
         try:
             status = await self._post(bell.url, body)
             if not 200 <= status < 300:

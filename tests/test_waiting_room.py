@@ -50,9 +50,9 @@ class Stage:
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))
 
     async def is_listening(self) -> bool:
-        """Tell whether the room's lanes are open."""
+        """Tell whether the room's lanes are open, and it has looked what there was before."""
         room = self.claims._rooms.get(("default", "worker"))
-        return room is not None and not room._is_broker_failing()
+        return room is not None and not room._is_broker_failing() and not room._floor._is_behind
 
     @property
     def sources(self) -> list[str]:
