@@ -30,6 +30,7 @@ from grns.transport.base import Consumer, Delivery, Transport
 
 _OPEN_AGAIN_SECONDS = 5.0
 _NOBODY_HERE_SECONDS = 10.0
+_WATCH_SECONDS = 0.5
 _MOST_MISSED = 100
 
 
@@ -125,6 +126,8 @@ class WaitingRoom:
             busy_age_seconds=pace.busy_age_seconds,
             emit=emit,
         )
+        self._look_at = 0.0
+        self._is_failing = True
         self._floor_loop = Daemon("agent_floor", self._look, emit=emit)
         self._pause_watch = PauseWatch(
             database=database, claimant=self._who, slots=self._slots, on_resumed=self.catch_up, emit=emit
@@ -162,7 +165,7 @@ class WaitingRoom:
     def catch_up(self) -> None:
         """Look for tasks that no command tells of any more."""
         self._floor.catch_up()
-        self._floor_loop.wake()
+        self._look_now()
 
     async def wait(
         self, waiter: Waiter, *, seconds: float, ends: Collection[asyncio.Future[None]]
@@ -189,7 +192,7 @@ class WaitingRoom:
             self._missed -= types
             self._floor.catch_up()
         if is_news or has_missed:
-            self._floor_loop.wake()
+            self._look_now()
             self._pause_loop.wake()
         self._slots.give()
 
@@ -353,8 +356,20 @@ class WaitingRoom:
                     waiter.let_go()  # the floor gives its slot back
         return claims
 
+    def _look_now(self) -> None:
+        self._look_at = 0.0
+        self._floor_loop.wake()
+
     async def _look(self) -> float:
-        return await self._guarded(self._floor.tick)
+        return await self._guarded(self._look_in_time)
+
+    async def _look_in_time(self) -> float:
+        """Look when it is time for that, and as soon as the broker fails: the floor may be in a long pause."""
+        was_failing, self._is_failing = self._is_failing, self._is_broker_failing()
+        if time.monotonic() >= self._look_at or (self._is_failing and not was_failing):
+            pause = await self._floor.tick()
+            self._look_at = time.monotonic() + pause
+        return max(0.0, min(self._look_at - time.monotonic(), _WATCH_SECONDS))
 
     async def _look_for_pauses(self) -> float:
         return await self._guarded(self._pause_watch.tick)
