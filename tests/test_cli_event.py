@@ -106,6 +106,9 @@ async def test_it_is_read_by_time(settled: Database) -> None:
     said: dict[str, Any] = {"since": now - timedelta(minutes=25), "until": now - timedelta(minutes=15)}
     assert await rest(await opened(settled, **said)) == ids[1:2]
     assert await rest(await opened(settled, since=60.0)) == []
+    first = await opened(settled, until=15 * 60.0)
+    assert await rest(first) == ids[:2]
+    assert await rest(await opened(settled, after=first.behind)) == ids[2:]
     assert await rest(await opened(settled, is_from_now=True)) == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +12,6 @@ from grns.store.event import Bounds, Wanted
 from grns.store.pulse import read_pulse
 
 _PAGE = 500
-# Numbers and times have one order, but for a blink.
-_BLINK = timedelta(seconds=10)
 _HELD_UP_SECONDS = 10.0
 
 
@@ -27,8 +25,6 @@ class EventLog:
         self._database = database
         self._wanted = wanted
         self._bounds: Bounds | None = None
-        self._since: datetime | None = None
-        self._until: datetime | None = None
         self._end: int | None = None
         self._seen = 0
         self.behind = 0
@@ -42,21 +38,24 @@ class EventLog:
         until: float | datetime | None,
         is_from_now: bool,
     ) -> None:
-        """Find the place to begin at: behind a number, at a time, or where the log is settled now."""
+        """Find the place to begin at: behind a number, at a time, or where the log is settled now.
+
+        Times are turned into places once, so that stretches which follow each other neither overlap nor leave
+        anything out: numbers and times have one order, but for a blink.
+        """
         bounds = await self._look()
         self.first = bounds.first
         now = await listing.now(self._database)
-        self._since, self._until = _moment(since, now), _moment(until, now)
         if after is not None:
             self.behind = after
         elif is_from_now and since is None:
             self.behind = bounds.settled
-        if self._since is not None:
-            begins = await log.first_since(self._database, self._since - _BLINK, bounds.settled)
+        if since is not None:
+            begins = await log.first_since(self._database, _moment(since, now), bounds.settled)
             self.behind = max(self.behind, begins - 1)
         self._end = bounds.settled
-        if self._until is not None:
-            ends = await log.first_since(self._database, self._until + _BLINK, bounds.settled)
+        if until is not None:
+            ends = await log.first_since(self._database, _moment(until, now), bounds.settled)
             self._end = min(bounds.settled, ends - 1)
         self._seen = self.behind
 
@@ -69,7 +68,7 @@ class EventLog:
         """Have the next page be of what is settled by then."""
         self._bounds, self._end = None, None
 
-    async def page(self) -> list[Mapping[str, Any]]:
+    async def page(self) -> Sequence[Mapping[str, Any]]:
         """Return some of what is wanted; `keep` says that it is done with."""
         bounds = await self._look()
         if self._end is None:
@@ -81,7 +80,7 @@ class EventLog:
             behind=self.behind,
             limit=_PAGE,
         )
-        return [row for row in found if self._is_in_time(row["created_at"])]
+        return found
 
     def keep(self) -> None:
         """Go on behind the latest page."""
@@ -98,16 +97,12 @@ class EventLog:
             " past some row of it"
         )
 
-    def _is_in_time(self, moment: datetime) -> bool:
-        is_late = self._since is not None and moment < self._since
-        return not is_late and (self._until is None or moment < self._until)
-
     async def _look(self) -> Bounds:
         if self._bounds is None:
             self._bounds = await event.bounds(self._database)
         return self._bounds
 
 
-def _moment(said: float | datetime | None, now: datetime) -> datetime | None:
+def _moment(said: float | datetime, now: datetime) -> datetime:
     """Return a time; seconds are so long ago."""
     return now - timedelta(seconds=said) if isinstance(said, float) else said
