@@ -33,8 +33,6 @@ _DELAYS_SECONDS = (
     2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR,
 )  # fmt: skip
 _KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
-# What users' own agents tell, as far as any name of theirs may be meant.
-_OF_AGENTS = re.compile(r"(evt|\*)\.(agent|\*)\.[^.]+\.[^.]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,6 @@ def _expression(kind: str) -> str:
 
 
 def _may_come(kind: str) -> bool:
+    """Say whether the log has such a kind; what agents tell (`evt.agent.…`) is on the bus alone."""
     wanted = re.compile(_expression(kind))
-    if any(wanted.fullmatch(known) for known in payloads.PAYLOADS if not known.startswith("cmd.")):
-        return True
-    return kind.startswith("evt.") and _OF_AGENTS.fullmatch(kind) is not None
+    return any(wanted.fullmatch(known) for known in payloads.PAYLOADS)
