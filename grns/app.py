@@ -396,6 +396,7 @@ class _WorkerKit:
             finishes=Finishes(database, batch_limit=settings.claim_batch),
             leases=self.leases,
             handlers=self.handlers,
+            slots=self.slots,
             graveyard=Graveyard(database, workspace=settings.workspace, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,

@@ -18,6 +18,7 @@ from grns.graveyard import Graveyard
 from grns.handlers import Handlers
 from grns.lease import Lease, Leases
 from grns.outcome import Claim, Finished, Outcome, Unclaimed, Verb
+from grns.slots import Slots
 from grns.store.claim import Claims
 from grns.store.finish import Finish, Finishes
 from grns.strict_json import Limits
@@ -54,6 +55,7 @@ class Walk:
         finishes: Finishes,
         leases: Leases,
         handlers: Handlers,
+        slots: Slots,
         graveyard: Graveyard,
         envelope_limits: Limits,
         emit: Emit,
@@ -62,6 +64,7 @@ class Walk:
         self._finishes = finishes
         self._leases = leases
         self._handlers = handlers
+        self._slots = slots
         self._graveyard = graveyard
         self._envelope_limits = envelope_limits
         self._emit = emit
@@ -79,10 +82,10 @@ class Walk:
         if wanted is None:
             return
         failpoint.reach("worker.before_claim")
-        claim = await self.claim(wanted, delivery, source)
+        claim = await self.claim(wanted, delivery, source, token=delivery.token)
         if claim is None:
             return
-        await self.run(claim, delivery.token)
+        await self.run(claim)
         await delivery.ack()
         failpoint.reach("worker.acked")
 
@@ -100,14 +103,16 @@ class Walk:
         delivery: Delivery,
         source: str,
         *,
+        token: str = "",
         on_other: SendOn | None = None,
     ) -> Claim | None:
         """Claim the task; where that cannot be, settle the delivery as the reason demands.
 
-        `on_other` takes a task that turns out to be another agent type's.
+        `token` names the delivery that is kept in progress for as long as the task runs; `on_other` takes a
+        task that turns out to be another agent type's.
         """
         try:
-            answer = await self._claims.claim(wanted.task_id, wanted.message_id)
+            answer = await self._claims.claim(wanted.task_id, wanted.message_id, token=token)
         except Unavailable as error:
             await self.put_off(delivery, wanted.task_id, error)
             return None
@@ -142,14 +147,14 @@ class Walk:
         else:
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
 
-    async def run(self, claim: Claim, token: str = "") -> None:
+    async def run(self, claim: Claim) -> None:
         """Run a claimed task and write its outcome, while its lease is kept."""
-        with self._leases.hold(claim, token) as lease:
+        with self._leases.hold(claim) as lease:
             failpoint.reach("worker.after_claim")
             started_at = time.monotonic()
             outcome, context = await self._handlers.run(claim, lease)
             failpoint.reach("worker.handler_ended")
-            finished = await self._write(claim, outcome, lease, context)
+            finished = await self._write_aside(claim, outcome, lease, context)
             failpoint.reach("worker.finished")
             self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
             if lease.still_running is not None:
@@ -177,6 +182,13 @@ class Walk:
         if task_type not in self._without_handler and len(self._without_handler) < _MOST_WARNINGS:
             self._without_handler.add(task_type)
             self._emit(NoHandler(task_type, task_id, ", ".join(self._handlers.types)))
+
+    async def _write_aside(self, claim: Claim, outcome: Outcome, lease: Lease, context: Context) -> Finished:
+        """Write the outcome while another task runs in the slot, if nothing of this one does any more."""
+        if lease.still_running is not None:
+            return await self._write(claim, outcome, lease, context)
+        with self._slots.lent():
+            return await self._write(claim, outcome, lease, context)
 
     async def _write(self, claim: Claim, outcome: Outcome, lease: Lease, context: Context) -> Finished:
         """Write the outcome: once, and for as long as it takes to get an answer."""

@@ -23,6 +23,9 @@ from grns.transport.base import Consumer, Delivery
 _SHORT_SECONDS = 0.2
 _WEIGHT = 0.1
 _KEEP_AFTER_SECONDS = 1.0
+# Times the slots: what runs and what is being ended, as `Slots` lends; and with that what is fetched ahead.
+_AT_ONCE = 2
+_AHEAD = 3
 
 
 @dataclass(slots=True)
@@ -100,7 +103,8 @@ class Intake:
         """See to it that the broker does not deliver again what has been waiting for a while."""
         latest = time.monotonic() - _KEEP_AFTER_SECONDS
         for waiting in self.waiting:
-            if waiting.kept is None and waiting.since < latest and self._leases.free_slots > self._slots.size:
+            is_room = self._leases.free_slots > _AT_ONCE * self._slots.size
+            if waiting.kept is None and waiting.since < latest and is_room:
                 waiting.kept = ExitStack()
                 waiting.kept.enter_context(self._leases.delivery(waiting.delivery.token))
 
@@ -141,7 +145,7 @@ class Intake:
         """Tell each lane how much to fetch."""
         if self._is_held:
             return
-        ahead = 2 * self._slots.size if self._is_eager and not self._slots.is_held else None
+        ahead = _AHEAD * self._slots.size if self._is_eager and not self._slots.is_held else None
         for lane in self._lanes:
             depth = lane.held + self._slots.free if ahead is None else ahead
             if depth != lane.depth and lane.consumer is not None:

@@ -281,19 +281,18 @@ class Leases:
         finally:
             self._give(slot)
 
-    def hold(self, claim: Claim, token: str) -> Lease:
-        """Keep a claimed task: its lease is renewed, and its delivery (if any) kept in progress."""
-        lease = self._expected.pop(claim.lease_id, None)
-        if lease is None:
-            lease = self._keep(claim, token)
-        elif token:
-            self._write(lease, token)
+    def hold(self, claim: Claim) -> Lease:
+        """Return the lease of a claimed task: it is kept until it is let go."""
+        lease = self._expected.pop(claim.lease_id, None) or self._keep(claim, "")
         self._book.note_work()
         return lease
 
-    def expect(self, claim: Claim) -> None:
-        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here."""
-        self._expected[claim.lease_id] = self._keep(claim, "")
+    def expect(self, claim: Claim, token: str) -> None:
+        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here.
+
+        Its delivery, which `token` names, is kept in progress as long; it is empty where there is none.
+        """
+        self._expected[claim.lease_id] = self._keep(claim, token)
 
     def forget(self, lease_id: UUID) -> None:
         """Keep it no more, if it was expected and nobody has held it: nobody will."""
@@ -330,15 +329,10 @@ class Leases:
     def _keep(self, claim: Claim, token: str) -> Lease:
         slot, generation = self._take()
         lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
-        self._write(lease, token)
+        self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
         if self._closed is not None:
             lease.end(self._closed)
         return lease
-
-    def _write(self, lease: Lease, token: str) -> None:
-        self._book.write(
-            lease.slot, lease.generation, State.LEASE, claim=lease.claim, token=token[:MAX_TOKEN_BYTES]
-        )
 
     def _read_answer(self, lease: Lease) -> None:
         answer = self._book.answer_for(lease.slot, lease.generation)

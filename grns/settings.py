@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     )
 
     lease_seconds: float = Field(15.0, ge=1, le=86_400, description="how long a claim lasts unless renewed")
-    concurrency: int = Field(10, ge=1, le=100_000, description="tasks that one worker process runs at a time")
+    concurrency: int = Field(10, ge=1, le=100_000, description="handlers that a worker runs at a time")
     shutdown_grace_seconds: float = Field(
         30.0, ge=0, description="how long running tasks may go on after SIGTERM"
     )
@@ -185,7 +185,7 @@ class Settings(BaseSettings):
     promote_seconds: Seconds = Field(1.0, description="retry scheduler's tick")
     operation_seconds: Seconds = Field(1.0, description="operation runner's tick while nothing is due")
     relay_busy_seconds: Seconds = Field(0.1, description="relay's poll while there is something to do")
-    relay_idle_seconds: Seconds = Field(0.25, description="relay's poll otherwise")
+    relay_idle_seconds: Seconds = Field(0.3, description="relay's poll otherwise")
     relay_window: int = Field(
         1000, ge=1, le=100_000, description="messages of the relay that await the broker's answer"
     )

@@ -1,40 +1,58 @@
-"""Slots: how many tasks a worker runs at a time."""
+"""Slots: how many handlers a worker runs at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class Slots:
-    """Counts free slots; all of `on_free` are called whenever there may be another number of them."""
+    """Counts free slots; all of `on_free` are called whenever there may be another number of them.
+
+    A task takes a slot from before its claim until its end is settled. While its end is written its
+    handler runs no more: then it may lend its slot, so that as many handlers run as there are slots, and
+    what ends meanwhile is written together. No more than all of them are lent at a time: who ends faster
+    than Postgres writes waits.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.free = size  # below zero while more is taken than there is, or while all are held back
+        self.taken = 0
         self.is_held = False
         self._reasons: set[str] = set()  # to hold all back
         self.on_free: list[Callable[[], None]] = []
+        self._lent = 0
+
+    @property
+    def free(self) -> int:
+        """How many can be taken; below zero while more is taken than there is, or while all are held back."""
+        return (0 if self.is_held else self.size) + min(self._lent, self.size) - self.taken
 
     def try_take(self) -> bool:
         """Take a slot if one is free."""
         if self.free <= 0:
             return False
-        self.free -= 1
+        self.taken += 1
         return True
 
     def take(self) -> None:
         """Take a slot even if none is free: for the few tasks that must not wait for one for ever."""
-        self.free -= 1
+        self.taken += 1
 
     def give(self) -> None:
         """Give a slot back."""
-        self.free += 1
+        self.taken -= 1
         self._tell()
 
-    @property
-    def taken(self) -> int:
-        """How many are in use."""
-        return (0 if self.is_held else self.size) - self.free
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let somebody else have a slot that is taken, for as long as nothing runs in it."""
+        self._lent += 1
+        self._tell()
+        try:
+            yield
+        finally:
+            self._lent -= 1
 
     def hold(self, why: str) -> None:
         """Let nobody have one, until `resume` for the same reason."""
@@ -49,7 +67,6 @@ class Slots:
     def _weigh(self) -> None:
         if self.is_held != bool(self._reasons):
             self.is_held = not self.is_held
-            self.free += -self.size if self.is_held else self.size
             self._tell()
 
     def _tell(self) -> None:

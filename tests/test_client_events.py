@@ -90,6 +90,7 @@ async def test_a_subscriber_is_given_every_event_in_order(client: Client, databa
     subscription = await client.subscribe("me", me.handle)
     task_id = await run_one(client, database)
     await me.has(3)
+    rows = await committed(database, 3)
     await subscription.stop()
     assert [(event.kind, event.subject, event.task_id, event.version) for event in me.given] == [
         ("evt.task.queued", "evt.task.queued.v1", task_id, 1),
@@ -98,7 +99,7 @@ async def test_a_subscriber_is_given_every_event_in_order(client: Client, databa
     ]
     assert isinstance(me.given[0].payload, TaskQueued)
     assert isinstance(me.given[2].payload, TaskCompleted)
-    assert len(await committed(database, 3)) == 3
+    assert len(rows) == 3
     marks = await fetch(database, "select message_id from grns.processed_messages where consumer = 'me'")
     assert {row["message_id"] for row in marks} == {event.envelope.message_id for event in me.given}
 
@@ -171,9 +172,10 @@ async def test_an_event_that_comes_twice_is_handled_once(
         return (last, 3) in [(event.task_id, event.version) for event in me.given]
 
     await eventually(is_through)
+    rows = await committed(database, 6)
     await subscription.stop()
     assert len(me.given) == 6
-    assert len(await committed(database, 6)) == 6
+    assert len(rows) == 6
 
 
 async def test_two_under_one_name_share_the_events(client: Client, database: Database) -> None:

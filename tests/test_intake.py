@@ -194,7 +194,7 @@ async def test_a_free_slot_is_fetched_for_in_each_lane(stage: Stage) -> None:
 
 async def test_while_tasks_are_short_lanes_fetch_ahead(stage: Stage) -> None:
     await stage.be_quick()
-    assert (stage.urgent[1].depth, stage.idle[1].depth) == (4, 4)
+    assert (stage.urgent[1].depth, stage.idle[1].depth) == (6, 6)
 
 
 async def test_a_slot_that_somebody_else_gives_back_is_used(stage: Stage) -> None:
@@ -231,7 +231,7 @@ async def test_slots_of_the_book_are_left_for_what_runs(stage: Stage) -> None:
     for waiting in stage.intake.waiting:
         waiting.since -= 10.0
     stage.intake.keep_waiting()
-    assert stage.leases.free_slots == stage.slots.size
+    assert stage.leases.free_slots == 2 * stage.slots.size
 
 
 async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Stage) -> None:

@@ -131,7 +131,7 @@ def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
     now = time.monotonic() + 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     assert 100.0 <= keeper.idle_seconds < 110.0, "it has done nothing since it began"
-    with leases.hold(owned(), "token"):
+    with leases.hold(owned()):
         assert keeper.idle_seconds == 0.0
         now += 40.0
         assert keeper.idle_seconds == 40.0
@@ -163,10 +163,10 @@ def test_the_keepers_numbers_are_counted_apart(pair: tuple[LeaseBook, LeaseBook]
 
 def test_slots_come_and_go(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
     _, keeper = pair
-    with leases.hold(owned("gr-1"), "token-1") as lease, leases.delivery("token-2"):
+    with leases.hold(owned("gr-1")) as lease, leases.delivery("token-2"):
         assert leases.free_slots == SLOTS - 2
         held = {record.state: record for record in keeper.records()}
-        assert (held[State.LEASE].task_id, held[State.LEASE].token) == ("gr-1", "token-1")
+        assert (held[State.LEASE].task_id, held[State.LEASE].token) == ("gr-1", "")
         assert held[State.LEASE].lease_id == lease.claim.lease_id
         assert held[State.DELIVERY].token == "token-2"
     assert leases.free_slots == SLOTS
@@ -176,16 +176,16 @@ def test_slots_come_and_go(pair: tuple[LeaseBook, LeaseBook], leases: Leases) ->
 def test_what_is_claimed_is_kept_before_it_begins(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
     _, keeper = pair
     soon, never = owned("gr-1"), owned("gr-2")
-    leases.expect(soon)
-    leases.expect(never)
-    assert {(record.state, record.task_id) for record in keeper.records()} == {
-        (State.LEASE, "gr-1"), (State.LEASE, "gr-2"),
+    leases.expect(soon, "token-1")
+    leases.expect(never, "")
+    assert {(record.state, record.task_id, record.token) for record in keeper.records()} == {
+        (State.LEASE, "gr-1", "token-1"), (State.LEASE, "gr-2", ""),
     }  # fmt: skip
     (early,) = [record for record in keeper.records() if record.task_id == "gr-1"]
     keeper.answer(early, Verdict.RENEWED, soon.expires_at + 10.0)
     keeper.announce()
     leases.forget(never.lease_id)
-    with leases.hold(soon, "token-1") as lease:
+    with leases.hold(soon) as lease:
         leases.check()
         assert lease.expires_at == soon.expires_at + 10.0, "what was answered before it began"
         (record,) = keeper.records()
@@ -193,20 +193,20 @@ def test_what_is_claimed_is_kept_before_it_begins(pair: tuple[LeaseBook, LeaseBo
         leases.forget(soon.lease_id)
         assert list(keeper.records()) == [record], "it has begun"
     assert leases.free_slots == SLOTS
-    leases.expect(soon)
+    leases.expect(soon, "")
     leases.end_all("shutdown")
-    assert leases.hold(soon, "").ended == "shutdown"
+    assert leases.hold(soon).ended == "shutdown"
 
 
 def test_a_slot_is_given_back_after_an_error(leases: Leases) -> None:
     for _ in range(3 * SLOTS):
-        with pytest.raises(ZeroDivisionError), leases.hold(owned(), ""):
+        with pytest.raises(ZeroDivisionError), leases.hold(owned()):
             _ = 1 / 0
     assert leases.free_slots == SLOTS
 
 
 def test_a_renewal_makes_it_last_longer(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
-    with leases.hold(owned(seconds=5.0), "") as lease:
+    with leases.hold(owned(seconds=5.0)) as lease:
         (record,) = pair[1].records()
         answer(pair[1], record, Verdict.RENEWED, 12.0)
         leases.check()
@@ -228,7 +228,7 @@ def test_what_the_keeper_says_ends_the_attempt(
     ended: str,
     told: int,
 ) -> None:
-    with leases.hold(owned("gr-1"), "") as lease, leases.hold(owned("gr-2"), "") as other:
+    with leases.hold(owned("gr-1")) as lease, leases.hold(owned("gr-2")) as other:
         record = next(record for record in pair[1].records() if record.task_id == "gr-1")
         answer(pair[1], record, verdict)
         leases.check()
@@ -241,9 +241,9 @@ def test_what_the_keeper_says_ends_the_attempt(
 def test_what_is_said_of_the_slots_last_holder_is_not_heard(
     pair: tuple[LeaseBook, LeaseBook], leases: Leases
 ) -> None:
-    with leases.hold(owned("gr-old"), ""):
+    with leases.hold(owned("gr-old")):
         (record,) = pair[1].records()
-    with leases.hold(owned("gr-new"), "") as lease:
+    with leases.hold(owned("gr-new")) as lease:
         assert lease.slot == record.slot
         answer(pair[1], record, Verdict.LOST)
         leases.check()
@@ -257,7 +257,7 @@ def test_without_an_answer_it_ends_before_it_can_be_anothers(
     leases: Leases, facts: list[Fact], seconds: float, ended: str | None
 ) -> None:
     """A fifth of the lease before."""
-    with leases.hold(owned(seconds=seconds), "") as lease:
+    with leases.hold(owned(seconds=seconds)) as lease:
         leases.check()
         leases.check()
         assert lease.ended == ended
@@ -266,7 +266,7 @@ def test_without_an_answer_it_ends_before_it_can_be_anothers(
 
 
 def test_an_answer_in_the_last_moment_keeps_it(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
-    with leases.hold(owned(seconds=1.0), "") as lease:
+    with leases.hold(owned(seconds=1.0)) as lease:
         (record,) = pair[1].records()
         answer(pair[1], record, Verdict.RENEWED)
         leases.check()
@@ -279,13 +279,13 @@ def test_the_margin_fits_the_lease(
 ) -> None:
     leases = Leases(pair[0], lease_seconds=lease_seconds, emit=lambda fact: None)
     for seconds, is_ended in ((margin + 0.2, False), (margin - 0.2, True)):
-        with leases.hold(owned(seconds=seconds), "") as lease:
+        with leases.hold(owned(seconds=seconds)) as lease:
             leases.check()
             assert (lease.ended is not None) == is_ended
 
 
 def test_the_first_word_stands(leases: Leases) -> None:
-    with leases.hold(owned(), "") as lease:
+    with leases.hold(owned()) as lease:
         leases.end_all("shutdown")
         lease.end("lost")
         assert (lease.ended, lease.is_lost) == ("shutdown", False)
@@ -329,7 +329,7 @@ def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
 
 
 def test_a_claim_that_is_answered_after_the_end_is_told_to_end(leases: Leases) -> None:
-    with leases.hold(owned("gr-1"), "") as before:
+    with leases.hold(owned("gr-1")) as before:
         leases.end_all("shutdown")
-        with leases.hold(owned("gr-2"), "") as after:
+        with leases.hold(owned("gr-2")) as after:
             assert (before.ended, after.ended) == ("shutdown", "shutdown")

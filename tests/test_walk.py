@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,7 +29,7 @@ from grns.store.finish import Finishes
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import NoHandler
 from tests.bad_input import command, encoded
-from tests.harness import submit
+from tests.harness import eventually, submit
 from tests.test_store_kit import fetch, kinds_of, log_of, place, row_of
 
 pytest_plugins = ["tests.test_store_kit"]
@@ -87,6 +88,7 @@ class Stage:
             handlers=Handlers(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
+            slots=self.slots,
             graveyard=Graveyard(database, workspace="default", emit=emit),
             envelope_limits=settings.envelope_limits,
             emit=emit,
@@ -132,6 +134,31 @@ async def test_a_lane_is_acked_when_the_end_has_committed(stage: Stage, shared: 
     assert delivery.end == ("ack", None)
     assert delivery.statuses == ["succeeded"]
     assert (await row_of(shared, task_id))["result"] == "1"
+
+
+async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, shared: Database) -> None:
+    """No handler runs in it any more: the next one need not wait until Postgres has answered."""
+    task_id = (await submit(shared)).id
+    delivery = asking_for(shared, task_id)
+    wanted = await stage.walk.read(delivery)
+    assert wanted is not None
+    claim = await stage.walk.claim(wanted, delivery, "lane")
+    assert claim is not None
+    stage.slots.take()
+    async with shared.connection() as connection, connection.transaction():
+        await connection.fetch("select from grns.tasks where id = $1 for update", task_id)
+        running = asyncio.create_task(stage.walk.run(claim))
+
+        async def is_lent() -> bool:
+            return stage.slots.free == 1
+
+        await eventually(is_lent)
+        assert (await row_of(shared, task_id))["status"] == "running"
+        assert stage.slots.try_take()
+        assert not stage.slots.try_take(), "two tasks, one handler"
+    await running
+    assert (await row_of(shared, task_id))["status"] == "succeeded"
+    assert stage.slots.free == -1
 
 
 async def test_the_front_door_is_acked_when_the_claim_has_committed(stage: Stage, shared: Database) -> None:

@@ -27,7 +27,7 @@ _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 @click.command()
 @click.argument("target", metavar="MODULE:POOL")
 @click.option(
-    "--concurrency", type=click.IntRange(1, 100_000), help="Tasks that each process runs at a time."
+    "--concurrency", type=click.IntRange(1, 100_000), help="Handlers that each process runs at a time."
 )
 @click.option("--processes", type=click.IntRange(1, 1000), default=1, help="Worker processes to run.")
 @click.option(

@@ -40,14 +40,15 @@ class _Wish:
     task_id: str
     lease_id: UUID
     causation_id: UUID | None
+    token: str
     is_given_up: bool = False
 
 
 class Keeping(Protocol):
     """Who sees to leases."""
 
-    def expect(self, claim: Claim) -> None:
-        """Keep a lease from the moment on in which the claim is answered."""
+    def expect(self, claim: Claim, token: str) -> None:
+        """Keep a lease, and its delivery if it has one, from the moment on in which the claim is answered."""
 
     def forget(self, lease_id: UUID) -> None:
         """Keep it no more, if it was expected and nobody has held it: nobody will."""
@@ -75,9 +76,11 @@ class Claims:
         """Claim nothing more, however long what was asked for has waited for a connection."""
         self._is_closed = True
 
-    async def claim(self, task_id: str, causation_id: UUID | None = None) -> Claim | Unclaimed:
-        """Claim one task, or say why it cannot be claimed now."""
-        wish = _Wish(task_id, random_uuid(), causation_id)
+    async def claim(
+        self, task_id: str, causation_id: UUID | None = None, *, token: str = ""
+    ) -> Claim | Unclaimed:
+        """Claim one task, or say why it cannot be claimed now; `token` names the delivery that asks."""
+        wish = _Wish(task_id, random_uuid(), causation_id, token)
         try:
             return await self._batch.ask(wish)
         except asyncio.CancelledError:
@@ -97,7 +100,7 @@ class Claims:
         except OutcomeUnknown:
             rows = await self._settle(sent_at, "read_next_claims", leases)
         claims = [_claim(row, sent_at + self._who.lease_seconds) for row in rows]
-        self._expect(claims)
+        self._expect((claim, "") for claim in claims)
         return claims
 
     async def _send(self, wishes: Sequence[_Wish]) -> Sequence[Claim | Unclaimed]:
@@ -109,8 +112,11 @@ class Claims:
                 sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
             )
         claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
-        given_up = {wish.lease_id for wish in wishes if wish.is_given_up}
-        self._expect(claim for claim in claims.values() if claim.lease_id not in given_up)
+        self._expect(
+            (claims[wish.lease_id], wish.token)
+            for wish in wishes
+            if wish.lease_id in claims and not wish.is_given_up
+        )
         if len(claims) == len(wishes):
             return [claims[wish.lease_id] for wish in wishes]
         if self._is_closed and not claims:
@@ -128,10 +134,10 @@ class Claims:
             for wish in wishes
         ]
 
-    def _expect(self, claims: Iterable[Claim]) -> None:
+    def _expect(self, claims: Iterable[tuple[Claim, str]]) -> None:
         if self._keeping is not None:
-            for claim in claims:
-                self._keeping.expect(claim)
+            for claim, token in claims:
+                self._keeping.expect(claim, token)
 
     def _forget(self, lease_ids: Iterable[UUID]) -> None:
         if self._keeping is not None:

@@ -64,6 +64,10 @@ class Stage:
         """End a process as an init system does."""
         await asyncio.to_thread(self._fleet.end, [self._processes.pop(role)])
 
+    def pid(self, role: str) -> int:
+        """Return the process of a role."""
+        return self._processes[role].pid
+
     def usage(self) -> dict[str, Usage]:
         """Return what all use, by role; the client is the process that measures."""
         self._check()

@@ -97,8 +97,8 @@ MUTANTS = (
     ),
     Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
-        (Edit("grns/attempt.py", "        await self.run(claim, delivery.token)\n        await delivery.ack()\n",
-              "        await delivery.ack()\n        await self.run(claim, delivery.token)\n"),),
+        (Edit("grns/attempt.py", "        await self.run(claim)\n        await delivery.ack()\n",
+              "        await delivery.ack()\n        await self.run(claim)\n"),),
         "tests/test_walk.py::test_a_lane_is_acked_when_the_end_has_committed",
     ),
     Mutant(
