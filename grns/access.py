@@ -16,7 +16,7 @@ SCOPES: dict[Scope, str] = {
     "submit": "create tasks",
     "operate": "change what there is: cancel, redrive, edit, discard, pause, triage",
     "work": "claim tasks and finish them, as an agent over HTTP",
-    "admin": "everything, keys and workspaces included",
+    "admin": "everything, keys, webhooks and workspaces included",
 }
 
 

@@ -34,6 +34,7 @@ from grns.outcome import Claim
 from grns.pause import Pauses
 from grns.pause_watch import PauseWatch
 from grns.pool import Pool
+from grns.post import Poster, believing
 from grns.reaper import Reaper
 from grns.relay import Relay
 from grns.request_desk import RequestDesk
@@ -50,6 +51,7 @@ from grns.telemetry.logger import LoggerLeaf
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.triage import Triage
+from grns.webhook_sender import WebhookSender
 from grns.worker import Worker
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ VERSION = version("grns")
 
 # How long an answer to a handler's own statement may take.
 _HANDLERS_ANSWER_SECONDS = 60.0
+_DAY_SECONDS = 86_400.0
 # Who asks, as the log has it of what came over the bus: its sender is known to the broker alone.
 _BUS = "nats"
 _GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
@@ -202,6 +205,7 @@ class App:
             dead_days=settings.dead_retention_days,
             processed_days=settings.remembered_days,
             minutes_days=settings.minutes_retention_days,
+            webhook_days=settings.webhook_retention_days,
             unserved_seconds=settings.unserved_seconds,
             inspect_seconds=settings.inspect_seconds,
             patience_seconds=settings.patience_seconds,
@@ -219,6 +223,36 @@ class App:
             emit=self.telemetry.emit,
         )
 
+    def webhook_sender(self, database: Database, _transport: Transport) -> WebhookSender:
+        """Return a sender of webhooks."""
+        settings = self.settings
+        return WebhookSender(
+            database=database,
+            poster=self.poster(),
+            guard=settings.webhook_guard,
+            tick_seconds=settings.webhook_seconds,
+            window=settings.webhook_window,
+            attempts=settings.webhook_attempts,
+            timeout_seconds=settings.webhook_timeout_seconds,
+            failing_seconds=settings.webhook_failing_days * _DAY_SECONDS,
+            most_pending=settings.webhook_most_pending,
+            emit=self.telemetry.emit,
+        )
+
+    def poster(self) -> Poster:
+        """Return what posts to webhooks; `SettingsError` where there are no such certificates."""
+        settings, file = self.settings, self.settings.webhook_ca_file
+        try:
+            tls = None if file is None else believing(str(file))
+        except OSError as error:
+            raise SettingsError(f"GRNS_WEBHOOK_CA_FILE: cannot read {file}: {error}") from error
+        return Poster(
+            guard=settings.webhook_guard,
+            timeout_seconds=settings.webhook_timeout_seconds,
+            agent=f"grns/{VERSION}",
+            tls=tls,
+        )
+
     @property
     def daemons(self) -> dict[str, Callable[[Database, Transport], Service]]:
         """The daemons by name, as `grns server` runs them all."""
@@ -230,6 +264,7 @@ class App:
             "counter": self.counter,
             "janitor": self.janitor,
             "operation-runner": self.operation_runner,
+            "webhook-sender": self.webhook_sender,
         }
 
     def triage(self, database: Database, transport: Transport, *, workspace: str | None = None) -> Triage:
@@ -302,6 +337,7 @@ class App:
             envelope_limits=settings.envelope_limits,
             batch_limit=settings.claim_batch,
             is_loopback=is_loopback(settings.api_host),
+            webhook_guard=settings.webhook_guard,
             emit=self.telemetry.emit,
             metrics=self.exposition,
         )

@@ -150,11 +150,27 @@ class WebhookCreated(Webhook):
 
 
 class WebhookChanged(Webhook):
-    """It has changed which events are sent, where to, or whether any are."""
+    """It has changed which events are sent, where to, whether any are, or what with they are signed.
+
+    Without an actor grns itself has disabled it, and `reason` says why.
+    """
+
+    fields: list[Literal["url", "kinds", "description", "is_enabled", "secret"]] = Field(default_factory=list)
+    reason: Reason | None = None
 
 
 class WebhookDeleted(Webhook):
     """No events are sent there any more."""
+
+
+class WebhookPinged(Webhook):
+    """Somebody wants to see whether it works: it is sent this."""
+
+
+class WebhookResent(Webhook):
+    """Somebody has had it told once more of an event."""
+
+    message_id: UUID
 
 
 CHANGES: dict[str, type[BaseModel]] = {
@@ -174,4 +190,6 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.webhook.created": WebhookCreated,
     "evt.webhook.changed": WebhookChanged,
     "evt.webhook.deleted": WebhookDeleted,
+    "evt.webhook.pinged": WebhookPinged,
+    "evt.webhook.resent": WebhookResent,
 }

@@ -44,6 +44,7 @@ class Janitor:
         dead_days: float,
         processed_days: float,
         minutes_days: float,
+        webhook_days: float,
         unserved_seconds: float,
         inspect_seconds: float,
         patience_seconds: float,
@@ -58,6 +59,7 @@ class Janitor:
         self._dead_seconds = dead_days * _DAY_SECONDS
         self._processed_seconds = processed_days * _DAY_SECONDS
         self._minutes_seconds = minutes_days * _DAY_SECONDS
+        self._webhook_seconds = webhook_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
         self._unserved_at = 0.0
@@ -115,6 +117,11 @@ class Janitor:
             "operations": lambda: self._forget(
                 "operations", upkeep.delete_operations(self._database, _PAGE, self._log_seconds)
             ),
+            "webhook_deliveries": lambda: self._forget(
+                "webhook_deliveries",
+                upkeep.delete_deliveries(self._database, _PAGE, self._webhook_seconds),
+            ),
+            "webhooks": lambda: self._forget("webhooks", upkeep.delete_webhooks(self._database, _PAGE)),
             "tasks": self._retention.step,
             "inspection": self._inspector.step,
         }

@@ -21,6 +21,7 @@ from pydantic_settings import (
 )
 
 from grns import server_url, subjects
+from grns.destination import Guard, guard
 from grns.envelope import first_problem
 from grns.errors import SettingsError
 from grns.strict_json import Limits
@@ -224,6 +225,27 @@ class Settings(BaseSettings):
         3600.0, description="age at which a command that nobody serves is a dead letter"
     )
 
+    webhook_seconds: Seconds = Field(0.5, description="webhook sender's tick")
+    webhook_window: int = Field(
+        50, ge=1, le=1000, description="deliveries that one webhook sender has under way"
+    )
+    webhook_timeout_seconds: Seconds = Field(15.0, description="how long a webhook may take to answer")
+    webhook_attempts: int = Field(11, ge=1, le=100, description="how often a delivery is attempted")
+    webhook_failing_days: Days = Field(
+        5.0, description="how long nothing may be delivered to a webhook until it is disabled"
+    )
+    webhook_most_pending: int = Field(
+        100_000, ge=1, le=10_000_000, description="deliveries that may wait until a webhook is disabled"
+    )
+    webhook_retention_days: Days = Field(30.0, description="how long it is known what was sent to webhooks")
+    webhook_allow_http: bool = Field(False, description="let URLs of webhooks begin with http://")
+    webhook_allow_networks: str = Field(
+        "", description="networks that webhooks may be in besides public ones, as 10.0.0.0/8, by commas"
+    )
+    webhook_ca_file: Path | None = Field(
+        None, description="certificates that webhooks may show besides those that the system believes"
+    )
+
     payload_max_bytes: Bytes = Field(256 * 1024, description="largest payload of a task")
     result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
@@ -257,6 +279,12 @@ class Settings(BaseSettings):
     def _database_is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
             server_url.check(value.get_secret_value(), ("postgresql", "postgres"))
+        return value
+
+    @field_validator("webhook_allow_networks")
+    @classmethod
+    def _networks_are_networks(cls, value: str) -> str:
+        guard(value, allows_http=False)
         return value
 
     @field_validator("nats_url")
@@ -303,6 +331,11 @@ class Settings(BaseSettings):
     def nats_prefix(self) -> str:
         """What the names of all streams and subjects begin with at the broker."""
         return "" if self.nats_namespace is None else f"{self.nats_namespace}_"
+
+    @property
+    def webhook_guard(self) -> Guard:
+        """What webhooks may name, and be sent to."""
+        return guard(self.webhook_allow_networks, allows_http=self.webhook_allow_http)
 
     @property
     def payload_limits(self) -> Limits:

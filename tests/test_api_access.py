@@ -14,6 +14,7 @@ from starlette.routing import Route as Served
 from grns.access import SCOPES, Scope
 from grns.api.app import ROUTES, bare
 from grns.api.route import PREFIX, Route
+from grns.destination import Guard
 from grns.filter import parse
 from grns.operation import request
 from grns.store import saved_filter
@@ -21,6 +22,7 @@ from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.key import create_key
 from grns.store.operation import create_operation
+from grns.store.webhook import create_webhook, ping_webhook
 from tests.harness import submit
 from tests.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.test_store_kit import ACTOR, fetch
@@ -30,7 +32,8 @@ pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
 # What is not there, in any workspace.
 NOTHING = {
     "task_id": "gr-nothing", "message_id": str(uuid4()), "fingerprint": "0f0f", "number": "999999",
-    "agent_type": "worker", "key_id": "0" * 20, "name": "nothing",
+    "agent_type": "worker", "key_id": "0" * 20, "name": "nothing", "webhook_id": "wh-nothing",
+    "seq": "999999",
 }  # fmt: skip
 # Whoever reads metrics or makes workspaces is bound to none.
 OF_ALL = frozenset({"read_metrics", "create_workspace"})
@@ -115,9 +118,19 @@ async def _theirs(database: Database) -> dict[str, str]:
     await saved_filter.save(
         database, workspace=THEIRS, name="theirs", wanted=parse("state:dead"), actor=ACTOR
     )
+    _, webhook = await create_webhook(
+        database,
+        workspace=THEIRS,
+        url="https://example.org/x",
+        kinds=["evt.task.*"],
+        guard=Guard(),
+        actor=ACTOR,
+    )
+    seq = await ping_webhook(database, webhook["id"], workspace=THEIRS, actor=ACTOR)
     return {
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
+        "webhook_id": webhook["id"], "seq": str(seq),
     }  # fmt: skip
 
 

@@ -449,6 +449,8 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *("schema export", "config show", "request-desk"),
         *("operation-runner", "task edit", "dlq resend", "dlq export"),
         *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "redrive"]),
+        *(f"webhook {verb}" for verb in ["create", "list", "show", "edit", "delete", "rotate", "ping"]),
+        *("webhook deliveries", "webhook resend", "webhook-sender"),
         *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "abort"]),
     ]
     for command in commands:

@@ -107,6 +107,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.webhook.created": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
     "evt.webhook.changed": ACTOR | {"webhook_id": "w1", "kinds": [], "is_enabled": False},
     "evt.webhook.deleted": ACTOR | {"webhook_id": "w1", "kinds": []},
+    "evt.webhook.pinged": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
+    "evt.webhook.resent": ACTOR
+    | {"webhook_id": "w1", "kinds": [], "message_id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f"},
     "dlq.task.dead": DEAD | TASK,
     "dlq.task.failed": FAILED | TASK,
     "dlq.message.rejected": {

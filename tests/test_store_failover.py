@@ -99,6 +99,7 @@ async def test_the_janitor_tells_of_it(database: Database) -> None:
         dead_days=1.0,
         processed_days=1.0,
         minutes_days=1.0,
+        webhook_days=1.0,
         unserved_seconds=3600.0,
         inspect_seconds=3600.0,
         patience_seconds=300.0,

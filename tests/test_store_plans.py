@@ -58,7 +58,7 @@ OF_KEYS = {
     "list_keys": ["api_keys_pkey", "api_keys_pkey", "api_keys_workspace"],
 }
 
-_FILL = f"""
+_FILL = rf"""
     insert into grns.tasks (id, workspace, task_type, agent_type, priority, status, payload, owner_agent_id,
         lease_id, lease_until, attempt, attempt_limit, next_attempt_at, idempotency_key, trace_id,
         last_message_id, queued_at, finished_at)
@@ -90,6 +90,16 @@ _FILL = f"""
     insert into grns.api_keys (id, workspace, name, secret_sha256, scopes)
     select lpad(n::text, 12, '0'), 'workspace-' || n, 'key', sha256(n::text::bytea), '{{read}}'
     from generate_series(1, {ROWS}) as n;
+    insert into grns.webhooks (id, workspace, url, kinds, pattern, is_enabled, since_seq, created_by)
+    select 'wh-' || n, 'workspace-' || n % 30, '', '{{}}', '^evt\.task\.dead$', n % 2 = 0, 1, 'me'
+    from generate_series(1, {ROWS}) as n;
+    insert into grns.webhook_secrets (webhook_id, workspace, secret)
+    select 'wh-' || n, 'workspace-' || n % 30, '' from generate_series(1, {ROWS}) as n;
+    insert into grns.webhook_deliveries (webhook_id, seq, workspace, message_id, kind, state, due_at, ended_at, created_at)
+    select 'wh-' || w, n, 'workspace-1', gen_random_uuid(), 'evt.task.dead', s.state,
+        case s.state when 'pending' then now() - n * interval '1 ms' end,
+        case s.state when 'failed' then now() end, now() - n * interval '1 s'
+    from generate_series(1, {ROWS}) as n, unnest(array['2', '4'], array['pending', 'failed']) as s (w, state);
     insert into grns.dead_letters (reason, detail, subject, stream, stream_seq, delivery_count, headers, body,
         body_sha256, state)
     select 'bad_json', '', 'cmd.task.execute.v1', 'GRNS_CMD', n, 1, '{{}}', '', '',
@@ -515,6 +525,39 @@ async def test_the_audit_compares_no_event_with_each_other_one(connection: Conne
         compared += node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]
         pending += node.get("Plans", ())
     assert compared < 25 * _RETRIED_EVENTS, "with the kinds that there are, and with a hundred tasks at most"
+
+
+WEBHOOKS = {
+    "make_deliveries": {"webhooks": {"webhooks_enabled"}},
+    "claim_deliveries": {
+        "webhook_deliveries": {"webhook_deliveries_due", "webhook_deliveries_pkey"},
+        "webhook_secrets": {"webhook_secrets_webhook"},
+    },
+    "finish_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
+    "resend_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
+    "read_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
+    "list_deliveries": {"webhook_deliveries": {"webhook_deliveries_pkey"}},
+    "delete_deliveries": {"webhook_deliveries": {"webhook_deliveries_age", "Tid Scan"}},
+    "disable_webhooks": {"webhook_deliveries": {"webhook_deliveries_due"}},
+}
+
+
+@pytest.mark.parametrize("name", WEBHOOKS)
+async def test_what_webhooks_are_told_of_is_found_by_its_index(connection: Connection, name: str) -> None:
+    nodes = await plan_of(connection, name)
+    for table, indexes in WEBHOOKS[name].items():
+        assert set(looks_at(nodes, table)) - {"Index Scan", "Index Only Scan"} == indexes, table
+    if name in ("make_deliveries", "claim_deliveries"):
+        assert set(looks_at(nodes, PARTITION)) == {f"{PARTITION}_pkey"}
+
+
+async def test_of_what_waits_for_webhooks_no_more_is_read_than_is_taken(connection: Connection) -> None:
+    before = await reads(connection, "webhook_deliveries")
+    rows = await connection.fetch(statement("claim_deliveries"), uuid4(), False, 10, 50, 60.0, [], [])
+    assert [row["webhook_id"] for row in rows] == ["wh-2"] * 10
+    after = await reads(connection, "webhook_deliveries")
+    assert after["webhook_deliveries_due"] - before["webhook_deliveries_due"] <= 10 + FEW
+    assert after["webhook_deliveries_pkey"] - before["webhook_deliveries_pkey"] <= 10 + FEW
 
 
 _LAST_HOUR = "select now() - interval '1 hour', now()"

@@ -12,7 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from grns import problem
-from grns.api import count, event, issue, key, letter, operation, pool, probe, saved_filter, submit, task
+from grns.api import (
+    count,
+    event,
+    issue,
+    key,
+    letter,
+    operation,
+    pool,
+    probe,
+    saved_filter,
+    submit,
+    task,
+    webhook,
+)
 from grns.api.answer import ProblemAnswer
 from grns.api.desk import Desk
 from grns.api.document import completed
@@ -23,7 +36,7 @@ from grns.problem import Problem
 from grns.telemetry.facts.http import RequestFailed
 
 # A path that another one would fit, too, stands before it.
-_NOUNS = (submit, task, letter, issue, operation, pool, event, count, saved_filter, key, probe)
+_NOUNS = (submit, task, letter, issue, operation, pool, event, count, saved_filter, webhook, key, probe)
 ROUTES: tuple[Route, ...] = tuple(route for noun in _NOUNS for route in noun.routes.found)
 
 _DESCRIPTION = (

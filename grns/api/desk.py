@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from grns.api.health import Health
 from grns.api.tail import Tail
+from grns.destination import Guard
 from grns.store import access
 from grns.store.database import Database
 from grns.store.submit import Submissions
@@ -34,6 +35,7 @@ class Desk:
     envelope_limits: Limits
     batch_limit: int
     is_loopback: bool
+    webhook_guard: Guard
     emit: Emit
     metrics: Callable[[], bytes]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -28,6 +28,7 @@ root = Root(
             ),
             Entry("pool", "List pools; pause and resume them.", "pool:pool"),
             Entry("events", "Follow what happens; have events published again.", "event:events"),
+            Entry("webhook", "Have events sent to URLs; see what came of it.", "webhook:webhook"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],
         "Services": [
@@ -41,6 +42,7 @@ root = Root(
             Entry("counter", "Run a counter: counts tasks and failures.", "daemon:counter"),
             Entry("janitor", "Run a janitor: partitions and retention.", "daemon:janitor"),
             Entry("operation-runner", "Run an operation runner: bulk operations.", "daemon:operation_runner"),
+            Entry("webhook-sender", "Run a webhook sender: tells webhooks.", "daemon:webhook_sender"),
         ],
         "Set up": [
             Entry("db", "Bring the database's schema up to date.", "database:db"),

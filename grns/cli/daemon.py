@@ -13,7 +13,10 @@ from grns.daemon import Service
 from grns.errors import Unavailable
 from grns.settings import load
 
-_ALL = ("relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner")
+_ALL = (
+    "relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner",
+    "webhook-sender",
+)  # fmt: skip
 
 
 def _run(names: tuple[str, ...], service: str, *, has_api: bool = False, **flags: Any) -> None:
@@ -66,7 +69,7 @@ def _command(name: str, service: tuple[str, ...], help_text: str) -> click.Comma
 )
 @_METRICS_PORT
 def server(has_api: bool, metrics_port: int | None) -> None:
-    """Run all daemons in one process, from the relay to the operation runner."""
+    """Run all daemons in one process, from the relay to the webhook sender."""
     _run(_ALL, "server", has_api=has_api, metrics_port=metrics_port)
 
 
@@ -91,4 +94,7 @@ counter = _command("counter", ("counter",), "Count what the log says. One leads,
 janitor = _command("janitor", ("janitor",), "Keep partitions and retention. Any number may run.")
 operation_runner = _command(
     "operation-runner", ("operation-runner",), "Redrive, discard and cancel in bulk. Any number may run."
+)
+webhook_sender = _command(
+    "webhook-sender", ("webhook-sender",), "Send events to webhooks. Any number may run."
 )

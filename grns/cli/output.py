@@ -36,6 +36,7 @@ _STYLES = {
     "canary": "cyan",
     "paused": "yellow",
     "done": "green",
+    "delivered": "green",
     "aborted": "bright_black",
 }
 

@@ -72,6 +72,16 @@ async def delete_operations(database: Database, limit: int, seconds: float) -> i
     return len(await database.run("delete_operations", limit, seconds))
 
 
+async def delete_deliveries(database: Database, limit: int, seconds: float) -> int:
+    """Forget what was sent to webhooks; returns how many deliveries."""
+    return len(await database.run("delete_deliveries", limit, seconds))
+
+
+async def delete_webhooks(database: Database, limit: int) -> int:
+    """Take away what was sent to a webhook that was deleted, and then itself; returns how many rows."""
+    return len(await database.run("delete_webhooks", limit))
+
+
 async def queue_ages(database: Database) -> Sequence[Row]:
     """Return, per lane that holds tasks, how long its oldest one has been queued."""
     return await database.run("read_queue_ages")

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from grns.errors import Unavailable
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, work
+from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, webhook, work
 from grns.telemetry.tally import CountTally, TimeTally
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -59,6 +59,10 @@ class MetricsLeaf:
             work.PoolResumed: lambda fact: self._pausing(fact).set(0),
             http.RequestAnswered: self._answered,
             operation.BatchMoved: self._moved,
+            webhook.Delivered: lambda fact: self._attempted("delivered", fact),
+            webhook.NotDelivered: lambda fact: self._attempted(fact.error, fact),
+            webhook.DeliveriesMade: self._made,
+            webhook.WebhookDisabled: lambda fact: self._disabled.labels(fact.reason).inc(),
             work.PoolPaused: lambda fact: self._pausing(fact).set(1),
             work.PoolResumed: lambda fact: self._pausing(fact).set(0),
         }
@@ -74,11 +78,17 @@ class MetricsLeaf:
         self._request_times = TimeTally(
             "grns_http_seconds", "Time until a request was answered", "operation", bounds=_SECONDS
         )
+        self._webhook_attempts = CountTally(
+            "grns_webhook_attempts", "Attempts to deliver an event to a webhook", ["outcome"]
+        )
+        self._webhook_times = TimeTally(
+            "grns_webhook_seconds", "Time that one took", "outcome", bounds=_SECONDS
+        )
         self._run = _times("grns_run_seconds", "Time in the handler")
         self._total = _times("grns_task_seconds", "From created to terminal")
         for tally in (
             self._claims, self._queue_wait, self._attempts, self._run, self._total, self._orders,
-            self._requests, self._request_times,
+            self._requests, self._request_times, self._webhook_attempts, self._webhook_times,
         ):  # fmt: skip
             self.registry.register(tally)
 
@@ -140,6 +150,14 @@ class MetricsLeaf:
             ["action", "outcome"],
             registry=registry,
         )
+        self._disabled = Counter(
+            "grns_webhooks_disabled", "Webhooks that grns has disabled", ["reason"], registry=registry
+        )
+        self._webhook_behind = Gauge(
+            "grns_webhook_behind_rows",
+            "Numbers of the log that are settled, and were not looked through yet",
+            registry=registry,
+        )
         self._queue_age = Gauge(
             "grns_queue_oldest_seconds",
             "Age of the oldest queued task of a lane",
@@ -196,6 +214,13 @@ class MetricsLeaf:
     def _moved(self, fact: operation.BatchMoved) -> None:
         self._operations.labels(fact.action, "moved").inc(fact.tasks)
         self._operations.labels(fact.action, "skipped").inc(fact.skipped)
+
+    def _attempted(self, outcome: str, fact: webhook.Delivered | webhook.NotDelivered) -> None:
+        self._webhook_attempts.add(outcome)
+        self._webhook_times.observe(outcome, fact.seconds)
+
+    def _made(self, fact: webhook.DeliveriesMade) -> None:
+        self._webhook_behind.set(fact.behind)
 
     def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""
