@@ -13,8 +13,13 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from grns import nudge_url
 from grns.actor import check as check_actor
-from grns.attempt import Walk
+from grns.agent_claims import AgentClaims
+from grns.agent_nudge import Nudges, Post
+from grns.agent_writes import AgentWrites
+from grns.attempt import Reception, Walk
+from grns.attendance import Attendance
 from grns.clerk import Clerk
 from grns.client import Client
 from grns.context import Context
@@ -51,6 +56,7 @@ from grns.telemetry.logger import LoggerLeaf
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.triage import Triage
+from grns.waiting_room import Pace, WaitingRoom
 from grns.webhook_sender import WebhookSender
 from grns.worker import Worker
 
@@ -328,14 +334,19 @@ class App:
         from grns.api.desk import Desk
         from grns.server_url import is_loopback
 
-        settings = self.settings
+        settings, agents = self.settings, _AgentKit(self, database, transport)
         return Desk(
             database=database,
             transport=transport,
             workspace=settings.workspace,
             payload_limits=settings.payload_limits,
+            result_limits=settings.result_limits,
             envelope_limits=settings.envelope_limits,
             batch_limit=settings.claim_batch,
+            agent_claims=agents.claims(),
+            agent_writes=agents.writes(),
+            agent_wait_seconds=settings.agent_wait_seconds,
+            agent_lease_seconds=settings.agent_lease_seconds,
             is_loopback=is_loopback(settings.api_host),
             webhook_guard=settings.webhook_guard,
             emit=self.telemetry.emit,
@@ -517,6 +528,79 @@ class _WorkerKit:
             on_resumed=worker.catch_up,
             emit=self.emit,
         )
+
+
+class _AgentKit:
+    """Puts together what agents over HTTP are served with."""
+
+    def __init__(self, app: App, database: Database, transport: Transport) -> None:
+        self.settings = app.settings
+        self.emit = app.telemetry.emit
+        self.database, self.transport = database, transport
+        self.attendance = Attendance(database, emit=self.emit)
+        self.pace = Pace(
+            after_seconds=self.settings.floor_after_seconds,
+            longest_pause_seconds=self.settings.floor_max_seconds,
+            busy_age_seconds=self.settings.floor_busy_age_seconds,
+        )
+
+    def claims(self) -> AgentClaims:
+        """Return what agents ask for tasks."""
+        return AgentClaims(
+            database=self.database,
+            make_reception=self.reception,
+            make_room=self.room,
+            attendance=self.attendance,
+            nudges=Nudges(
+                database=self.database,
+                hosts=nudge_url.hosts(self.settings.agent_nudge_hosts),
+                post=self.post(),
+                emit=self.emit,
+            ),
+            pace=self.pace,
+            emit=self.emit,
+        )
+
+    def writes(self) -> AgentWrites:
+        """Return what agents tell what came of them."""
+        return AgentWrites(attendance=self.attendance, emit=self.emit)
+
+    def reception(self, claims: Claims, who: Claimant) -> Reception:
+        """Return what takes commands to claims for one agent."""
+        return Reception(
+            claims=claims,
+            graveyard=Graveyard(self.database, workspace=who.workspace, emit=self.emit),
+            envelope_limits=self.settings.envelope_limits,
+            task_types=list(who.handled),
+            emit=self.emit,
+        )
+
+    def room(self, who: Claimant) -> WaitingRoom:
+        """Return a room for the agents of one type."""
+        return WaitingRoom(
+            claimant=who,
+            reception=self.reception(Claims(self.database, who, batch_limit=1), who),
+            database=self.database,
+            transport=self.transport,
+            pace=self.pace,
+            emit=self.emit,
+        )
+
+    def post(self) -> Post:
+        """Return what nudges; `SettingsError` where it is wanted, and what it needs is not installed."""
+        if not self.settings.agent_nudge_hosts:
+            return _nobody
+        try:
+            from grns.agent_post import post
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"nudging agents needs {error.name}, which is not installed")
+            missing.add_note("pip install 'grns[http]'")
+            raise missing from error
+        return post
+
+
+async def _nobody(_url: str, _body: bytes) -> int:
+    raise SettingsError("GRNS_AGENT_NUDGE_HOSTS names nobody")
 
 
 def _owner() -> str:

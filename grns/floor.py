@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from grns.attempt import Walk
+from grns.attempt import Reception
 from grns.outcome import Claim
 from grns.slots import Slots
-from grns.store.claim import Claims
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import FloorClaimed
 
@@ -17,14 +17,21 @@ _WHILE_FAILING_SECONDS = 0.25
 _MOST_AT_ONCE = 200
 
 
+class Source(Protocol):
+    """Who claims what nobody was told of."""
+
+    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
+        """Claim up to `count` tasks that have been queued for a while, most urgent first."""
+
+
 class Floor:
     """Asks Postgres for tasks: often while the broker fails, rarely while it delivers."""
 
     def __init__(
         self,
         *,
-        claims: Claims,
-        walk: Walk,
+        claims: Source,
+        walk: Reception,
         slots: Slots,
         start: Callable[[Claim], None],
         last_delivery_at: Callable[[], float],

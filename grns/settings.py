@@ -20,7 +20,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from grns import server_url, subjects
+from grns import nudge_url, server_url, subjects
 from grns.destination import Guard, guard
 from grns.envelope import first_problem
 from grns.errors import SettingsError
@@ -252,6 +252,16 @@ class Settings(BaseSettings):
 
     api_host: str = Field("127.0.0.1", description="address of the HTTP API")
     api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0: a free one")
+    agent_lease_seconds: float = Field(
+        60.0, ge=1, le=86_400, description="how long an agent over HTTP has a task unless it renews"
+    )
+    agent_wait_seconds: float = Field(
+        60.0, gt=0, le=300, description="how long an agent over HTTP may wait for a task at a time"
+    )
+    agent_nudge_hosts: str = Field(
+        "",
+        description="hosts to whose URLs agents may ask to be nudged, by commas: a name, or name:port",
+    )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
     )
@@ -268,6 +278,12 @@ class Settings(BaseSettings):
     @classmethod
     def _workspace_is_a_token(cls, value: str) -> str:
         return subjects.token(value, name="workspace")
+
+    @field_validator("agent_nudge_hosts")
+    @classmethod
+    def _hosts_are_hosts(cls, value: str) -> str:
+        nudge_url.hosts(value)
+        return value
 
     @field_validator("nats_namespace")
     @classmethod

@@ -60,13 +60,15 @@ class Door:
 
 
 @pytest.fixture
-async def door(shared: Database) -> Door:
+async def door(shared: Database) -> AsyncIterator[Door]:
     """The API on the module's database, with two workspaces besides the default one, and without any key."""
     for statement in _EMPTY:
         await fetch(shared, statement)
     for workspace in (OURS, THEIRS):
         await create_workspace(shared, workspace, actor=ACTOR)
-    return Door(shared)
+    found = Door(shared)
+    yield found
+    await found.desk.agent_claims.close()
 
 
 @pytest.fixture

@@ -135,6 +135,7 @@ def requires(scope: Scope, *, everywhere: bool = False) -> Any:
 Reader = Annotated[Visit, requires("read")]
 Submitter = Annotated[Visit, requires("submit")]
 Operator = Annotated[Visit, requires("operate")]
+Agent = Annotated[Visit, requires("work")]
 Admin = Annotated[Visit, requires("admin")]
 AdminOfAll = Annotated[Visit, requires("admin", everywhere=True)]
 ReaderOfAll = Annotated[Visit, requires("read", everywhere=True)]

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from grns import problem
 from grns.api import (
+    agent,
     count,
     event,
     issue,
@@ -36,7 +37,21 @@ from grns.problem import Problem
 from grns.telemetry.facts.http import RequestFailed
 
 # A path that another one would fit, too, stands before it.
-_NOUNS = (submit, task, letter, issue, operation, pool, event, count, saved_filter, webhook, key, probe)
+_NOUNS = (
+    submit,
+    task,
+    agent,
+    letter,
+    issue,
+    operation,
+    pool,
+    event,
+    count,
+    saved_filter,
+    webhook,
+    key,
+    probe,
+)
 ROUTES: tuple[Route, ...] = tuple(route for noun in _NOUNS for route in noun.routes.found)
 
 _DESCRIPTION = (

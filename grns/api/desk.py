@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from grns.agent_claims import AgentClaims
+from grns.agent_writes import AgentWrites
 from grns.api.health import Health
 from grns.api.tail import Tail
 from grns.destination import Guard
@@ -25,15 +27,21 @@ class Desk:
     """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
 
     `is_loopback` says that nobody from outside of this machine can reach it. `metrics` are those of the
-    process, as Prometheus reads them.
+    process, as Prometheus reads them. Agents wait for a task no longer than `agent_wait_seconds`, and have it
+    for `agent_lease_seconds` where they do not say otherwise.
     """
 
     database: Database
     transport: Transport
     workspace: str
     payload_limits: Limits
+    result_limits: Limits
     envelope_limits: Limits
     batch_limit: int
+    agent_claims: AgentClaims
+    agent_writes: AgentWrites
+    agent_wait_seconds: float
+    agent_lease_seconds: float
     is_loopback: bool
     webhook_guard: Guard
     emit: Emit

@@ -74,12 +74,14 @@ class ApiServer:
             desk.emit(ApiServes(self.url, await has_keys(desk.database), is_isolated))
             await self._server.serve(sockets=[self._socket])
         finally:
+            await desk.agent_claims.close()
             self._socket.close()
         desk.emit(ServiceStopped(_NAME))
 
     def stop(self) -> None:
-        """Ask for the end: no new connection is taken, and streams end."""
+        """Ask for the end: no new connection is taken, streams end, and nobody waits for tasks."""
         self._desk.stopping.set()
+        self._desk.agent_claims.stop()
         self._server.should_exit = True
 
     async def _require_key(self) -> None:

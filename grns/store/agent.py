@@ -10,11 +10,20 @@ from grns.store.database import Database, Session
 from grns.store.page import Page, bad_cursor, cursor, parts
 
 
-async def register(database: Database, claimant: Claimant, *, concurrency: int, version: str) -> None:
-    """Make a worker known."""
+async def register(
+    database: Database,
+    claimant: Claimant,
+    *,
+    concurrency: int,
+    version: str,
+    host: str | None = None,
+    pid: int | None = None,
+) -> None:
+    """Make a worker known: this process, unless it runs elsewhere."""
     await database.run(
-        "register_agent", claimant.agent_id, claimant.workspace, claimant.agent_type, socket.gethostname(),
-        os.getpid(), version, concurrency, sorted(claimant.handled), claimant.lease_seconds,
+        "register_agent", claimant.agent_id, claimant.workspace, claimant.agent_type,
+        host or socket.gethostname(), os.getpid() if pid is None else pid, version, concurrency,
+        sorted(claimant.handled), claimant.lease_seconds,
     )  # fmt: skip
 
 
