@@ -26,7 +26,9 @@ from grns.context import Context
 from grns.counter import Counter
 from grns.daemon import Service
 from grns.door import FrontDoor
-from grns.errors import SettingsError
+from grns.errors import BadInput, SettingsError
+from grns.examination import Examination
+from grns.explanation import Explainer
 from grns.floor import Floor
 from grns.graveyard import Graveyard
 from grns.handlers import Handlers
@@ -308,6 +310,18 @@ class App:
             actor=actor,
             emit=self.telemetry.emit,
         )
+
+    def explainer(self, database: Database, transport: Transport) -> Explainer:
+        """Return what explains the tasks of the workspace."""
+        return Explainer(
+            database=database, whole=database, transport=transport, workspace=self.settings.workspace
+        )
+
+    def examination(self, database: Database, transport: Transport) -> Examination:
+        """Return what a doctor reads; neither connection has to be open."""
+        if not isinstance(transport, JetStream):
+            raise BadInput("bad_transport", "only JetStream can be examined")
+        return Examination(database=database, transport=transport, settings=self.settings, version=VERSION)
 
     def pauses(self, database: Database, transport: Transport) -> Pauses:
         """Return what pauses and resumes the pools of the workspace."""

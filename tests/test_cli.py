@@ -445,7 +445,18 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
         *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
-        *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
+        *(
+            "events tail",
+            "events export",
+            "events replay",
+            "explain",
+            "doctor",
+            "top",
+            "db upgrade",
+            "db current",
+            "broker apply",
+            "broker info",
+        ),
         *("schema export", "config show", "request-desk"),
         *("operation-runner", "task edit", "dlq resend", "dlq export"),
         *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "redrive"]),
@@ -612,7 +623,7 @@ def test_servers_that_are_gone(lonely: Call, tmp_path: Path) -> None:
     os.environ["GRNS_NATS_URL"] = f"nats://grns:{CANARY}@{gone}"
     os.environ["GRNS_NATS_STARTUP_SECONDS"] = "0.2"
     commands = ["task list", "task submit x", "dlq list", "db current", "db upgrade", "relay", "broker info"]
-    for command in [*commands, "broker apply", "events tail"]:
+    for command in [*commands, "broker apply", "events tail", "events export", "top --once"]:
         refused = lonely(*command.split())
         assert refused.code == 5, command
         assert refused.hint or "`grns dev`" in refused.sentence

@@ -159,6 +159,27 @@ async def test_requests_are_answered_by_their_own_installation(broker: LocalNats
     assert set(seen) == {asked}, "in our own names"
 
 
+async def test_a_pause_is_of_ones_own_durable(broker: LocalNats) -> None:
+    async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
+        for transport in (ours, theirs):
+            for subject in (LANE, DOOR):
+                await (await transport.consume(subject, lambda _delivery: None, depth=1)).stop()
+        for subject in (LANE, DOOR):
+            assert await theirs.pause(subject, seconds=60.0)
+        assert await paused(broker, "GRNS_CMD") == []
+        assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}", f"staging_{LANE}"]
+        assert await ours.pause(LANE, seconds=60.0)
+        assert await theirs.pause(LANE, seconds=0.0)
+        assert await paused(broker, "GRNS_CMD") == [LANE]
+        assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}"]
+
+
+async def paused(broker: LocalNats, stream: str) -> list[str]:
+    """Return what the paused durables of a stream serve."""
+    durables = (await manage(broker.url, f"CONSUMER.LIST.{stream}"))["consumers"]
+    return sorted(one["config"]["filter_subject"] for one in durables if one.get("paused"))
+
+
 async def test_only_streams_of_a_namespace_are_removed(broker: LocalNats) -> None:
     async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
         await theirs.publish(message(QUEUED))

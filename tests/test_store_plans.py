@@ -46,8 +46,10 @@ IN_PLACE = ("claim", "finish", "claim_next")
 CLAIMING = ("claim", "claim_next")
 # These look for rows: by the index made for them, and then change each by its id.
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
-BY_NUMBER = ("read_log", "read_numbers", "read_stretch", "read_log_age", "read_events", "list_events")
-BY_TASK = ("read_history", "read_finishes", "read_claims")
+BY_NUMBER = (
+    "read_log", "read_numbers", "read_stretch", "read_log_age", "read_events", "list_events", "read_pulse",
+)  # fmt: skip
+BY_TASK = ("read_story", "read_history", "read_finishes", "read_claims")
 # These run for tenants, too: what confines them has to leave the way to the rows as it is.
 FOR_TENANTS = ("cancel", "redrive", "read_tasks", "read_statuses")
 OF_KEYS = {
@@ -270,6 +272,30 @@ async def test_of_a_long_queue_a_list_of_pools_reads_no_more_than_it_counts(conn
         assert rows[0]["agent_type"] == "worker"
         assert (await reads(connection))["tasks_ready"] - before <= most + FEW, name
     assert [row["queued"] for row in rows] == [[101] * 4, [0] * 4]
+
+
+async def test_what_is_around_a_task_is_found_by_its_id_and_in_its_pool(connection: Connection) -> None:
+    nodes = await plan_of(connection, "read_situation")
+    assert set(looks_at(nodes, "tasks")) == {"tasks_pkey", "tasks_ready"}
+    assert set(looks_at(nodes, "agents")) == {"agents_alive", "agents_pkey"}
+    before = (await reads(connection))["tasks_ready"]
+    (row,) = await connection.fetch(statement("read_situation"), "gr-queued-1", "default", 101, 20)
+    assert row["ahead"] == 101
+    assert (await reads(connection))["tasks_ready"] - before <= 4 * 101 + FEW
+
+
+async def test_the_pulse_is_one_row_of_each_index(connection: Connection) -> None:
+    nodes = await plan_of(connection, "read_pulse")
+    assert sorted(looks_at(nodes, "tasks")) == ["tasks_due", "tasks_lease"]
+    assert looks_at(nodes, "operations") == ["operations_due"]
+
+
+async def test_what_nobody_serves_is_looked_for_among_the_oldest(connection: Connection) -> None:
+    assert looks_at(await plan_of(connection, "read_unserved"), "tasks") == ["tasks_ready"]
+    before = (await reads(connection))["tasks_ready"]
+    rows = await connection.fetch(statement("read_unserved"), "default", ["worker", "writer"], 10)
+    assert [(row["agent_type"], row["task_type"], row["count"]) for row in rows] == [("worker", "noop", 40)]
+    assert (await reads(connection))["tasks_ready"] - before <= 4 * 10 + FEW
 
 
 @pytest.mark.parametrize("name", BY_NUMBER)

@@ -18,6 +18,7 @@ root = Root(
         ],
         "Tasks": [
             Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
+            Entry("explain", "Say why a task is where it is, and what happened to it.", "explain:explain"),
             Entry("filter", "List what lists can be asked for; save filters under a name.", "filter:filters"),
             Entry("dlq", "Look through dead letters; redrive, discard or export them.", "dlq:dlq"),
             Entry("issue", "Look through failures, grouped; say what is known of each.", "issue:issue"),
@@ -27,8 +28,9 @@ root = Root(
                 "operation:operation",
             ),
             Entry("pool", "List pools; pause and resume them.", "pool:pool"),
-            Entry("events", "Follow what happens; have events published again.", "event:events"),
+            Entry("events", "Follow what happens; export it; publish it again.", "event:events"),
             Entry("webhook", "Have events sent to URLs; see what came of it.", "webhook:webhook"),
+            Entry("top", "Show how it goes, live: states, rates, pools, workers.", "top:top"),
             Entry("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
         ],
         "Services": [
@@ -48,6 +50,7 @@ root = Root(
             Entry("db", "Bring the database's schema up to date.", "database:db"),
             Entry("broker", "Make the broker's streams, and look at them.", "broker:broker"),
             Entry("bench", "Measure grns on your own Postgres and NATS.", "bench:bench"),
+            Entry("doctor", "Look for what is not as it should be, and say what to do.", "doctor:doctor"),
             Entry("workspace", "Make workspaces, and keep them apart.", "workspace:workspace"),
             Entry("key", "Make, list and revoke API keys.", "key:key"),
             Entry("config", "Show the settings and where they come from.", "config:config"),

@@ -16,7 +16,9 @@ from grns.errors import BadInput
 
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
 _MANY = 100
-_KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
+_WORDS = r"(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}"
+_KIND = re.compile(rf"(evt|dlq){_WORDS}", re.ASCII)
+_ANY_KIND = re.compile(rf"(evt|dlq|cmd){_WORDS}", re.ASCII)
 
 
 class Refused(click.BadParameter):
@@ -135,9 +137,12 @@ class Kind(click.ParamType[str]):
 
     name = "kind"
 
+    def __init__(self, *, has_commands: bool = False) -> None:
+        self._pattern = _ANY_KIND if has_commands else _KIND
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the pattern."""
-        if not _KIND.fullmatch(value):
+        if not self._pattern.fullmatch(value):
             self.fail(
                 f"{ascii(value)[:100]} is no kind: write evt.task.dead, evt.task.* (one word for each *)"
                 " or dlq.task.*",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grns.store.database import Database, Row, Session
@@ -28,9 +28,9 @@ async def history(database: Database | Session, task_id: str, workspace: str) ->
     return [{**row, "payload": loads_stored(row["payload"])} for row in rows]
 
 
-def task(row: Row) -> Task:
+def task(row: Row | Mapping[str, Any]) -> Task:
     """Return one row as a task."""
-    values = dict(row)
+    values: dict[str, Any] = dict(row)
     for name in ("payload", "result", "last_error"):
         values[name] = loads_stored(values[name])
     values["status"] = Status(values["status"])

@@ -173,6 +173,17 @@ class StoredMessage:
     stored_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class DurableState:
+    """What a durable says of itself: what waits for it, what it has delivered that is not ended, how many
+    fetches wait at it, and for how long it will yet be paused (0 where it is not)."""
+
+    pending: int
+    ack_pending: int
+    fetching: int
+    paused_seconds: float
+
+
 class Transport(Protocol):
     """A connection to the broker.
 
@@ -237,6 +248,9 @@ class Transport(Protocol):
         False where that cannot be: there is none yet, or durables are not ours to change. It only saves
         deliveries: what was asked for before may still arrive.
         """
+
+    async def durable(self, filter_subject: str) -> DurableState | None:
+        """Return what a subject's durable says of itself; None where there is none."""
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries, which may be another connection's."""

@@ -499,6 +499,23 @@ async def test_a_paused_subject_is_delivered_to_nobody_until_it_goes_on(
     await inbox.has(1)
 
 
+async def test_a_durable_says_how_it_is(transport: Transport) -> None:
+    assert await transport.durable(LANE) is None
+    inbox = Inbox()
+    consumer = await transport.consume(LANE, inbox, depth=2)
+    for _ in range(5):
+        await transport.publish(message())
+    await inbox.has(2)
+    found = await transport.durable(LANE)
+    assert found is not None
+    assert (found.pending, found.ack_pending, found.paused_seconds) == (3, 2, 0.0)
+    assert await transport.pause(LANE, seconds=60.0)
+    found = await transport.durable(LANE)
+    assert found is not None
+    assert 50 < found.paused_seconds <= 60
+    await consumer.stop()
+
+
 async def test_a_pause_of_a_subject_ends_by_itself(transport: Transport) -> None:
     inbox = Inbox()
     await transport.consume(LANE, inbox, depth=10)

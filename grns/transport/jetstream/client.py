@@ -17,6 +17,7 @@ from grns.transport.base import (
     Consumer,
     Delivery,
     Done,
+    DurableState,
     Message,
     Receipt,
     Request,
@@ -129,6 +130,15 @@ class JetStream:
         """Return what there is of streams and durables, and how they differ from what grns would make."""
         return await self._reporter.report()
 
+    @property
+    def server_version(self) -> str:
+        """The version of the broker, for people."""
+        return self._connection.server_version
+
+    async def clock(self) -> datetime:
+        """Return the time by the broker's clock; `NotFound` without the stream of commands."""
+        return await self._streams.clock(subjects.CMD_STREAM)
+
     async def ready(self) -> int:
         """Return, once there is a connection and the window has room, for how many messages it has."""
         return await self._publisher.ready()
@@ -167,10 +177,18 @@ class JetStream:
 
     async def pause(self, filter_subject: str, *, seconds: float) -> bool:
         """Pause the durable of a subject for so long; 0 lets it go on."""
-        stream, durable = _stream_of(filter_subject), subjects.durable(filter_subject)
         if self._settings.nats_manage == "verify":
             return False
-        return await self._pauser.pause(stream, durable, seconds)
+        return await self._pauser.pause(*self._durable_of(filter_subject), seconds)
+
+    async def durable(self, filter_subject: str) -> DurableState | None:
+        """Return what a subject's durable says of itself; None where there is none."""
+        return await self._reporter.durable(*self._durable_of(filter_subject))
+
+    def _durable_of(self, filter_subject: str) -> tuple[str, str]:
+        """Return the stream and the name of a subject's durable, as the broker knows them."""
+        stream = self._prefix + _stream_of(filter_subject)
+        return stream, subjects.durable(self._prefix + filter_subject)
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries; nothing to do while the broker is away."""

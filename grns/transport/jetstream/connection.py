@@ -56,6 +56,11 @@ class Connection:
         """The largest message, headers included, that the server takes."""
         return 0 if self._line is None else self._line.client.max_payload
 
+    @property
+    def server_version(self) -> str:
+        """The version of the server, for people."""
+        return "unknown" if self._line is None else self._line.server_version
+
     async def open(self) -> None:
         """Connect within the startup deadline, or raise `Unavailable`; a refused user is told at once."""
         self._refused.clear()
