@@ -9,7 +9,7 @@ lower = $(shell echo $(1) | tr A-Z_ a-z-)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test faults test-oldest model fuzz chaos failpoints mutants recovery bench profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test faults browser test-oldest model fuzz chaos failpoints mutants recovery bench profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +31,13 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 	@$(BIN)/grns dev
 
 test: $(STAMP) ## run the tests, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/browser
 
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (a few minutes)
 	$(BIN)/pytest -q -n 4 --dist loadfile tests/faults
+
+browser: $(STAMP) ## run the dashboard's tests in a real browser (needs /usr/bin/chromium, and the group `browser`)
+	$(BIN)/pytest -q tests/browser
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \

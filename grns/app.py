@@ -328,20 +328,24 @@ class App:
         return Pauses(database=database, transport=transport, workspace=self.settings.workspace)
 
     def api(self, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
-        """Return the server of the HTTP API; it has taken its port, that of the settings where none is named.
+        """Return the server of the HTTP API and the dashboard; it has taken its port.
 
-        Raises `Unavailable` where that is taken, and `SettingsError` where what it needs is not installed.
+        That is the one of the settings where none is named. Raises `Unavailable` where it is taken, and
+        `SettingsError` where what the server needs is not installed.
         """
         try:
             from grns.api.server import ApiServer
+            from grns.web.site import make_site
         except ModuleNotFoundError as error:
             missing = SettingsError(f"the API needs {error.name}, which is not installed")
             missing.add_note("pip install 'grns[api]'")
             raise missing from error
 
-        host = self.settings.api_host
+        settings = self.settings
         desk = self.desk(database, transport)
-        return ApiServer(desk, host=host, port=self.settings.api_port if port is None else port)
+        secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
+        site = make_site(desk, secret=secret)
+        return ApiServer(desk, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
     def desk(self, database: Database, transport: Transport) -> Desk:
         """Return what the API answers requests with."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -29,6 +31,7 @@ from grns.strict_json import Limits
 PREFIX = "GRNS_"
 _OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_FAILPOINTS"})
 _ALIKE = 0.85
+_LONG_SECRET = re.compile(r"[A-Za-z0-9_-]{32,200}")
 _FILE = Path("grns.toml")
 # Written by `grns dev` while it runs, so that a second terminal finds the servers.
 _ANNOUNCED = Path(".grns/dev.toml")
@@ -262,6 +265,11 @@ class Settings(BaseSettings):
         "",
         description="hosts to whose URLs agents may ask to be nudged, by commas: a name, or name:port",
     )
+    web_secret: SecretStr | None = Field(
+        None,
+        description="what the dashboard's sessions are signed with, 32 letters or digits at least, the same"
+        " for all that serve it; unset: one of each process, and its end is theirs",
+    )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
     )
@@ -301,6 +309,13 @@ class Settings(BaseSettings):
     @classmethod
     def _networks_are_networks(cls, value: str) -> str:
         guard(value, allows_http=False)
+        return value
+
+    @field_validator("web_secret")
+    @classmethod
+    def _secret_is_long(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _LONG_SECRET.fullmatch(value.get_secret_value()):
+            raise PydanticCustomError("secret", "no secret of 32 to 200 letters, digits, - and _")
         return value
 
     @field_validator("nats_url")

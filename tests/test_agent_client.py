@@ -30,7 +30,7 @@ SOON = 1.0
 @pytest.fixture
 async def url(door: Door) -> AsyncIterator[str]:
     """Where the API is."""
-    server = ApiServer(door.desk, host="127.0.0.1", port=0)
+    server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
     running = asyncio.create_task(server.run())
     yield server.url
     server.stop()
@@ -252,7 +252,7 @@ async def test_a_loop_that_waits_is_ended(client: grns.AgentClient, shared: Data
 
 
 async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database) -> None:
-    server = ApiServer(door.desk, host="127.0.0.1", port=0)
+    server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
     url, port = server.url, int(server.url.rpartition(":")[2])
     server._socket.close()
     async with grns.AgentClient(url, task_types=["noop"]) as client:
@@ -260,7 +260,7 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
             await client.next_task(0)
         async with aclosing(client.tasks()) as tasks:
             coming = asyncio.ensure_future(anext(tasks))
-            server = ApiServer(door.desk, host="127.0.0.1", port=port)
+            server = ApiServer(door.desk, door.api, host="127.0.0.1", port=port)
             running = asyncio.create_task(server.run())
             made = await submit(shared)
             task = await asyncio.wait_for(coming, LIMIT_SECONDS)

@@ -158,7 +158,7 @@ async def test_a_last_event_id_goes_with_a_stream(local: httpx2.AsyncClient) -> 
 @asynccontextmanager
 async def serving(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve on a real port, and lend somebody who asks there."""
-    server = ApiServer(door.desk, host="127.0.0.1", port=0)
+    server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
     running = asyncio.create_task(server.run())
     try:
         async with httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor:

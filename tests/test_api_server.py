@@ -36,7 +36,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def server(door: Door) -> AsyncIterator[ApiServer]:
     """A server on a real port."""
-    found = ApiServer(door.desk, host="127.0.0.1", port=0)
+    found = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
     running = asyncio.create_task(found.run())
     async with httpx2.AsyncClient(base_url=found.url, timeout=LIMIT_SECONDS) as visitor:
         good(await visitor.get("/livez"))
@@ -126,7 +126,7 @@ async def test_there_are_no_more_connections_than_there_is_room_for(
 @contextmanager
 def bound(door: Door, host: str) -> Iterator[ApiServer]:
     """Take a port, and give it back."""
-    server = ApiServer(door.desk, host=host, port=0)
+    server = ApiServer(door.desk, door.api, host=host, port=0)
     try:
         yield server
     finally:

@@ -24,6 +24,8 @@ from grns.triage import Triage
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OTHER_SITES = frozenset({"cross-site", "same-site"})
+# Where a door of ours that has let somebody in says who it is. Nobody can send it.
+PRINCIPAL = "grns.principal"
 
 
 @dataclass(frozen=True)
@@ -152,16 +154,24 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
 
 
 async def _principal(desk: Desk, request: Request) -> Principal:
+    known: Principal | None = request.scope.get(PRINCIPAL)
+    if known is not None:
+        return known
     shown = request.headers.get("authorization")
     if shown is not None:
         kind, _, text = shown.partition(" ")
         if kind.lower() != "bearer":
             raise Denied("a key is shown as `Authorization: Bearer grns_…`")
         return await authenticate(desk.database, text.strip())
-    if not (desk.is_loopback and _is_local(request)) or await has_keys(desk.database):
+    if not await is_open_to(desk, request):
         raise Denied("show a key, as `Authorization: Bearer grns_…`; `grns key create` makes one")
     _refuse_other_pages(request)
     return OWNER
+
+
+async def is_open_to(desk: Desk, request: Request) -> bool:
+    """Say whether somebody needs no key: they are on this machine, and there is none."""
+    return desk.is_loopback and _is_local(request) and not await has_keys(desk.database)
 
 
 def _is_local(request: Request) -> bool:
@@ -175,12 +185,13 @@ def _refuse_other_pages(request: Request) -> None:
     """Refuse what a page of somebody else's lets a browser on this machine ask for."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     is_ours = origin is None or origin.partition("://")[2] == host
-    if (
-        not is_ours
-        or _name(host) not in _LOCAL_NAMES
-        or request.headers.get("sec-fetch-site") in _OTHER_SITES
-    ):
+    if not is_ours or not has_local_name(request) or request.headers.get("sec-fetch-site") in _OTHER_SITES:
         raise Forbidden("without a key, nothing is done for the page of another site")
+
+
+def has_local_name(request: Request) -> bool:
+    """Say whether this machine is asked by a name that is always its own."""
+    return _name(request.headers.get("host", "")) in _LOCAL_NAMES
 
 
 def _name(host: str) -> str:

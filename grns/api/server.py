@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
+from starlette.types import ASGIApp
 
-from grns.api.app import make_api
 from grns.api.connection import Connection
 from grns.api.desk import Desk
 from grns.errors import SettingsError, Unavailable
@@ -33,18 +33,19 @@ class _Server(uvicorn.Server):
 
 
 class ApiServer:
-    """Serves the API until stopped; what is being answered then may end within a few seconds.
+    """Serves an app until stopped; what is being answered then may end within a few seconds.
 
-    The port is taken when it is made: `Unavailable` where it cannot be.
+    The app answers with what is on the desk. The port is taken when the server is made: `Unavailable` where
+    it cannot be.
     """
 
-    def __init__(self, desk: Desk, *, host: str, port: int) -> None:
+    def __init__(self, desk: Desk, app: ASGIApp, *, host: str, port: int) -> None:
         self._desk = desk
         self._socket = _bound(host, port)
         # What the name of a host has led to counts, and not the name.
         desk.is_loopback = desk.is_loopback and is_loopback(self._socket.getsockname()[0])
         config = uvicorn.Config(
-            make_api(desk),
+            app,
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -212,6 +212,7 @@ class _Announcement:
         click.echo(f"Postgres  {self._stack.postgres.url}")
         click.echo(f"NATS      {self._stack.nats.url}")
         if self._api is not None:
+            click.echo(f"dashboard {self._api.url}/")
             click.echo(f"API       {self._api.url}/api/v1/")
         click.echo(f"data      {self._stack.root}")
         if self._worker is not None:

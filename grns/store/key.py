@@ -12,7 +12,7 @@ from grns.envelope import rfc3339
 from grns.errors import BadInput, Denied, NotFound
 from grns.key import ApiKey
 from grns.store import change
-from grns.store.database import Connection, Database, Session, run
+from grns.store.database import Connection, Database, Row, Session, run
 from grns.store.page import Page
 
 # What the secret of a key that does not exist is held against: refusing it takes as long.
@@ -104,12 +104,23 @@ async def authenticate(database: Database, text: str) -> Principal:
     is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
     if not (rows and is_right and rows[0]["state"] == "valid"):
         raise _denied()
-    row = rows[0]
+    return await _holder(database, shown.id, rows[0])
+
+
+async def recognise(database: Database, key_id: str) -> Principal:
+    """Return whose key it is that somebody has shown before; `Denied` where it is not good any more."""
+    rows = await database.run("check_key", key_id)
+    if not (rows and rows[0]["state"] == "valid"):
+        raise _denied()
+    return await _holder(database, key_id, rows[0])
+
+
+async def _holder(database: Database, key_id: str, row: Row) -> Principal:
     if row["is_note_due"]:
-        await database.run("note_key_use", shown.id)
+        await database.run("note_key_use", key_id)
     # One that only a later version knows lets nobody do anything here.
     known = frozenset(scope for scope in access.SCOPES if scope in row["scopes"])
-    return Principal(f"key:{shown.id}", row["workspace"], known)
+    return Principal(f"key:{key_id}", row["workspace"], known)
 
 
 def _denied() -> Denied:
