@@ -87,7 +87,7 @@ types: $(STAMP) ## check the types, strictly
 floors: $(STAMP) ## check that each room imports only what is below it
 	$(BIN)/lint-imports
 
-ops: $(STAMP) ## check Dockerfile and docker-compose.yml without an engine
+ops: $(STAMP) ## check container files, metrics, alerts and dashboards, without an engine
 	.ci/check-ops
 
 clean: ## remove what was made here

@@ -140,8 +140,9 @@ class AgentClaims:
         if claim is not None or seconds >= self._pace.after_seconds or any(end.done() for end in ends):
             return claim
         # For so short a wait the room may not have looked.
+        began_ns = time.time_ns()
         for found in await waiter.claims.claim_next(1, older_than_seconds=0.0):
-            waiter.reception.note_claim(found, "floor")
+            waiter.reception.note_claim(found, "floor", began_ns)
             return found
         return None
 

@@ -169,7 +169,7 @@ class AgentWrites:
         verdict, is_new = await _persist(lend, ask)
         self._note_end(ticket, verdict)
         if is_new:
-            self._emit(work.TaskReleased(ticket.task_id, ticket.attempt, verdict))
+            self._emit(work.TaskReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
         return verdict
 
     def _note_end(self, ticket: Ticket, status: str) -> None:
@@ -181,7 +181,7 @@ class AgentWrites:
 
     def _note_loss(self, ticket: Ticket, reason: str) -> None:
         self._attendance.ended(ticket.agent_id, ticket.lease_id)
-        self._emit(work.LeaseLost(ticket.task_id, ticket.attempt, reason))
+        self._emit(work.LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
 
 
 class _Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -55,6 +56,7 @@ from grns.store.order import Orders
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
 from grns.telemetry.logger import LoggerLeaf
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
 from grns.triage import Triage
@@ -82,10 +84,31 @@ class App:
 
     settings: Settings
     leaves: tuple[Leaf, ...] = ()
+    spans: Spans = NO_SPANS
     telemetry: Telemetry = field(init=False)
 
     def __post_init__(self) -> None:
         self.telemetry = Telemetry(*self.leaves)
+
+    def trace(self, service: str, *, is_guest: bool = False) -> None:
+        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be.
+
+        A guest is in somebody else's program, and changes nothing there.
+        """
+        if self.settings.otlp_endpoint is None:
+            return
+        try:
+            from grns.telemetry.otel import open_spans, take_over
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"GRNS_OTLP_ENDPOINT is set, and {error.name} is not installed")
+            missing.add_note("pip install 'grns[otlp]'")
+            raise missing from error
+        endpoint = self.settings.otlp_endpoint.get_secret_value()
+        if not endpoint.startswith(("http://", "https://")):
+            raise SettingsError("GRNS_OTLP_ENDPOINT is no URL of HTTP, as http://127.0.0.1:4318")
+        self.spans = spans = open_spans(endpoint, service=service)
+        if not is_guest:
+            take_over(spans, self.telemetry.emit)
 
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
@@ -150,6 +173,7 @@ class App:
             max_bytes=settings.envelope_max_bytes,
             replay_seconds=settings.relay_replay_seconds,
             emit=self.telemetry.emit,
+            spans=self.spans,
         )
 
     def request_desk(self, database: Database, _transport: Transport) -> RequestDesk:
@@ -163,6 +187,7 @@ class App:
             envelope_limits=settings.envelope_limits,
             payload_limits=settings.payload_limits,
             emit=emit,
+            spans=self.spans,
         )
         return RequestDesk(
             transport=transport,
@@ -309,6 +334,7 @@ class App:
             batch_limit=settings.claim_batch,
             actor=actor,
             emit=self.telemetry.emit,
+            spans=self.spans,
         )
 
     def explainer(self, database: Database, transport: Transport) -> Explainer:
@@ -369,6 +395,7 @@ class App:
             webhook_guard=settings.webhook_guard,
             emit=self.telemetry.emit,
             metrics=self.exposition,
+            spans=self.spans,
         )
 
     def exposition(self) -> bytes:
@@ -434,7 +461,7 @@ class _WorkerKit:
     ) -> None:
         settings = app.settings
         self.settings = settings
-        self.emit = app.telemetry.emit
+        self.emit, self.spans = app.telemetry.emit, app.spans
         self.pool, self.database, self.transport = pool, database, transport
         self.handlers_database = handlers_database
         self.claimant = Claimant(
@@ -465,6 +492,7 @@ class _WorkerKit:
             graveyard=Graveyard(database, workspace=settings.workspace, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,
+            spans=self.spans,
         )
 
     def worker(self) -> Worker:
@@ -638,13 +666,18 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
     if actor is not None:
         check_actor(actor)
     app = App(load(**settings), (LoggerLeaf(),))
+    app.trace("client", is_guest=True)
     handlers_database = app.handlers_database()
-    async with (
-        app.connections("client", is_patient=True) as (database, transport),
-        handlers_database.opened(),
-    ):
-        client = app.client(database, transport, handlers_database, actor=actor)
-        try:
-            yield client
-        finally:
-            await client.close()
+    try:
+        async with (
+            app.connections("client", is_patient=True) as (database, transport),
+            handlers_database.opened(),
+        ):
+            client = app.client(database, transport, handlers_database, actor=actor)
+            try:
+                yield client
+            finally:
+                await client.close()
+    finally:
+        if app.spans.is_on:
+            await asyncio.to_thread(app.spans.close)

@@ -31,6 +31,7 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.order import OrderHandled
 from grns.telemetry.facts.work import DeliveryDeferred
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Delivery, Request, Transport
 
 _COMMAND, _REQUEST = "command", "request"
@@ -54,6 +55,7 @@ class Clerk:
         envelope_limits: Limits,
         payload_limits: Limits,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._database = database
         self._transport = transport
@@ -61,6 +63,7 @@ class Clerk:
         self._envelope_limits = envelope_limits
         self._payload_limits = payload_limits
         self._emit = emit
+        self._spans = spans
         self._tasks: Batch[tuple[str, str], Task | None] = Batch(self._read_tasks, limit=_READ_AT_ONCE)
         self._corpses: Batch[Corpse, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
 
@@ -118,9 +121,11 @@ class Clerk:
         return await self._submit(wanted, wanted.wanted)
 
     async def _submit(self, wanted: Order, submission: TaskSubmit) -> Carried:
-        carried = await self._orders.submit(
-            Submit(wanted.message_id, prepare(submission, self._payload_limits))
-        )
+        prepared = prepare(submission, self._payload_limits)
+        with self._spans.submitting(
+            task_id=prepared.id, task_type=submission.task_type, trace_id=prepared.trace_id
+        ):
+            carried = await self._orders.submit(Submit(wanted.message_id, prepared))
         if carried.answer == "created":
             await self._transport.nudge(subjects.RELAY_NUDGE)
         return carried

@@ -24,6 +24,7 @@ from grns.submission import Submission, submission
 from grns.subscription import EventHandler, Subscription, known_kind
 from grns.task import TERMINAL, Status, Task
 from grns.telemetry.emit import Emit
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _FIRST_LOOK_SECONDS = 0.02
@@ -50,6 +51,7 @@ class Client:
         batch_limit: int,
         actor: str | None,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._database = database
         self._handlers_database = handlers_database
@@ -59,6 +61,7 @@ class Client:
         self._envelope_limits = envelope_limits
         self._actor = actor
         self._emit = emit
+        self._spans = spans
         self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
         self._graveyard = Graveyard(database, workspace=workspace, emit=emit)
@@ -100,11 +103,15 @@ class Client:
             delay_seconds=delay_seconds,
             max_attempts=max_attempts,
             idempotency_key=idempotency_key,
-            trace_id=trace_id,
+            trace_id=self._spans.current_trace() if trace_id is None else trace_id,
             causation_id=causation_id,
             workspace=self._workspace,
         )
         prepared = prepare(said, self._payload_limits)
+        with self._spans.submitting(task_id=prepared.id, task_type=task_type, trace_id=prepared.trace_id):
+            return await self._submit(prepared, connection)
+
+    async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:
             answer = (await submit_in(connection, [prepared], actor=self._actor))[0]
             if isinstance(answer, Conflict):
@@ -127,9 +134,10 @@ class Client:
         """
         preparer = Preparer(self._submission, self._payload_limits)
         prepared = [preparer.prepare(one) for one in submissions]
-        if connection is not None:
-            return await submit_in(connection, prepared, actor=self._actor)
-        return await Bulk(self._submit_part).submit(prepared)
+        with self._spans.submitting_many(len(prepared)):
+            if connection is not None:
+                return await submit_in(connection, prepared, actor=self._actor)
+            return await Bulk(self._submit_part).submit(prepared)
 
     async def get(self, task_id: str) -> Task:
         """Return a task as it is now; `NotFound` where there is none."""
@@ -252,7 +260,10 @@ class Client:
         return answers
 
     def _submission(self, fields: Any) -> Submission:
-        return submission(**{"workspace": self._workspace, **_fields(fields)})
+        said = {"workspace": self._workspace, **_fields(fields)}
+        if said.get("trace_id") is None and (trace_id := self._spans.current_trace()) is not None:
+            said["trace_id"] = trace_id
+        return submission(**said)
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
         found = await read.statuses(self._database, ids, self._workspace)

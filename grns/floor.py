@@ -110,13 +110,14 @@ class Floor:
         if not taken:
             return 0
         claims: list[Claim] = []
+        began_ns = time.time_ns()
         try:
             claims = await self._claims.claim_next(taken, older_than_seconds=older_than_seconds)
         finally:
             for _ in range(taken - len(claims)):
                 self._slots.give()
         for claim in claims:
-            self._walk.note_claim(claim, "floor")
+            self._walk.note_claim(claim, "floor", began_ns)
             self._start(claim)
         if claims:
             self._emit(FloorClaimed(len(claims)))

@@ -96,7 +96,10 @@ class Handlers:
             future.add_done_callback(_look_away)
             self._emit(
                 HandlerOverran(
-                    lease.claim.id, lease.claim.attempt, "its thread goes on until it sees task.lost"
+                    lease.claim.id,
+                    lease.claim.attempt,
+                    lease.claim.trace_id,
+                    "its thread goes on until it sees task.lost",
                 )
             )
             lease.still_running = future

@@ -1,4 +1,4 @@
-"""The janitor: partitions, retention, pauses, what nobody serves, failovers, and whether all is sound."""
+"""The janitor: partitions, retention, pauses, gauges, failovers, and whether all is sound."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from grns.daemon import Daemon
 from grns.envelope import rfc3339
 from grns.errors import GrnsError
 from grns.inspection import Inspector
+from grns.meter import Meter
 from grns.pause import PausedLanes
 from grns.retention import Retention
 from grns.store import pause, upkeep
@@ -19,7 +20,7 @@ from grns.store.failover import note_server
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
-from grns.telemetry.facts.upkeep import QueueAge, RowsDeleted
+from grns.telemetry.facts.upkeep import RowsDeleted
 from grns.transport.base import Transport
 
 _DAY_SECONDS = 86_400.0
@@ -66,6 +67,7 @@ class Janitor:
         self._retention = Retention(
             database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
         )
+        self._meter = Meter(database=database, transport=transport, emit=emit)
         self._paused_lanes = PausedLanes(database=database, transport=transport)
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
@@ -89,7 +91,7 @@ class Janitor:
         return {
             "failover": self._notice_failover,
             "partitions": self._keep_partitions,
-            "queue_ages": self._tell_queue_ages,
+            **self._meter.chores,
             "pauses": lambda: self._forget("pauses", pause.end_lapsed(self._database, _PAGE)),
             "paused_lanes": self._paused_lanes.step,
             "unserved": self._bury_unserved,
@@ -154,11 +156,6 @@ class Janitor:
 
     async def _keep_partitions(self) -> bool:
         await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
-        return False
-
-    async def _tell_queue_ages(self) -> bool:
-        for row in await upkeep.queue_ages(self._database):
-            self._emit(QueueAge(row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"]))
         return False
 
     async def _forget(self, table: str, deleting: Awaitable[int]) -> bool:

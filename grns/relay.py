@@ -26,6 +26,7 @@ from grns.stretch import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import RelayFollows, RelayHeldUp, RelayLeads, RelayProgressed
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5
@@ -46,6 +47,7 @@ class Lead:
         max_bytes: int,
         replay_seconds: float,
         emit: Emit,
+        spans: Spans,
     ) -> None:
         self._session = session
         self._cursor = cursor
@@ -70,6 +72,7 @@ class Lead:
             may_send=lambda: time.monotonic() < self._expires_at,
             max_bytes=max_bytes,
             emit=emit,
+            spans=spans,
         )
         self._sending = asyncio.create_task(self._outbound.run())
 
@@ -187,6 +190,7 @@ class Relay:
         max_bytes: int,
         replay_seconds: float,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._database = database
         self._transport = transport
@@ -198,6 +202,7 @@ class Relay:
         self._max_bytes = max_bytes
         self._replay_seconds = replay_seconds
         self._emit = emit
+        self._spans = spans
         self._daemon = Daemon("relay", self._tick, emit=emit)
         self._lead: Lead | None = None
         self._resources = AsyncExitStack()
@@ -261,6 +266,7 @@ class Relay:
             max_bytes=self._max_bytes,
             replay_seconds=self._replay_seconds,
             emit=self._emit,
+            spans=self._spans,
         )
         self._emit(RelayLeads(cursor.epoch, cursor.low))
         return True

@@ -270,10 +270,9 @@ class Settings(BaseSettings):
         description="what the dashboard's sessions are signed with, 32 letters or digits at least, the same"
         " for all that serve it; unset: one of each process, and its end is theirs",
     )
-    metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
-    )
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus' port; unset: none")
     metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
+    otlp_endpoint: SecretStr | None = Field(None, description="URL of an OTLP/HTTP collector of traces")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe lines shown"
     )

@@ -22,6 +22,7 @@ from grns.slots import Slots
 from grns.store import agent
 from grns.store.claim import Claimant
 from grns.store.database import Database
+from grns.telemetry import current
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
 from grns.telemetry.facts.work import WalkBroke, WorkerStopping
@@ -183,6 +184,8 @@ class Worker:
             await work
         except Exception as error:
             self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+        finally:
+            current.end()  # a free slot starts the next task from here
 
     def _note_paused(self, task_type: str) -> None:
         if self._pause_watch.note(task_type):

@@ -161,7 +161,8 @@ async def plan_of_sql(connection: Connection, sql: str) -> list[dict[str, Any]]:
     )
     # the plan is a generic one; but partitions that cannot hold `seq > null` are not in it
     arguments = ", ".join("1" if kind == "bigint" else "null" for kind in types)
-    return nodes_of(await connection.fetchval(f"explain (format json) execute hot ({arguments})"))
+    said = f"({arguments})" if types else ""
+    return nodes_of(await connection.fetchval(f"explain (format json) execute hot {said}"))
 
 
 def nodes_of(plan: str) -> list[dict[str, Any]]:
@@ -298,6 +299,37 @@ async def test_what_nobody_serves_is_looked_for_among_the_oldest(connection: Con
     assert (await reads(connection))["tasks_ready"] - before <= 4 * 10 + FEW
 
 
+async def test_of_a_long_queue_a_gauge_reads_the_front(connection: Connection) -> None:
+    """Of each lane, and of nothing else: whatever is queued, and however many types of agents there are."""
+    nodes = await plan_of(connection, "read_queue_ages")
+    assert set(looks_at(nodes, "tasks")) <= {"tasks_ready", "Index Scan", "Index Only Scan"}
+    indexes = {node["Index Name"] for node in nodes if node.get("Relation Name") == "tasks"}
+    assert indexes == {"tasks_ready"}
+    await connection.execute(_AGENT)
+    before = (await reads(connection))["tasks_ready"]
+    rows = await connection.fetch(statement("read_queue_ages"), 1000, 100)
+    assert [(row["priority"], row["unserved"]) for row in rows] == [(number, []) for number in range(4)]
+    assert (await reads(connection))["tasks_ready"] - before <= 1 + 4 * 100 + FEW
+
+
+async def test_the_oldest_of_what_waits_is_one_step_into_an_index(connection: Connection) -> None:
+    nodes = await plan_of(connection, "read_lags")
+    indexes = sorted(node["Index Name"] for node in nodes if node.get("Relation Name") == "tasks")
+    assert indexes == ["tasks_due", "tasks_lease"]
+    await connection.execute("update grns.tasks set lease_until = lease_until - interval '1 h'")
+    last = await connection.fetchval("select max(seq) from grns.events")
+    for low, published in ((1, []), (last, []), (2, [(4, last - 2)])):
+        for table, column in (("relay_cursor", "published"), ("count_cursor", "counted")):
+            await connection.execute(
+                f"update grns.{table} set low = $1, {column} = $2",
+                low,
+                [asyncpg.Range(*one) for one in published],
+            )
+        before = await log_reads(connection)
+        await connection.fetch(statement("read_lags"))
+        assert await log_reads(connection) - before <= 2 + FEW
+
+
 @pytest.mark.parametrize("name", BY_NUMBER)
 async def test_the_log_is_read_by_number(connection: Connection, name: str) -> None:
     nodes = await plan_of(connection, name)
@@ -308,6 +340,11 @@ async def test_the_log_is_read_by_number(connection: Connection, name: str) -> N
 
 async def test_workers_are_listed_from_those_that_live(connection: Connection) -> None:
     assert looks_at(await plan_of(connection, "list_agents"), "agents") == ["agents_alive"]
+
+
+async def test_workers_are_counted_from_those_that_live(connection: Connection) -> None:
+    nodes = await plan_of(connection, "count_workers")
+    assert [node["Index Name"] for node in nodes if node.get("Relation Name") == "agents"] == ["agents_alive"]
 
 
 @pytest.mark.parametrize("name", BY_TASK)

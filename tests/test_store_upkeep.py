@@ -13,7 +13,7 @@ from grns.store.database import Database
 from grns.store.failover import failovers, note_server
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
-from grns.telemetry.facts.upkeep import InvariantChecked, QueueAge, RowsDeleted
+from grns.telemetry.facts.upkeep import InvariantChecked, Measured, RowsDeleted
 from tests.harness import eventually, settings_for, submit_many
 from tests.test_store_kit import ROADS, cancel, fetch, finish, place, stranger
 
@@ -315,7 +315,7 @@ class _Told:
         match fact:
             case RowsDeleted():
                 self.done.add(fact.table)
-            case QueueAge():
+            case Measured(metric="grns_queue_oldest_seconds"):
                 self.done.add("queue_ages")
             case InvariantChecked():
                 self.done.add("inspection")
@@ -413,23 +413,6 @@ async def test_the_janitor_forgets_replays_with_the_log(shared: Database) -> Non
     janitor.stop()
     await running
     assert len(await failovers(shared, 0)) == 1, "of these there are few"
-
-
-async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) -> None:
-    await submit_many(shared, 2, priority=1)
-    await submit_many(shared, 1, agent_type="nobody")
-    await fetch(shared, "update grns.tasks set queued_at = now() - interval '100 s'")
-    await submit_many(shared, 1, priority=1)
-    assert await upkeep.queue_ages(shared) == [], "no worker, no lane"
-    await fetch(
-        shared,
-        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
-        " task_types, lease_seconds) values ('a', 'default', 'worker', 'h', 1, '0', 1, '{}', 15)",
-    )
-    rows = {row["priority"]: row for row in await upkeep.queue_ages(shared)}
-    assert {row["agent_type"] for row in rows.values()} == {"worker"}
-    assert 100 <= rows[1]["oldest_seconds"] < 160
-    assert [rows[priority]["oldest_seconds"] for priority in (0, 2, 3)] == [0, 0, 0], "empty ones, too"
 
 
 async def test_without_room_in_the_log_everybody_waits_and_nothing_is_refused(database: Database) -> None:

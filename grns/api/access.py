@@ -13,6 +13,7 @@ from grns import subjects
 from grns.access import OWNER, Principal, Scope
 from grns.api.desk import Desk
 from grns.client import Client
+from grns.envelope import read_traceparent
 from grns.errors import BadInput, Denied, Forbidden, NotFound
 from grns.pause import Pauses
 from grns.server_url import is_loopback
@@ -35,6 +36,13 @@ class Visit:
     desk: Desk
     principal: Principal
     workspace: str
+    traceparent: str | None = None  # the header of whoever asks, which may be anything
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace that whoever asks is in: what they submit belongs there, unless it says otherwise."""
+        found = None if self.traceparent is None else read_traceparent(self.traceparent)
+        return found[0] if found else self.desk.spans.current_trace()
 
     @property
     def actor(self) -> str:
@@ -81,6 +89,7 @@ class Visit:
             batch_limit=desk.batch_limit,
             actor=self.actor,
             emit=desk.emit,
+            spans=desk.spans,
         )
 
     def triage(self, database: Database | Session) -> Triage:
@@ -122,7 +131,7 @@ def requires(scope: Scope, *, everywhere: bool = False) -> Any:
                 chosen = subjects.token(said, name="workspace")
         if workspace is not None and named is not None and workspace != named:
             raise BadInput("bad_workspace", "the query names one workspace, and Grns-Workspace another")
-        found = Visit(desk, principal, chosen)
+        found = Visit(desk, principal, chosen, request.headers.get("traceparent"))
         found.enter(chosen)
         if not principal.may(scope, chosen):
             raise Forbidden(f"the scope {scope} is needed")

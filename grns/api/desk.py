@@ -17,6 +17,7 @@ from grns.store.database import Database
 from grns.store.submit import Submissions
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _MOST_ACTORS = 1000
@@ -46,6 +47,7 @@ class Desk:
     webhook_guard: Guard
     emit: Emit
     metrics: Callable[[], bytes]
+    spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)
     tail: Tail = field(init=False)

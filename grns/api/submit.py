@@ -64,7 +64,8 @@ async def create_tasks(request: Request, visit: Submitter) -> Response:
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise BadInput("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
     found = [_prepared(visit, one) for one in said]
-    answers = iter(await _submit(visit, [one for one in found if isinstance(one, Prepared)]))
+    with visit.desk.spans.submitting_many(len(found), parent=visit.traceparent):
+        answers = iter(await _submit(visit, [one for one in found if isinstance(one, Prepared)]))
     items = [_item(next(answers) if isinstance(one, Prepared) else one) for one in found]
     return Answer({"items": items})
 
@@ -72,6 +73,16 @@ async def create_tasks(request: Request, visit: Submitter) -> Response:
 async def submit_one(visit: Visit, fields: dict[str, Any]) -> Submitted:
     """Create a task of theirs; those of one actor that arrive together share a statement."""
     prepared = _prepare(visit, fields)
+    with visit.desk.spans.submitting(
+        task_id=prepared.id,
+        task_type=prepared.submission.task_type,
+        trace_id=prepared.trace_id,
+        parent=visit.traceparent,
+    ):
+        return await _submit_one(visit, prepared)
+
+
+async def _submit_one(visit: Visit, prepared: Prepared) -> Submitted:
     if visit.is_everywhere:
         made = await visit.desk.submitters.of(visit.actor).submit(prepared)
         await visit.desk.transport.nudge(subjects.RELAY_NUDGE)
@@ -106,7 +117,10 @@ def _prepared(visit: Visit, said: object) -> Prepared | GrnsError:
 
 
 def _prepare(visit: Visit, fields: dict[str, Any]) -> Prepared:
-    found = submission(**{"workspace": visit.workspace, **fields})
+    said = {"workspace": visit.workspace, **fields}
+    if said.get("trace_id") is None:
+        said["trace_id"] = visit.trace_id
+    found = submission(**said)
     visit.enter(found.workspace)
     return prepare(found, visit.desk.payload_limits)
 

@@ -53,7 +53,17 @@ def worker(
     pool = load_pool(target)
     with ExitStack() as resources:
         app = make_app(settings, "worker", resources)
-        run(settings, lambda: end_after(_work(app, pool)))
+        run(settings, lambda: end_after(_work_and_tell(app, pool)))
+
+
+async def _work_and_tell(app: App, pool: Pool) -> None:
+    import asyncio
+
+    try:
+        await _work(app, pool)
+    finally:
+        if app.spans.is_on:  # the process ends without a look back
+            await asyncio.to_thread(app.spans.close)
 
 
 async def _work(app: App, pool: Pool) -> None:
@@ -84,7 +94,8 @@ def keeper(book_descriptor: int, ready_descriptor: int) -> None:
         return  # the worker died before it had said anything
     orders = KeeperOrders.read(line, book_descriptor)
     with ExitStack() as resources:
-        app = make_app(orders.settings.model_copy(update={"metrics_port": None}), "keeper", resources)
+        quiet = {"metrics_port": None, "otlp_endpoint": None}
+        app = make_app(orders.settings.model_copy(update=quiet), "keeper", resources)
         run(orders.settings, lambda: _keep(app, orders, ready_descriptor))
 
 

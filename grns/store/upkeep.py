@@ -82,11 +82,6 @@ async def delete_webhooks(database: Database, limit: int) -> int:
     return len(await database.run("delete_webhooks", limit))
 
 
-async def queue_ages(database: Database) -> Sequence[Row]:
-    """Return, per lane that holds tasks, how long its oldest one has been queued."""
-    return await database.run("read_queue_ages")
-
-
 async def keep_partitions(database: Database, rows_per_partition: int, retention_seconds: float) -> None:
     """See to enough partitions ahead, and take away those past their retention.
 

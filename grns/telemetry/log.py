@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import structlog
 
 from grns import key
+from grns.telemetry import current
 from grns.telemetry.calm import Calm
 from grns.telemetry.fact import Fact
 
@@ -52,6 +53,7 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            current.name,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),

@@ -162,6 +162,19 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """How far one durable is behind: what its stream has yet to deliver to it, and what was delivered and
+    not acknowledged, of that more than once. `consumer` is the subject that it serves, or its own name where
+    these are several."""
+
+    stream: str
+    consumer: str
+    pending: int
+    unacknowledged: int
+    redelivered: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message as a stream holds it; `stored_at` is by the broker's clock."""
 
@@ -282,6 +295,9 @@ class Transport(Protocol):
 
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""
+
+    async def lags(self) -> Sequence[Lag]:
+        """Return how far each durable is behind, of all streams that are there."""
 
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message of the stream, None where it is empty."""

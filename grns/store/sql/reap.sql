@@ -66,4 +66,4 @@ logged as (
     from reaped r
     where r.status = 'dead'
 )
-select r.id, r.status, r.agent_id, r.attempt, r.was_until from reaped r
+select r.id, r.status, r.agent_id, r.attempt, r.trace_id, r.was_until from reaped r

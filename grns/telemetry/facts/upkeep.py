@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ class TasksReaped(Fact):
     task_id: str
     agent_id: str
     attempt: int
+    trace_id: str
     status: str
 
 
@@ -46,13 +48,13 @@ class RowsDeleted(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAge(Fact):
+class Measured(Fact):
+    """All that a gauge shows from now on: the values of its labels, and the number, for each series."""
+
     level: ClassVar[str] = "debug"
-    event: ClassVar[str] = "queue_age"
-    workspace: str
-    agent_type: str
-    priority: int
-    oldest_seconds: float
+    event: ClassVar[str] = "measured"
+    metric: str
+    readings: Sequence[tuple[Sequence[str], float]]
 
 
 @dataclass(frozen=True, slots=True)

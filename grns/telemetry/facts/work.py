@@ -110,6 +110,7 @@ class LeaseLost(Fact):
     event: ClassVar[str] = "lease_lost"
     task_id: str
     attempt: int
+    trace_id: str
     reason: str  # refused, deadline, finish
 
 
@@ -118,6 +119,7 @@ class TaskReleased(Fact):
     event: ClassVar[str] = "task_released"
     task_id: str
     attempt: int
+    trace_id: str
     verdict: str
 
 
@@ -153,6 +155,7 @@ class HandlerOverran(Fact):
     event: ClassVar[str] = "handler_overran"
     task_id: str
     attempt: int
+    trace_id: str
     detail: str
 
 

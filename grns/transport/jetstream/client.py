@@ -18,6 +18,7 @@ from grns.transport.base import (
     Delivery,
     Done,
     DurableState,
+    Lag,
     Message,
     Receipt,
     Request,
@@ -227,6 +228,10 @@ class JetStream:
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""
         return await self._streams.state(stream)
+
+    async def lags(self) -> Sequence[Lag]:
+        """Return how far each durable is behind, of all streams that are there."""
+        return await self._reporter.lags()
 
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message of the stream, None where it is empty."""

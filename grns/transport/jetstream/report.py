@@ -8,7 +8,7 @@ from typing import Any
 
 from grns import subjects
 from grns.settings import Settings
-from grns.transport.base import DurableState
+from grns.transport.base import DurableState, Lag
 from grns.transport.jetstream.api import NO_CONSUMER, NO_STREAM, Api, ApiError
 from grns.transport.jetstream.config import (
     NANOSECONDS,
@@ -84,6 +84,30 @@ class Reporter:
             ack_pending=info["num_ack_pending"],
             fetching=info["num_waiting"],
             paused_seconds=info.get("pause_remaining", 0) / NANOSECONDS,
+        )
+
+    async def lags(self) -> list[Lag]:
+        """Return how far each durable is behind; a stream that is not there has none."""
+        prefix, found = self._settings.nats_prefix, list[Lag]()
+        for expected in expected_streams(self._settings):
+            name = expected["name"]
+            try:
+                found += [
+                    self._lag(name.removeprefix(prefix), durable) async for durable in self._durables(name)
+                ]
+            except ApiError as error:
+                if error.number != NO_STREAM:
+                    raise
+        return found
+
+    def _lag(self, stream: str, info: Mapping[str, Any]) -> Lag:
+        served = filters(info["config"])
+        return Lag(
+            stream,
+            served[0].removeprefix(self._settings.nats_prefix) if len(served) == 1 else info["name"],
+            info["num_pending"],
+            info["num_ack_pending"],
+            info["num_redelivered"],
         )
 
     async def _stream(self, expected: Config) -> StreamReport:
