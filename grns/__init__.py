@@ -23,7 +23,7 @@ from grns.task import Status, Task
 if TYPE_CHECKING:
     from grns.agent_client import AgentClient
     from grns.agent_task import AgentTask
-    from grns.app import connect
+    from grns.assembly.connect import connect
     from grns.client import Client
     from grns.context import Context, Transaction
     from grns.pool import Pool
@@ -41,7 +41,7 @@ _LATER = {
     "Submitted": "grns.store.submit",
     "Subscription": "grns.subscription",
     "Transaction": "grns.context",
-    "connect": "grns.app",
+    "connect": "grns.assembly.connect",
 }
 
 __all__ = [

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.operation import State, request
 from grns.outcome import Verb
 from grns.payloads import PAYLOADS
@@ -123,7 +124,7 @@ async def running(database: Database) -> AsyncIterator[Facts]:
     """Run a runner, on a bus that nobody is on; yields what it tells."""
     facts = Facts()
     app = App(settings_for(database.url, operation_seconds=0.02), (facts,))
-    runner = app.operation_runner(database, app.transport("test"))
+    runner = daemons.operation_runner(app, database, app.transport("test"))
     turning = asyncio.create_task(runner.run())
     try:
         yield facts

@@ -16,6 +16,7 @@ from nats.js.errors import Error as JetStreamError
 
 from grns import subjects
 from grns.app import App
+from grns.assembly import daemons
 from grns.request_desk import COMMANDS
 from tests.bad_input import encoded, envelope
 from tests.harness import eventually, settings_for
@@ -80,7 +81,7 @@ async def serving(
             app = App(settings_for(database_url, nats_url, **settings), (note,))
             connecting = app.connections("desk", is_patient=True)
             database, transport = await resources.enter_async_context(connecting)
-            desk = app.request_desk(database, transport)
+            desk = daemons.request_desk(app, database, transport)
             resources.push_async_callback(asyncio.wait_for, asyncio.create_task(desk.run()), 30)
             resources.callback(desk.stop)
         yield note

@@ -14,6 +14,7 @@ import pytest
 from grns.api.app import make_api
 from grns.api.desk import Desk
 from grns.app import App
+from grns.assembly import doors
 from grns.store.database import Database
 from grns.store.key import create_key
 from grns.store.workspace import create_workspace
@@ -37,7 +38,7 @@ class Door:
         self.facts = Facts()
         app = App(settings_for(database.url), (self.facts,))
         self.database = database
-        self.desk: Desk = app.desk(database, app.transport("test"))
+        self.desk: Desk = doors.desk(app, database, app.transport("test"))
         self.api = make_api(self.desk)
 
     def visitor(

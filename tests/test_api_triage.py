@@ -10,6 +10,7 @@ import pytest
 from grns.api.app import make_api
 from grns.api.route import PREFIX
 from grns.app import App
+from grns.assembly import doors
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.counters import count_all
@@ -65,7 +66,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
     await transport.connect()
     try:
         await transport.provision()
-        there = httpx2.ASGITransport(app=make_api(app.desk(shared, transport)), client=HERE)
+        there = httpx2.ASGITransport(app=make_api(doors.desk(app, shared, transport)), client=HERE)
         async with httpx2.AsyncClient(transport=there, base_url="http://localhost") as visitor:
             path = f"{PREFIX}/messages/{message_id}/resend"
             assert problem_of(await visitor.post(path, json={"body": {}}), 400) == "bad_envelope"

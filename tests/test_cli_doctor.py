@@ -12,6 +12,7 @@ import pytest
 
 from grns import subjects
 from grns.app import App
+from grns.assembly import tools
 from grns.cli import run
 from grns.doctor.finding import Severity
 from grns.doctor.reading import Reading
@@ -34,7 +35,7 @@ async def examined(database_url: str, nats_url: str = NOWHERE, **said: Any) -> R
     app = App(settings_for(database_url, nats_url, **said))
     database, transport = app.database("doctor", size=2), app.transport("doctor")
     try:
-        return await app.examination(database, transport).read()
+        return await tools.examination(app, database, transport).read()
     finally:
         await transport.close()
         await database.close()

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.counter import Counter
 from grns.store.database import Database
 from grns.telemetry.fact import Fact
@@ -36,7 +37,7 @@ async def counting(database: Database, count: int = 1) -> AsyncIterator[Sequence
         for _ in range(count):
             note = Note()
             app = App(settings_for(database.url, count_seconds=0.05), (note,))
-            counter = app.counter(database, app.transport("test"))
+            counter = daemons.counter(app, database, app.transport("test"))
             resources.push_async_callback(asyncio.wait_for, asyncio.create_task(counter.run()), 30)
             resources.callback(counter.stop)
             running.append((counter, note))

@@ -19,6 +19,7 @@ import pytest
 
 from grns import command, subjects
 from grns.app import App
+from grns.assembly import tools
 from grns.cli import run
 from grns.client import Client
 from grns.errors import BadInput, Rejected, Unavailable
@@ -85,7 +86,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
 def client() -> Client:
     """A client of servers that are not there: what it accepts gets as far as them."""
     app = App(settings_for(NOBODY))
-    return app.client(app.database("test"), app.transport("test"), app.handlers_database())
+    return tools.client(app, app.database("test"), app.transport("test"), app.handlers_database())
 
 
 async def by_client(client: Client, fields: dict[str, Any]) -> str:

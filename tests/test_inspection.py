@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.cli import run
 from grns.inspection import Inspection, Inspector
 from grns.local import LocalNats
@@ -382,7 +383,7 @@ async def fail_over(url: str, *, is_noted: bool = True, kept_versions: int = 8) 
     app = App(load())
     transport = app.transport("test")
     await transport.connect()
-    relay = app.relay(database, transport)
+    relay = daemons.relay(app, database, transport)
     running = asyncio.create_task(relay.run())
     await eventually(lambda: is_relayed(database))
     await fetch(

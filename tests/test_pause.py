@@ -11,6 +11,7 @@ import pytest
 
 from grns import pause, subjects
 from grns.app import App
+from grns.assembly import daemons
 from grns.errors import BadInput
 from grns.local import LocalNats
 from grns.pause import PausedLanes, Pauses
@@ -154,7 +155,9 @@ async def test_the_janitor_ends_what_is_over_and_keeps_lanes_paused(
     await manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{subjects.durable(LANES[0])}")
     consumer = await transport.consume(LANES[0], lambda delivery: None, depth=1)
     assert LANES[0] not in await left(broker), "it was made anew"
-    janitor = App(settings_for(database.url, broker.url, janitor_seconds=0.1)).janitor(database, transport)
+    janitor = daemons.janitor(
+        App(settings_for(database.url, broker.url, janitor_seconds=0.1)), database, transport
+    )
     running = asyncio.create_task(janitor.run())
 
     async def is_done() -> bool:

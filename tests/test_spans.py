@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import grns
 from grns import envelope
 from grns.app import App
+from grns.assembly import daemons, tools, workers
 from grns.client import Client
 from grns.daemon import Service
 from grns.errors import Conflict, SettingsError
@@ -121,12 +122,12 @@ async def running(database: Database, broker: LocalNats, traced: Traced) -> Asyn
     app = App(settings_for(database.url, broker.url, promote_seconds=0.1, **LEAST), spans=traced.spans)
     own = app.handlers_database()
     async with app.connections("test") as (connections, transport), own.opened():
-        client = app.client(connections, transport, own)
+        client = tools.client(app, connections, transport, own)
         pool = pool_of(client, traced.spans.provider.get_tracer("shop"))
         services: list[Service] = [
-            app.relay(connections, transport),
-            app.retry_scheduler(connections, transport),
-            app.worker(pool, connections, transport, own),
+            daemons.relay(app, connections, transport),
+            daemons.retry_scheduler(app, connections, transport),
+            workers.worker(app, pool, connections, transport, own),
         ]
         runs = [asyncio.create_task(service.run()) for service in services]
         yield client
@@ -203,7 +204,7 @@ async def client(database: Database, traced: Traced) -> AsyncIterator[Client]:
     app = App(settings_for(database.url), spans=traced.spans)
     own = app.handlers_database()
     async with own.opened():
-        yield app.client(database, app.transport("test"), own)
+        yield tools.client(app, database, app.transport("test"), own)
 
 
 async def test_who_is_traced_submits_into_its_own_trace(client: Client, traced: Traced) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.errors import Unavailable
 from grns.store import upkeep
 from grns.store.database import Database
@@ -270,7 +271,7 @@ async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database)
     )
     # What was handled is remembered for as long as the log can bring it back.
     app = App(settings_for(shared.url, janitor_seconds=3600.0, log_retention_days=3.5))
-    janitor = app.janitor(shared, app.transport("test"))
+    janitor = daemons.janitor(app, shared, app.transport("test"))
     running = asyncio.create_task(janitor.run())
 
     async def left() -> tuple[int, int]:
@@ -345,7 +346,7 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
     told = _Told()
     app = App(settings_for(shared.url, janitor_seconds=0.5), (told,))
     hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
-    janitor = app.janitor(hurried, app.transport("test"))
+    janitor = daemons.janitor(app, hurried, app.transport("test"))
     chores = {"failover", "queue_ages", "processed_messages", "agents", "replays", "tasks", "inspection"}
     async with hurried.opened():
         async with stranger(shared) as connection:
@@ -403,7 +404,7 @@ async def test_the_janitor_forgets_replays_with_the_log(shared: Database) -> Non
         " select now() - interval '9 years', now() - interval '9 years', '1', 1, '1', 2",
     )
     app = App(settings_for(shared.url, log_retention_days=3.5))
-    janitor = app.janitor(shared, app.transport("test"))
+    janitor = daemons.janitor(app, shared, app.transport("test"))
     running = asyncio.create_task(janitor.run())
 
     async def are_forgotten() -> bool:

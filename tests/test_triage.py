@@ -13,6 +13,7 @@ import nats
 import pytest
 
 from grns.app import App
+from grns.assembly import tools
 from grns.edit import edit, edition
 from grns.errors import BadInput, Conflict, NotFound
 from grns.letter import Mend
@@ -45,7 +46,7 @@ pytest_plugins = ["tests.test_store_kit"]
 def triage(shared: Database) -> Triage:
     """Triage without a broker: but for sending messages again it works with Postgres alone."""
     app = App(settings_for(shared.url))
-    return app.triage(shared, app.transport("test"))
+    return tools.triage(app, shared, app.transport("test"))
 
 
 # ---------------------------------------------------------------- edited
@@ -236,7 +237,7 @@ async def on_the_bus(database: Database, broker: LocalNats) -> AsyncIterator[tup
         await transport.provision()
         await listener.subscribe("cmd.>", cb=note)
         await listener.flush()
-        yield app.triage(database, transport), heard
+        yield tools.triage(app, database, transport), heard
     finally:
         await transport.close()
         await listener.close()

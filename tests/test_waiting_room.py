@@ -14,6 +14,7 @@ import pytest
 from grns import agent_claims, subjects
 from grns.agent_claims import AgentClaims, Handed, Seeking
 from grns.app import App
+from grns.assembly import doors
 from grns.local import LocalNats
 from grns.settings import load
 from grns.store.claim import Claimant
@@ -67,7 +68,7 @@ async def rooms(database: Database, **settings: Any) -> AsyncIterator[Stage]:
     quiet = {"floor_after_seconds": NEVER, "floor_max_seconds": NEVER, "floor_busy_age_seconds": NEVER}
     app = App(load(**(quiet | settings)), (facts,))
     async with app.connections("rooms", is_patient=True) as (own, transport):
-        claims = app.desk(own, transport).agent_claims
+        claims = doors.desk(app, own, transport).agent_claims
         yield Stage(claims, own, transport, facts)
         await claims.close()
     assert not facts.of(WalkBroke)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.destination import Guard, guard
 from grns.store.database import Database
 from grns.store.delivery import read_delivery
@@ -160,7 +161,7 @@ async def sending(database: Database, **settings: Any) -> AsyncIterator[Facts]:
         **settings,
     }
     app = App(settings_for(database.url, **chosen), (facts,))
-    sender = app.webhook_sender(database, app.transport("test"))
+    sender = daemons.webhook_sender(app, database, app.transport("test"))
     turning = asyncio.create_task(sender.run())
     try:
         yield facts

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from grns.app import App
+from grns.assembly import daemons, doors
 from grns.cli.process import make_app, run, run_services
 from grns.daemon import Service
 from grns.errors import Unavailable
@@ -32,12 +33,12 @@ async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: boo
         AsyncExitStack() as resources,
     ):
         await _require_schema(app)
-        services: list[Service] = [app.daemons[name](database, transport) for name in names]
+        services: list[Service] = [daemons.DAEMONS[name](app, database, transport) for name in names]
         if has_api:
             # Connections of its own: however much is asked of it, the daemons have theirs.
             of_api = app.database("api")
             await resources.enter_async_context(of_api.opened())
-            services.append(app.api(of_api, transport))
+            services.append(doors.api(app, of_api, transport))
         await run_services(services)
 
 

@@ -100,6 +100,7 @@ def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalSt
 
 
 async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: bool) -> None:
+    from grns.assembly import daemons
     from grns.cli.process import run_services
     from grns.store import migrate
 
@@ -114,9 +115,9 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
             worker.start()
         async with app.connections("dev") as (database, transport):
             await transport.provision()
-            daemons = [make(database, transport) for make in app.daemons.values()]
+            running: list[Service] = [make(app, database, transport) for make in daemons.DAEMONS.values()]
             api = _api(app, database, transport, port_api)
-            services: list[Service] = [*daemons, _Announcement(stack, worker, api)]
+            services: list[Service] = [*running, _Announcement(stack, worker, api)]
             services += [one for one in (worker, api) if one is not None]
             await run_services(services)
     finally:
@@ -126,12 +127,14 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
 
 def _api(app: App, database: Database, transport: Transport, port: int | None) -> ApiServer | None:
     """Return the API's server, None where what it needs is not installed."""
+    from grns.assembly import doors
+
     try:
-        return app.api(database, transport, port=port)
+        return doors.api(app, database, transport, port=port)
     except Unavailable:
         if port is not None:
             raise
-        return app.api(database, transport, port=0)
+        return doors.api(app, database, transport, port=0)
     except SettingsError as error:
         failure.note(f"without the HTTP API: {error}")
         return None

@@ -51,12 +51,13 @@ def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
 
 async def _examine() -> Reading:
     from grns.app import App
+    from grns.assembly import tools
     from grns.cli.session import impatient_settings
 
     app = App(impatient_settings())
     database, transport = app.database("doctor", size=2), app.transport("doctor")
     try:
-        return await app.examination(database, transport).read()
+        return await tools.examination(app, database, transport).read()
     finally:
         await transport.close()
         await database.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
 from grns.cli.output import Output, output_option
@@ -56,7 +57,7 @@ async def _change(out: Output, task_id: str, wanted: Edit, reason: str | None) -
     from grns.errors import Conflict
 
     async with writing() as session:
-        triage = session.app.triage(session.database, session.transport)
+        triage = tools.triage(session.app, session.database, session.transport)
         try:
             await triage.edit(task_id, wanted, actor=of_process("cli"), reason=reason)
         except Conflict as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
 from grns.cli.output import Column, Output, heading, output_option, table, text
@@ -40,7 +41,7 @@ async def _explain(task_id: str) -> Explanation:
         try:
             with suppress(Unavailable):  # then it says so itself, where it matters
                 await session.transport.connect()
-            return await session.app.explainer(session.database, session.transport).explain(task_id)
+            return await tools.explainer(session.app, session.database, session.transport).explain(task_id)
         finally:
             await session.transport.close()
 

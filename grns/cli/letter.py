@@ -10,6 +10,7 @@ from uuid import UUID
 import click
 
 from grns.actor import of_process
+from grns.assembly import tools
 from grns.cli import failure
 from grns.cli.output import Column, Output
 from grns.cli.session import Session
@@ -88,7 +89,7 @@ class Letters:
 
     @property
     def _triage(self) -> Triage:
-        return self.session.app.triage(self.session.database, self.session.transport)
+        return tools.triage(self.session.app, self.session.database, self.session.transport)
 
     async def _find(self, letter_id: str) -> Letter | None:
         message = await self.message(letter_id)

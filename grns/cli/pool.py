@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text
@@ -110,7 +111,7 @@ async def _pause(
     from grns.store.pool import read_pools
 
     async with writing() as session:
-        pauses = session.app.pauses(session.database, session.transport)
+        pauses = tools.pauses(session.app, session.database, session.transport)
         begun = await pauses.pause(
             agent_type, task_type, actor=of_process("cli"), reason=reason, until=seconds
         )
@@ -143,7 +144,7 @@ async def _resume(agent_type: str, task_type: str | None) -> tuple[Pause | None,
     from grns.store.pause import in_force
 
     async with writing() as session:
-        pauses = session.app.pauses(session.database, session.transport)
+        pauses = tools.pauses(session.app, session.database, session.transport)
         ended = await pauses.resume(agent_type, task_type, actor=of_process("cli"))
         return ended, await in_force(session.database, session.workspace, [agent_type])
 

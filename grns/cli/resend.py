@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
 
@@ -66,7 +67,7 @@ async def _resend(letter_id: UUID, mend: Mend | None, reason: str | None) -> Non
     async with writing() as session:
         if not session.transport.is_connected:
             raise Unavailable("messages are sent again through the broker, and it does not answer")
-        triage = session.app.triage(session.database, session.transport)
+        triage = tools.triage(session.app, session.database, session.transport)
         try:
             await triage.resend(letter_id, actor=of_process("cli"), reason=reason, mend=mend)
         except NotFound as error:

@@ -12,7 +12,9 @@ from types import ModuleType
 
 import click
 
-from grns.app import App, KeeperOrders
+from grns.app import App
+from grns.assembly import workers
+from grns.assembly.workers import KeeperOrders
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import BadInput, SettingsError
@@ -79,7 +81,7 @@ async def _work(app: App, pool: Pool) -> None:
                 app.settings.database_host(), app.settings.nats_hosts(),
             )
         )  # fmt: skip
-        await run_services([app.worker(pool, database, transport, handlers_database)])
+        await run_services([workers.worker(app, pool, database, transport, handlers_database)])
 
 
 @click.command(hidden=True)
@@ -119,7 +121,7 @@ async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
     async with app.connections("keeper", size=2, is_patient=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
-        await app.keeper(orders, database, transport).run()
+        await workers.keeper(app, orders, database, transport).run()
     looking.cancel()
 
 
