@@ -19,7 +19,7 @@ from grns.errors import Denied, Forbidden, TooManyRequests
 from grns.store.database import Database
 from grns.store.sweep import reap
 from tests.harness import LIMIT_SECONDS, eventually, status_of, submit, submit_many
-from tests.test_api_kit import OURS, Door
+from tests.test_api_kit import OURS, Door, serving
 from tests.test_store_kit import cancel, kinds_of, lapse, row_of
 
 pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
@@ -30,11 +30,8 @@ SOON = 1.0
 @pytest.fixture
 async def url(door: Door) -> AsyncIterator[str]:
     """Where the API is."""
-    server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
-    running = asyncio.create_task(server.run())
-    yield server.url
-    server.stop()
-    await running
+    async with serving(door.desk, door.api) as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 
 from grns.api import stream, tail
 from grns.api.route import PREFIX
-from grns.api.server import ApiServer
 from grns.store import event
 from grns.store.database import Database
+from tests import test_api_kit as kit
 from tests.counters import begin_here, count_all
 from tests.harness import submit, submit_many
 from tests.test_api_kit import Door, good, problem_of
@@ -158,14 +158,11 @@ async def test_a_last_event_id_goes_with_a_stream(local: httpx2.AsyncClient) -> 
 @asynccontextmanager
 async def serving(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve on a real port, and lend somebody who asks there."""
-    server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
-    running = asyncio.create_task(server.run())
-    try:
-        async with httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor:
-            yield visitor
-    finally:
-        server.stop()
-        await running
+    async with (
+        kit.serving(door.desk, door.api) as server,
+        httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor,
+    ):
+        yield visitor
 
 
 @asynccontextmanager

@@ -5,20 +5,24 @@ No tests live here; the name has pytest show what its assertions were about.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.types import ASGIApp
 
 from grns.api.app import make_api
 from grns.api.desk import Desk
+from grns.api.server import ApiServer
 from grns.app import App
 from grns.assembly import doors
 from grns.store.database import Database
 from grns.store.key import create_key
 from grns.store.workspace import create_workspace
-from tests.harness import settings_for
+from tests.harness import eventually, settings_for
 from tests.operations import Facts
 from tests.test_store_kit import ACTOR, fetch
 
@@ -77,6 +81,30 @@ async def local(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
     """Somebody on this machine, who needs no key as long as there is none."""
     async with door.visitor() as visitor:
         yield visitor
+
+
+@asynccontextmanager
+async def serving(desk: Desk, app: ASGIApp, *, port: int = 0) -> AsyncIterator[ApiServer]:
+    """Serve on a real port, from when somebody can ask there."""
+    server = ApiServer(desk, app, host="127.0.0.1", port=port)
+    running = asyncio.create_task(server.run())
+
+    async def takes_connections() -> bool:
+        if running.done():
+            await running
+        try:
+            _, writer = await asyncio.open_connection(*server._socket.getsockname())
+        except ConnectionRefusedError:
+            return False
+        writer.close()
+        return True
+
+    try:
+        await eventually(takes_connections)
+        yield server
+    finally:
+        server.stop()
+        await running
 
 
 def problem_of(answer: httpx2.Response, status: int) -> str:

@@ -14,7 +14,7 @@ from grns.api import connection
 from grns.api.route import PREFIX
 from grns.api.server import ApiServer
 from tests.harness import LIMIT_SECONDS, eventually
-from tests.test_api_kit import Door, good
+from tests.test_api_kit import Door, good, serving
 
 pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
 
@@ -36,13 +36,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def server(door: Door) -> AsyncIterator[ApiServer]:
     """A server on a real port."""
-    found = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
-    running = asyncio.create_task(found.run())
-    async with httpx2.AsyncClient(base_url=found.url, timeout=LIMIT_SECONDS) as visitor:
-        good(await visitor.get("/livez"))
-    yield found
-    found.stop()
-    await running
+    async with serving(door.desk, door.api) as found:
+        async with httpx2.AsyncClient(base_url=found.url, timeout=LIMIT_SECONDS) as visitor:
+            good(await visitor.get("/livez"))
+        yield found
 
 
 async def opened(server: ApiServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

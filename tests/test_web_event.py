@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from grns.api import stream, tail
-from grns.api.server import ApiServer
 from grns.store.database import Database
+from tests import test_api_kit as kit
 from tests.counters import begin_here, count_all
 from tests.harness import submit, submit_many
 from tests.test_api_kit import OURS, THEIRS
@@ -31,14 +31,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def serving(hall: Hall) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve on a real port, and lend somebody who asks there."""
-    server = ApiServer(hall.desk, hall.site, host="127.0.0.1", port=0)
-    running = asyncio.create_task(server.run())
-    try:
-        async with httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor:
-            yield visitor
-    finally:
-        server.stop()
-        await running
+    async with (
+        kit.serving(hall.desk, hall.site) as server,
+        httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor,
+    ):
+        yield visitor
 
 
 async def told(answer: httpx2.Response, count: int) -> list[tuple[str, str]]:

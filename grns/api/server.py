@@ -71,6 +71,7 @@ class ApiServer:
         try:
             await self._require_key()
             is_isolated = await desk.isolation.is_there()
+            self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told below may ask at once
             desk.emit(ServiceStarted(_NAME))
             desk.emit(ApiServes(self.url, await has_keys(desk.database), is_isolated))
             await self._server.serve(sockets=[self._socket])
