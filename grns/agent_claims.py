@@ -202,7 +202,7 @@ class AgentClaims:
         with suppress(GrnsError):
             finishes = Finishes(self._database, batch_limit=1)
             verdict = (await finishes.release([claim], "agent_gone"))[claim.id]
-            self._emit(ClaimReturned(claim.id, claim.attempt, verdict))
+            self._emit(ClaimReturned(claim.id, claim.attempt, claim.trace_id, verdict))
 
 
 def _ticket(claim: Claim, who: Claimant) -> Ticket:

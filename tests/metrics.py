@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, work
+from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, webhook, work
 from grns.telemetry.metric import Kind
 from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.registry import METRICS
@@ -33,6 +33,9 @@ EVERYTHING: Sequence[Fact] = (
     upkeep.InvariantChecked("order", 0),
     upkeep.LogCounted(5, 5, 0, 0.1),
     operation.BatchMoved(1, "redrive", 5, 1),
+    webhook.DeliveriesMade(3, 9, 1, 0.5),
+    webhook.Delivered("wh-1", 7, "evt.task.dead", 1, 0.2),
+    webhook.WebhookDisabled("wh-1", "gone"),
     process.PostgresFailedOver(1, 1, 2, True, "", ""),
     process.TickFailed("relay", ""),
     *(

@@ -195,7 +195,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         "the clock of NATS is 6.8 s ahead of that of Postgres"),
     "a clock that is far off": (
         {"clocks": [Clock("Postgres", 0.0, 0.1), Clock("NATS", -3600.0, 0.1)]}, "clocks", ERROR,
-        "the clock of Postgres is 60 min 0 s ahead of that of NATS"),
+        "the clock of Postgres is 1 h 0 min ahead of that of NATS"),
 }  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def test_every_check_has_a_trouble_that_it_finds() -> None:
         ({"clocks": [Clock("Postgres", 4.0, 3.0), Clock("NATS", 0.0, 0.1)]}, "clocks"),
         (durable(drift=["execute_1: ack_wait is 1"]), "durables"),
         ({**durable(ack_wait_seconds=5.0), "crews": []}, "ack_wait"),
-        ({**durable(max_ack_pending=10), "crews": []}, "slots"),
+        ({**durable(max_ack_pending=10, ack_pending=0), "crews": []}, "slots"),
         (durable(subjects=["cmd.task.execute.v1"], ack_wait_seconds=1.0), "ack_wait"),
         (durable(subjects=["cmd.>"], ack_wait_seconds=1.0), "ack_wait"),
         ({**stream(durables=[]), "crews": []}, "lanes"),

@@ -439,7 +439,7 @@ async def test_what_was_sent_is_sent_again_with_a_fresh_budget(shared: Database)
         again = await resend_delivery(shared, taken.webhook_id, taken.seq, **WHO)
         assert (again["state"], again["ended_at"]) == ("pending", None)
         before = taken
-        (taken,) = await take(shared)
+        (taken,) = await take(shared, is_failing=state == "failed")
         assert (taken.message_id, taken.attempt) == (before.message_id, 1)
     assert (await row_of(shared, taken))["attempts"] == 3
     assert len(await said(shared, "evt.webhook.resent")) == 2

@@ -98,7 +98,8 @@ async def test_of_many_copies_at_once_one_is_carried_out(shared: Database) -> No
 
 async def test_who_asked_is_in_the_log(orders: Orders, shared: Database) -> None:
     carried = await orders.submit(submit())
-    assert {row["actor"] for row in await log_of(shared, carried.task_id or "")} == {_ACTOR}
+    events = [row for row in await log_of(shared, carried.task_id or "") if row["kind"].startswith("evt.")]
+    assert {row["actor"] for row in events} == {_ACTOR}
 
 
 async def test_one_whose_key_has_its_task_finds_that(orders: Orders, shared: Database) -> None:

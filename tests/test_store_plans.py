@@ -316,7 +316,11 @@ async def test_the_oldest_of_what_waits_is_one_step_into_an_index(connection: Co
     nodes = await plan_of(connection, "read_lags")
     indexes = sorted(node["Index Name"] for node in nodes if node.get("Relation Name") == "tasks")
     assert indexes == ["tasks_due", "tasks_lease"]
-    await connection.execute("update grns.tasks set lease_until = lease_until - interval '1 h'")
+    # One, and not all: what is rolled back stays in the indexes, where others count what is read.
+    await connection.execute(
+        "update grns.tasks set lease_until = lease_until - interval '1 h'"
+        " where id = (select id from grns.tasks order by lease_until limit 1)"
+    )
     last = await connection.fetchval("select max(seq) from grns.events")
     for low, published in ((1, []), (last, []), (2, [(4, last - 2)])):
         for table, column in (("relay_cursor", "published"), ("count_cursor", "counted")):
@@ -398,7 +402,7 @@ async def test_what_the_floor_claimed_is_read_back_from_the_running_ones(connect
 
 async def test_what_turned_out_to_have_no_effect_is_forgotten_by_its_key(connection: Connection) -> None:
     looks = looks_at(await plan_of(connection, "unmark_messages"), "processed_messages")
-    assert looks == ["processed_messages_pkey"]
+    assert sorted(looks) == ["Tid Scan", "processed_messages_pkey"]
 
 
 async def test_what_a_message_led_to_is_found_by_its_key(connection: Connection) -> None:
@@ -597,7 +601,7 @@ WEBHOOKS = {
         "webhook_secrets": {"webhook_secrets_webhook"},
     },
     "finish_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
-    "resend_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
+    "resend_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_listed"}},
     "read_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
     "list_deliveries": {"webhook_deliveries": {"webhook_deliveries_pkey"}},
     "delete_deliveries": {"webhook_deliveries": {"webhook_deliveries_age", "Tid Scan"}},

@@ -139,8 +139,8 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _refused",
-              "            self._end(parcel)\n\n    def _refused"),),
+        (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _show",
+              "            self._end(parcel)\n\n    def _show"),),
         "NATS: killed,NATS: frozen",
     ),
     Mutant(

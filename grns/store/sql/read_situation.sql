@@ -57,7 +57,12 @@ cross join lateral (
     ) as h
     where a.workspace = t.workspace and a.agent_type = t.agent_type and a.stopped_at is null
 ) as c
-left join grns.agents o on o.agent_id = t.owner_agent_id
+left join lateral (
+    select a.host, a.pid, a.version, a.lease_seconds, a.last_seen_at, a.stopped_at
+    from grns.agents a
+    where a.agent_id = t.owner_agent_id
+    limit 1
+) as o on true
 left join lateral (
     select k.pid from pg_locks k
     where t.xmax <> '0' and k.locktype = 'transactionid' and k.transactionid = t.xmax and k.granted

@@ -39,4 +39,5 @@ class ClaimReturned(Fact):
     event: ClassVar[str] = "claim_returned"
     task_id: str
     attempt: int
+    trace_id: str
     verdict: str
