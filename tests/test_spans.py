@@ -187,9 +187,11 @@ async def test_a_tasks_way_is_one_trace_linked_across_the_queue(
     assert {parent_of(span) for span in traced.of("inside a thread")} == {id_of(first), id_of(second)}
     statuses = [(span.attributes or {})["grns.task.status"] for span in traced.of("finish child")]
     assert statuses == ["retry_wait", "succeeded"]
-    again = traced.of("publish cmd.task.execute", child)[1]
     told = {id_of(span): span.name for span in traced.found if span.name.startswith("publish ")}
-    assert [told[one] for one in links_of(again)] == ["publish evt.task.retry_scheduled"]
+    again = [told[one] for span in traced.of("publish cmd.task.execute", child)[1:] for one in links_of(span)]
+    # Where the poll found it due before the scheduler had queued it there is no second command.
+    by_poll = (traced.of("claim child")[1].attributes or {})["grns.source"] == "floor"
+    assert again == ["publish evt.task.retry_scheduled"] or (by_poll and again == [])
     for span in traced.found:
         assert (span.start_time or 0) <= (span.end_time or 0)
         assert "what it says may be secret" not in span.to_json() or span.name == "inside a thread"
@@ -330,11 +332,11 @@ def database_free_app() -> App:
 
 def test_a_collector_has_a_url() -> None:
     """What it says may be a secret: it is not repeated."""
-    app = App(settings_for("postgresql://127.0.0.1:1/none", otlp_endpoint="user:secret@collector:4318"))
+    app = App(settings_for("postgresql://127.0.0.1:1/none", otlp_endpoint="user:canary@collector:4318"))
     with pytest.raises(SettingsError, match="as http://") as raised:
         app.trace("worker")
-    assert "secret" not in str(raised.value)
-    assert "secret" not in repr(app.settings)
+    assert "canary" not in str(raised.value)
+    assert "canary" not in repr(app.settings)
 
 
 def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,9 @@ class Stage:
     async def is_listening(self) -> bool:
         """Tell whether the room's lanes are open, and it has looked what there was before."""
         room = self.claims._rooms.get(("default", "worker"))
-        return room is not None and not room._is_broker_failing() and not room._floor._is_behind
+        if room is None or room._is_broker_failing() or room._floor._is_behind:
+            return False
+        return room._look_at > time.monotonic()
 
     @property
     def sources(self) -> list[str]:
