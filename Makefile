@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 lower = $(shell echo $(1) | tr A-Z_ a-z-)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
+# Some of the tests, others each time: with the same seed the same ones.
+some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo dev test faults browser test-oldest model fuzz chaos failpoints mutants recovery bench profile check format lint types floors verify ops clean
 
@@ -33,15 +36,15 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 test: $(STAMP) ## run the tests, on servers of their own (a few minutes)
 	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/browser
 
-faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile tests/faults
+faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
+	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults
 
 browser: $(STAMP) ## run the dashboard's tests in a real browser (needs /usr/bin/chromium, and the group `browser`)
 	$(BIN)/pytest -q tests/browser
 
-test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
+test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support (SHARE= SEED=)
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
-		$(BIN)/pytest -q -n 2 --dist loadfile $(wildcard tests/test_store_*.py)
+		$(BIN)/pytest -n 2 --dist loadfile $(some) $(wildcard tests/test_store_*.py)
 
 model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
 	$(BIN)/python -m tests.model

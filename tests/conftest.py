@@ -19,6 +19,8 @@ from grns.store import migrate
 from grns.store.database import Database
 from tests.harness import Fleet
 
+pytest_plugins = ["tests.share"]
+
 _TEMPLATE = "grns_template"
 
 
