@@ -157,12 +157,17 @@ class Database:
         It is `read committed`, whatever the server's default: renewals write the row that it will finish.
         """
         async with self.connection() as connection:
+            is_lent = False
             try:
                 async with connection.transaction(isolation="read_committed"):
+                    is_lent = True
                     yield connection
+                    is_lent = False
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 if _is_broken(connection):
                     raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
+                if isinstance(error, OSError) and not is_lent:  # none of the borrower's
+                    raise OutcomeUnknown("no answer from Postgres where a transaction begins or ends") from error
                 raise
             finally:
                 if not _is_broken(connection):
