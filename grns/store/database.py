@@ -167,7 +167,7 @@ class Database:
                 if _is_broken(connection):
                     raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
                 if isinstance(error, OSError) and not is_lent:  # none of the borrower's
-                    raise OutcomeUnknown("no answer from Postgres where a transaction begins or ends") from error
+                    raise OutcomeUnknown("no answer to the begin or end of a transaction") from error
                 raise
             finally:
                 if not _is_broken(connection):
