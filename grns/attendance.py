@@ -36,7 +36,7 @@ class _Seen:
 class Attendance:
     """Notes who is there. What cannot be written now is written with a later request.
 
-    Whose agent it is counts, too: a ticket names one, and whoever holds it could write another one's name there.
+    Whose agent it is counts, too: whoever holds a ticket could write somebody else's agent into it.
     """
 
     def __init__(self, database: Database, *, emit: Emit) -> None:
