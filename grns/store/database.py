@@ -82,6 +82,11 @@ class Database:
         """The URL, with its password: for those who need connections of another kind."""
         return self._url
 
+    @property
+    def size(self) -> int:
+        """How many connections there are at most."""
+        return self._size
+
     async def connect(self) -> None:
         """Open the first connection, where one is kept, or say why it cannot be had."""
         settings = {"application_name": f"grns {self._name}"[:63]}
