@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
 from grns.agent_nudge import Nudges
 from grns.attempt import Reception
@@ -106,7 +107,7 @@ class AgentClaims:
         if gone.done():
             await self._give_back(claim)
             return None
-        self._attendance.holds(who.agent_id, claim.lease_id, who.lease_seconds)
+        self._attendance.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
         return Handed(claim, _ticket(claim, who))
 
     def stop(self) -> None:
@@ -147,7 +148,8 @@ class AgentClaims:
         return None
 
     def _waiter(self, who: Claimant) -> Waiter:
-        claims = Claims(self._database, who, batch_limit=1)
+        # The lease's id is the secret of the ticket: those of `random_uuid` can be told from earlier ones.
+        claims = Claims(self._database, who, batch_limit=1, new_lease_id=uuid4)
         return Waiter(who, claims, self._make_reception(claims, who))
 
     def _room(self, who: Claimant) -> WaitingRoom:

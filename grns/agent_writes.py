@@ -86,8 +86,8 @@ class AgentWrites:
             raise
         if is_news:
             self._progress.note(ticket.lease_id, progress, message)
-        self._attendance.holds(ticket.agent_id, ticket.lease_id, ticket.lease_seconds)
-        await self._attendance.note(ticket.agent_id)
+        self._attendance.holds(ticket.workspace, ticket.agent_id, ticket.lease_id, ticket.lease_seconds)
+        await self._attendance.note(ticket.workspace, ticket.agent_id)
         return verdict.is_cancel_requested
 
     async def finish(self, lend: Lend, ticket: Ticket, outcome: Outcome) -> str:
@@ -173,14 +173,14 @@ class AgentWrites:
         return verdict
 
     def _note_end(self, ticket: Ticket, status: str) -> None:
-        self._attendance.ended(ticket.agent_id, ticket.lease_id)
+        self._attendance.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
         self._progress.forget(ticket.lease_id)
         if status == "lost":
             self._note_loss(ticket, "finish")
             raise _lost(ticket)
 
     def _note_loss(self, ticket: Ticket, reason: str) -> None:
-        self._attendance.ended(ticket.agent_id, ticket.lease_id)
+        self._attendance.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
         self._emit(work.LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
 
 

@@ -34,18 +34,21 @@ class _Seen:
 
 
 class Attendance:
-    """Notes who is there. What cannot be written now is written with a later request."""
+    """Notes who is there. What cannot be written now is written with a later request.
+
+    Whose agent it is counts, too: whoever holds a ticket could write somebody else's agent into it.
+    """
 
     def __init__(self, database: Database, *, emit: Emit) -> None:
         self._database = database
         self._emit = emit
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
 
     async def register(self, claimant: Claimant, *, name: str, version: str) -> None:
         """Make an agent known that asks for a task."""
-        seen = self._of(claimant.agent_id)
+        seen = self._of(claimant.workspace, claimant.agent_id)
         if seen.is_registered:
-            await self.note(claimant.agent_id)
+            await self.note(claimant.workspace, claimant.agent_id)
             return
         try:
             await agent.register(
@@ -56,29 +59,32 @@ class Attendance:
         else:
             seen.is_registered, seen.noted_at = True, time.monotonic()
 
-    async def note(self, agent_id: str) -> None:
+    async def note(self, workspace: str, agent_id: str) -> None:
         """Note that an agent lives, unless that was noted a moment ago."""
-        seen, now = self._of(agent_id), time.monotonic()
+        seen, now = self._of(workspace, agent_id), time.monotonic()
         if now - seen.noted_at < _NOTE_SECONDS:
             return
         seen.noted_at = now
         seen.leases = {lease_id: until for lease_id, until in seen.leases.items() if until > now}
         try:
-            await agent.touch(self._database, agent_id, idle_seconds=0.0, running=len(seen.leases))
+            await agent.touch(
+                self._database, agent_id, idle_seconds=0.0, running=len(seen.leases), workspace=workspace
+            )
         except GrnsError as error:
             self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
 
-    def holds(self, agent_id: str, lease_id: UUID, lease_seconds: float) -> None:
+    def holds(self, workspace: str, agent_id: str, lease_id: UUID, lease_seconds: float) -> None:
         """Take note of a lease that an agent has from now on, or goes on having."""
-        self._of(agent_id).leases[lease_id] = time.monotonic() + lease_seconds
+        self._of(workspace, agent_id).leases[lease_id] = time.monotonic() + lease_seconds
 
-    def ended(self, agent_id: str, lease_id: UUID) -> None:
+    def ended(self, workspace: str, agent_id: str, lease_id: UUID) -> None:
         """Take note of a lease that is over."""
-        self._of(agent_id).leases.pop(lease_id, None)
+        self._of(workspace, agent_id).leases.pop(lease_id, None)
 
-    def _of(self, agent_id: str) -> _Seen:
-        seen = self._seen.setdefault(agent_id, _Seen())
-        self._seen.move_to_end(agent_id)
+    def _of(self, workspace: str, agent_id: str) -> _Seen:
+        who = (workspace, agent_id)
+        seen = self._seen.setdefault(who, _Seen())
+        self._seen.move_to_end(who)
         if len(self._seen) > _MOST:
             self._seen.popitem(last=False)
         return seen

@@ -9,7 +9,7 @@ from typing import Any
 
 from grns.filter import Filter, parse
 from grns.store import listing, task_page
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.store.page import Page
 from grns.term import Term
 from tests.test_store_kit import fetch
@@ -109,7 +109,7 @@ def _inside(value: Any, step: str) -> Any:
 
 
 async def pages(
-    database: Database, text: str, *, limit: int = 7, after: str | None = None, **more: Any
+    database: Database | Session, text: str, *, limit: int = 7, after: str | None = None, **more: Any
 ) -> list[Page]:
     """Return all pages of a list, one behind the other."""
     more.setdefault("workspace", "default")
@@ -124,7 +124,7 @@ async def pages(
     return found
 
 
-async def listed(database: Database, text: str, **more: Any) -> Rows:
+async def listed(database: Database | Session, text: str, **more: Any) -> Rows:
     """Return all rows of a list: each task is on it once."""
     found = [row for page in await pages(database, text, **more) for row in page.rows]
     assert len(set(ids(found))) == len(found)

@@ -19,7 +19,8 @@ from grns.store.operation import (
     resume_operation,
 )
 from grns.store.operation_batch import Batch
-from tests.harness import eventually
+from grns.store.sweep import promote
+from tests.harness import eventually, submit, submit_many
 from tests.operations import (
     LIMITS,
     asked,
@@ -35,6 +36,8 @@ from tests.operations import (
 )
 from tests.test_store_kit import (
     ACTOR,
+    claim,
+    fall_due,
     fetch,
     is_waiting_for_lock,
     locked,
@@ -167,6 +170,46 @@ _REFUSING = """
         create trigger refuse_one before update on grns.tasks for each row execute function grns.refuse_one();
     end $do$
 """
+
+
+@pytest.mark.parametrize("change", ["promoted", "claimed"])
+async def test_a_task_that_goes_where_a_cancel_has_been_is_cancelled_too(
+    shared: Database, change: str
+) -> None:
+    """It walks from state to state, slowly where it has a rate; tasks do so, too."""
+    first = (await submit(shared, priority=3 if change == "promoted" else 0)).id
+    other = (await submit(shared, delay_seconds=100.0 if change == "promoted" else 0)).id
+    made = await asked(shared, "cancel")
+    await step(shared, limit=1)
+    assert await statuses(shared, [first]) == {"cancelled": 1}
+    if change == "promoted":
+        await fall_due(shared, other)
+        await promote(shared, 10, None)
+    else:
+        await claim(shared, other)
+    for _ in range(10):
+        if (await seen(shared, made)).state is State.DONE:
+            break
+        await step(shared, limit=1)
+    done = await seen(shared, made)
+    assert (done.state, done.moved, done.skipped) == (State.DONE, 2, 0)
+    row = await row_of(shared, other)
+    assert (row["status"] == "cancelled") is (change == "promoted")
+    assert row["cancel_requested_at"] is not None
+
+
+async def test_a_cancel_comes_to_its_end_while_what_it_has_asked_runs_on(shared: Database) -> None:
+    ids = await submit_many(shared, 5)
+    for task_id in ids[:3]:
+        await claim(shared, task_id)
+    made = await asked(shared, "cancel")
+    for _ in range(20):
+        if (await seen(shared, made)).state is State.DONE:
+            break
+        await step(shared, limit=2)
+    done = await seen(shared, made)
+    assert (done.state, done.moved, done.skipped) == (State.DONE, 5, 0)
+    assert await statuses(shared, ids) == {"running": 3, "cancelled": 2}
 
 
 # ---------------------------------------------------------------- paused, resumed, aborted

@@ -63,11 +63,15 @@ class Visit:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Database | Session]:
         """Lend what to ask the database with: for whom is bound to a workspace, confined to it."""
-        if self.is_everywhere or not await self.desk.isolation.is_there():
+        if self.is_everywhere:
             yield self.desk.database
-        else:
-            async with as_tenant(self.desk.database, self.workspace) as session:
-                yield session
+            return
+        async with self.desk.turns.of(self.workspace):
+            if await self.desk.isolation.is_there():
+                async with as_tenant(self.desk.database, self.workspace) as session:
+                    yield session
+            else:
+                yield self.desk.database
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Database | Session]:

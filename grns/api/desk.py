@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from grns.agent_claims import AgentClaims
@@ -12,6 +13,7 @@ from grns.agent_writes import AgentWrites
 from grns.api.health import Health
 from grns.api.tail import Tail
 from grns.destination import Guard
+from grns.errors import TooManyRequests
 from grns.store import access
 from grns.store.database import Database
 from grns.store.submit import Submissions
@@ -21,6 +23,7 @@ from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _MOST_ACTORS = 1000
+_PATIENCE_SECONDS = 5.0
 
 
 @dataclass
@@ -53,12 +56,14 @@ class Desk:
     tail: Tail = field(init=False)
     isolation: Isolation = field(init=False)
     submitters: Submitters = field(init=False)
+    turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
         self.health = Health(self.database)
         self.tail = Tail(self.database)
         self.isolation = Isolation(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
+        self.turns = Turns(max(1, self.database.size // 2))
 
 
 class Isolation:
@@ -73,6 +78,38 @@ class Isolation:
         if self._is_there is None:
             self._is_there = await access.can_isolate(self._database)
         return self._is_there
+
+
+class Turns:
+    """How many requests of one workspace may ask the database at a time: the others have the rest of it.
+
+    What a filter looks at may be large, and whoever asks for that again and again is in nobody else's way.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, asyncio.Semaphore] = {}
+        self._asking: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def of(self, workspace: str) -> AsyncIterator[None]:
+        """Be one of those who ask, when it is one's turn; `TooManyRequests` where that takes too long."""
+        turns = self._known.setdefault(workspace, asyncio.Semaphore(self._most))
+        self._asking[workspace] += 1
+        try:
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await turns.acquire()
+            except TimeoutError as error:
+                raise TooManyRequests(f"requests of {workspace} wait for one another") from error
+            try:
+                yield
+            finally:
+                turns.release()
+        finally:
+            self._asking[workspace] -= 1
+            if not self._asking[workspace]:
+                del self._asking[workspace], self._known[workspace]
 
 
 class Submitters:

@@ -27,9 +27,14 @@ async def register(
     )  # fmt: skip
 
 
-async def touch(database: Database, agent_id: str, *, idle_seconds: float, running: int = 0) -> None:
-    """Note that a worker lives, how long it has had room and taken nothing, and how many tasks it runs."""
-    await database.run("touch_agent", agent_id, idle_seconds, running)
+async def touch(
+    database: Database, agent_id: str, *, idle_seconds: float, running: int = 0, workspace: str | None = None
+) -> None:
+    """Note that a worker lives, how long it has had room and taken nothing, and how many tasks it runs.
+
+    With a `workspace` it is noted only of one that works there.
+    """
+    await database.run("touch_agent", agent_id, idle_seconds, running, workspace)
 
 
 async def stop(database: Database, agent_id: str) -> None:

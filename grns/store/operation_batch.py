@@ -13,6 +13,7 @@ from grns.errors import BadInput
 from grns.merge_patch import merged
 from grns.operation import Action, State, since
 from grns.store.database import Database, Row
+from grns.store.page import Page
 from grns.store.task_page import list_tasks
 from grns.strict_json import Limits, dumps, loads_stored
 
@@ -35,6 +36,7 @@ class Taken:
     page_cursor: str | None
     is_exhausted: bool
     canary_task_id: str | None
+    moved: int
 
     @property
     def needs_canary(self) -> bool:
@@ -118,17 +120,41 @@ async def next_batch(database: Database, taken: Taken, limit: int, limits: Limit
     """
     if taken.is_exhausted:
         return Batch((), taken.page_cursor, is_end=True)
-    page = await list_tasks(
-        database,
-        workspace=taken.workspace,
-        wanted=since(filters.parse(taken.filter), taken.age_seconds),
-        limit=limit,
-        after=taken.page_cursor,
-    )
+    if taken.action is Action.CANCEL:
+        return await _next_to_cancel(database, taken, limit)
+    page = await _page(database, taken, limit, taken.page_cursor)
     found = [_candidate(row) for row in page.rows if _is_of(taken, row)]
     if taken.patch is not None and found:
         found = await _patched(database, found, taken, limits)
     return Batch(found, page.next_cursor, page.next_cursor is None)
+
+
+async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Batch:
+    """Return the next tasks to cancel.
+
+    They go from one state to the next meanwhile, and so perhaps to where the walk has been already: it is
+    made again until nothing was moved in one. In front of the cursor stands what had been moved before it.
+    """
+    before, _, behind = (taken.page_cursor or "0:").rpartition(":")
+    page = await _page(database, taken, limit, behind or None)
+    found = [_candidate(row) for row in page.rows if _is_of(taken, row)]
+    if found:  # what runs and was asked to end is still there
+        rows = await database.run("read_moved", [one.id for one in found], taken.id)
+        asked = {row["id"] for row in rows}
+        found = [one for one in found if one.id not in asked]
+    if page.next_cursor is not None:
+        return Batch(found, f"{before or 0}:{page.next_cursor}", is_end=False)
+    return Batch(found, f"{taken.moved}:", is_end=taken.moved == int(before or 0))
+
+
+async def _page(database: Database, taken: Taken, limit: int, behind: str | None) -> Page:
+    return await list_tasks(
+        database,
+        workspace=taken.workspace,
+        wanted=since(filters.parse(taken.filter), taken.age_seconds),
+        limit=limit,
+        after=behind,
+    )
 
 
 def _is_of(taken: Taken, row: dict[str, Any]) -> bool:

@@ -17,9 +17,12 @@ _ANSWER_SECONDS = 60.0
 
 async def run(database: Database | Session, wanted: Select[Any]) -> Sequence[Row]:
     """Run a statement that only reads, in a transaction of its own, and return its rows."""
-    async with database.connection() as connection, connection.transaction(readonly=True):
-        await connection.execute(f"set local statement_timeout = {1000 * _ANSWER_SECONDS:.0f}")
-        return await fetch(connection, wanted)
+    async with database.connection() as connection:
+        # Its beginning and its end are asked of the server, too: it may be gone by then.
+        with translated():
+            async with connection.transaction(readonly=True):
+                await connection.execute(f"set local statement_timeout = {1000 * _ANSWER_SECONDS:.0f}")
+                return await fetch(connection, wanted)
 
 
 async def fetch(connection: Connection, wanted: Select[Any]) -> Sequence[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -32,7 +32,7 @@ EVERY_STATE = frozenset(Status)
 LATEST, RUNNING, QUEUED, DUE, ENDED = "latest", "running", "queued", "due", "ended"
 
 _DUE_STATES = {Status.WAITING, Status.RETRY_WAIT}
-_BEHIND_ALL = "~"  # no id has it
+BEHIND_ALL = "~"  # no id has it
 # More agent types than these are not looked for one by one.
 _MOST_AGENTS = 4
 
@@ -54,6 +54,7 @@ class Road:
 
     Each branch is what the index finds in one go, in that order; what all of them find is merged. On a road
     that `is_short` the index has another order: the rows are few, all are read, and then put in order.
+    On one that `is_shared` there are the rows of all workspaces.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Road:
     branches: tuple[tuple[Condition, ...], ...]
     is_descending: bool = False
     is_short: bool = False
+    is_shared: bool = False
 
     def rows(self, behind: Key, most: int) -> Subquery:
         """Return so many rows at most, in order, each with its `place`: the first is 1.
@@ -73,6 +75,16 @@ class Road:
         )
         place = func.row_number().over(order_by=self.in_order(found.selected_columns)).label("place")
         return found.add_columns(place).subquery("looked_at")
+
+    def until(self, edge: Any) -> Road:
+        """Return the road as far as such a first column."""
+        first = self.order[0]
+        is_before = first >= edge if self.is_descending else first <= edge
+        return replace(self, branches=tuple((*branch, is_before) for branch in self.branches))
+
+    def behind_edge(self, edge: Any) -> Key:
+        """Return the place behind all that is there until an edge."""
+        return (edge,) if len(self.order) == 1 else (edge, BEHIND_ALL)
 
     def in_order(self, of: Columns) -> list[Any]:
         """Return what such rows are sorted by."""
@@ -126,7 +138,8 @@ def ways(wanted: Filter, states: frozenset[Status], workspace: str) -> list[tupl
     if named:
         return [(_by_id(*named),)]
     by_state = _by_state(wanted, states, workspace)
-    return [(_by_id(()),), by_state] if states == EVERY_STATE else [by_state]
+    latest = replace(_by_id(()), is_shared=True)
+    return [(latest,), by_state] if states == EVERY_STATE else [by_state]
 
 
 def _by_id(*branches: tuple[Condition, ...]) -> Road:
@@ -156,7 +169,7 @@ def _begins(pattern: Pattern) -> tuple[Condition, ...]:
     prefix = pattern.pieces[0]
     if pattern.is_exact:
         return (tasks.c.id == prefix,)
-    return tasks.c.id >= prefix, tasks.c.id < prefix + _BEHIND_ALL
+    return tasks.c.id >= prefix, tasks.c.id < prefix + BEHIND_ALL
 
 
 def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tuple[Road, ...]:
@@ -171,7 +184,7 @@ def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tupl
         found.append(Road(QUEUED, (*lane, tasks.c.queued_at, tasks.c.id), _lanes(wanted, ours)))
     if states & _DUE_STATES:
         due = (tasks.c.next_attempt_at.is_not(None),)
-        found.append(Road(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,)))
+        found.append(Road(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,), is_shared=True))
     # What was discarded is stepped over here, and does not count as looked at: a page is not full of it.
     is_over = (ours, tasks.c.finished_at.is_not(None), *discarded(wanted))
     ended = tuple((*is_over, tasks.c.status == state.value) for state in sorted(states & TERMINAL))

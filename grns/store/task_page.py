@@ -13,7 +13,7 @@ from grns.filter import Filter
 from grns.store import query
 from grns.store.database import Database, Row, Session
 from grns.store.page import Page, bad_cursor, cursor, parts
-from grns.store.road import ENDED, EVERY_STATE, Key, Road, ways
+from grns.store.road import BEHIND_ALL, ENDED, EVERY_STATE, LATEST, Key, Road, ways
 from grns.store.task_filter import Columns, Condition, conditions
 from grns.task import REDRIVABLE, Status
 from grns.term import Term
@@ -95,9 +95,10 @@ async def count(
         states &= REDRIVABLE
     asked = Wanted(wanted, states, workspace)
     for road in ways(wanted, states, workspace)[0]:
-        (row,) = await query.run(database, tally(road, asked))
+        edge = await _edge(database, road, (), MOST_COUNTED)
+        (row,) = await query.run(database, tally(road if edge is None else road.until(edge), asked))
         number += row["found"]
-        is_exact = is_exact and row["looked_at"] < MOST_COUNTED
+        is_exact = is_exact and edge is None and row["looked_at"] < MOST_COUNTED
     return Count(number, is_exact)
 
 
@@ -173,15 +174,33 @@ async def _walk(
 
 
 async def _read(database: Database | Session, wanted: Wanted, road: Road, behind: Key, limit: int) -> Page:
-    rows = await query.run(database, look(road, wanted, behind, limit))
+    edge = await _edge(database, road, behind, MOST_LOOKED_AT)
+    rows = await query.run(database, look(road if edge is None else road.until(edge), wanted, behind, limit))
     found = [row for row in rows if row["is_wanted"]]
     shown = [_shown(row) for row in found[:limit]]
     if len(found) > limit:
         return Page(shown, _cursor(road, found[limit - 1]) if limit else cursor(road.name, *behind))
     last = next((row for row in rows if row["is_last"]), None)
-    if last is None:
+    if last is not None:
+        return Page(shown, _cursor(road, last), is_partial=len(shown) < limit)
+    if edge is None:
         return Page(shown, None)
-    return Page(shown, _cursor(road, last), is_partial=len(shown) < limit)
+    return Page(shown, cursor(road.name, *road.behind_edge(edge)), is_partial=len(shown) < limit)
+
+
+async def _edge(database: Database | Session, road: Road, behind: Key, most: int) -> Any:
+    """Return where so many rows end, whosesoever they are, None where there are not so many.
+
+    Only who is confined has to know: others find the last row that may be looked at among all that they see.
+    """
+    if not road.is_shared or not isinstance(database, Session):
+        return None
+    first = behind[0] if behind else None
+    if road.name == LATEST:
+        (row,) = await database.run("read_edge_of_latest", BEHIND_ALL if first is None else first, most)
+    else:
+        (row,) = await database.run("read_edge_of_due", first, most)
+    return row["edge"]
 
 
 def _shown(row: Row) -> dict[str, Any]:

@@ -16,4 +16,4 @@ from chosen c
 where o.id = c.id
 returning o.id, o.epoch, o.workspace, o.action, o.filter, o.canary, o.rate_per_minute, o.patch::text as patch,
     o.created_at, extract(epoch from now() - o.created_at)::double precision as age_seconds, o.state, o.page_cursor,
-    o.is_exhausted, o.canary_task_id
+    o.is_exhausted, o.canary_task_id, o.moved

@@ -13,6 +13,20 @@ drop index grns.tasks_dead;
 create index dead_letters_new on grns.dead_letters (workspace, created_at, id)
     where state = 'new';
 
+-- Lists of tasks in any state, and of those that are due, look at so many rows, whosesoever they are: no index has the
+-- workspace in front of their order. To a tenant the others' rows do not count, and it would look at all there are.
+-- So it is told where so many end: by a time, and by nothing else that is another's.
+create function grns.edge_of_latest(behind text, most integer) returns text
+language sql stable security definer set search_path = pg_catalog as $$
+    select left(t.id, 13) from grns.tasks t where t.id < behind order by t.id desc offset most - 1 limit 1
+$$;
+create function grns.edge_of_due(behind timestamptz, most integer) returns timestamptz
+language sql stable security definer set search_path = pg_catalog as $$
+    select t.next_attempt_at from grns.tasks t
+    where t.next_attempt_at is not null and t.next_attempt_at >= behind
+    order by t.next_attempt_at offset most - 1 limit 1
+$$;
+
 -- Filters that somebody has saved. What is read back is parsed again: the text is as the parser writes it.
 create table grns.saved_filters (
     workspace text collate "C" not null,
