@@ -1,1 +1,1 @@
-"""The doors: what the API, the dashboard and a bulk redrive take with a million tasks in the table. `make doors`."""
+"""The doors: what API, dashboard and bulk redrives take with a million tasks in the table. `make doors`."""

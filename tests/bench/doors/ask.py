@@ -55,7 +55,7 @@ def _settled(door: Door, one: Question, depth: int) -> Question | None:
     query = dict(parse_qsl(split.query))
     cursor, passed = None, 0
     while passed < depth:
-        more = {} if cursor is None else {"cursor": cursor}
+        more: dict[str, str] = {} if cursor is None else {"cursor": cursor}
         longest = 100 if one.route == "list_operations" else _LONGEST_PAGE
         limit = longest if depth - passed >= longest and passed else 50
         answered = door.get(f"{split.path}?{urlencode({**query, 'limit': limit, **more})}")

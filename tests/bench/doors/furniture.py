@@ -18,6 +18,9 @@ _STATES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", 
 _OF_A_STATE = """
     select id from grns.tasks where workspace = $1 and status = $2 order by md5(id) limit $3
 """
+_DELIVERIES = """
+    select seq from grns.webhook_deliveries where webhook_id = $1 order by md5(seq::text) limit $2
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ async def _things(
         ),
         webhook=webhook,
         deliveries=await _column(
-            stage, "select seq from grns.webhook_deliveries where webhook_id = $1 order by md5(seq::text) limit $2",
+            stage, _DELIVERIES,
             webhook, sizes.samples,
         ),
         agent_types=await _column(

@@ -1,4 +1,4 @@
-"""What is asked of the API: each of its routes that looks, with the filters that people use, near and deep."""
+"""What is asked of the API: each of its routes that looks, with filters that people use, near and deep."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.bench.doors.furniture import Things
 
 _LONG = 1000
 
-# Of lists of tasks. Those of the second kind may be answered in part, after so many rows: what they ask for no index
-# has, and what they look through is not rare.
+# Of lists of tasks. Those of the second kind may be answered in part, after so many rows: no index has what
+# they ask for, and what they look through is not rare.
 FILTERS = (
-    "", "state:queued", "state:running", "state:retry_wait", "state:waiting", "state:succeeded", "state:failed",
-    "state:dead", "state:cancelled", "state:dead,failed", "type:fetch_page", "type:fetch_*", "-type:fetch_page",
+    "", "state:queued", "state:running", "state:retry_wait", "state:waiting", "state:succeeded",
+    "state:failed", "state:dead", "state:cancelled", "state:dead,failed", "type:fetch_page", "type:fetch_*",
+    "-type:fetch_page",
     "agent:mailer", "priority:0", "state:queued agent:crawler", "state:queued priority:<2",
     "state:queued type:send_mail", "state:dead type:send_mail", "state:dead agent:billing priority:0",
     "state:dead attempt:>2", "state:dead age:<1d", "state:dead,failed error:Timeout*",
@@ -37,8 +38,8 @@ STREAMS = frozenset({"web_follow_events"})
 class Question:
     """One thing that is asked, by the operation that answers it; several paths take their turn.
 
-    On one that `is_deep` the page begins so far behind the first. What `may_be_partial` may say that it has not
-    looked at all. What `is_of_all` is asked with a key of all workspaces.
+    Of one that `is_deep` the page begins so far behind the first. What `may_be_partial` may say that it has
+    not looked at all. What `is_of_all` is asked with a key of all workspaces.
     """
 
     route: str

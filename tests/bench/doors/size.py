@@ -11,7 +11,7 @@ GOALS_RATE = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """With 1,000,000 rows these are what the goals speak of; with 20,000 all of it is tried in a few minutes."""
+    """With 1,000,000 rows these are what the goals speak of; with 20,000 all is tried in a few minutes."""
 
     rows: int = GOALS_ROWS
     rounds: int = 3

@@ -1,7 +1,8 @@
 """The table: tasks over weeks, their log, and what the product itself makes of it.
 
-Tasks and log are written by statements of our own, as those of the product would have left them. Counts, minutes
-and issues are the work of its counter; then its inspection looks at all there is, and must find nothing.
+Tasks and log are written by statements of our own, as those of the product would have left them. Counts,
+minutes and issues are the work of its counter; then its inspection looks at all there is, and must find
+nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _MAINTAINED = (
     "webhook_deliveries",
 )
 _AT_ONCE = 500
+# A task has five rows of the log, and 2,000,000 of them are a partition.
+_ROWS_OF_A_PARTITION = 400_000
 
 # What is under way, how far that is, and of how much.
 Tell = Callable[[str, float, float], None]
@@ -93,6 +96,8 @@ async def _write(stage: Stage, sizes: Sizes, tell: Tell) -> None:
     await connection.copy_records_to_table(
         "failures", schema_name="filling", records=[one.row for one in lives.failures]
     )
+    for _ in range(sizes.rows // _ROWS_OF_A_PARTITION):
+        await connection.execute("select grns.add_log_partition(2000000)")
     for number in range(lives.slices):
         tell("tasks and their log", number, lives.slices)
         await connection.copy_records_to_table(
@@ -129,7 +134,7 @@ async def _count(stage: Stage, tell: Tell) -> None:
     stage.start("counter")
 
     async def is_counted() -> bool:
-        row = await stage.connection.fetchrow(_COUNTED)
+        (row,) = await stage.connection.fetch(_COUNTED)
         tell("counting the log", row["low"], row["last"])
         return bool(row["low"] >= row["last"])
 
