@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import asyncpg
+
 from grns.inspection import Inspection
 from grns.store import agent, burial
 from grns.store.burial import Corpse
@@ -51,7 +53,7 @@ def sql(name: str) -> str:
 async def fill(stage: Stage, sizes: Sizes, tell: Tell) -> None:
     """Fill an empty database. Nothing of it is due or loses its lease within a day."""
     await _register(stage)
-    await _write(stage, sizes, tell)
+    await write(stage.connection, sizes, tell)
     await create_workspace(stage.database, THEIRS, actor=ACTOR)  # it is in the log, which has an order
     await _bury(stage, sizes)
     await stage.connection.execute(sql("settle_log"))
@@ -89,8 +91,8 @@ async def _register(stage: Stage) -> None:
                 )
 
 
-async def _write(stage: Stage, sizes: Sizes, tell: Tell) -> None:
-    connection = stage.connection
+async def write(connection: asyncpg.Connection, sizes: Sizes, tell: Tell) -> None:
+    """Write tasks and their log, slice by slice of time: nothing of it is counted yet."""
     lives = Lives(sizes, await connection.fetchval("select now()"))
     await connection.execute(sql("make_scratch"))
     await connection.copy_records_to_table(
