@@ -19,7 +19,7 @@ from grns.task import REDRIVABLE, Status
 from grns.term import Term
 
 # Of one road a page looks at no more rows, and a count at no more.
-MOST_LOOKED_AT = 5_000
+MOST_LOOKED_AT = 2_000
 MOST_COUNTED = 10_000
 
 _SHOWN = (
