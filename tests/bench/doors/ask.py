@@ -81,7 +81,7 @@ async def _ask_all(
 
 def _ask(kind: str, doors: Sequence[Door], asked: Sequence[Question], turn: int, figures: Figures) -> None:
     for one in asked:
-        answered = doors[one.is_of_all].get(one.paths[turn % len(one.paths)])
+        answered = doors[one.is_of_all].look(one.paths[turn % len(one.paths)], one.body)
         is_good = answered.status < _GOOD or (one.route == "web_login" and answered.status == 303)
         assert is_good, (one, answered.status, answered.body[:500])
         if turn < 0:

@@ -64,6 +64,12 @@ class Door:
         """Ask for something."""
         return self._exchange("GET", path)
 
+    def look(self, path: str, body: Mapping[str, object] | None = None) -> Answered:
+        """Ask for something, perhaps with a body."""
+        if body is None:
+            return self.get(path)
+        return self._exchange("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
     def ask(self, path: str) -> Any:
         """Return what the API answers; fails where that is a problem."""
         answered = self.get(PREFIX + path)

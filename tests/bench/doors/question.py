@@ -30,6 +30,15 @@ PARTIAL = (
     'payload.url:"https://shop-17.example/*"', "state:succeeded payload.order.id:17", "attempt:>9",
     "state:dead payload.order.id:17", "state:dead error:NobodySaidThis*", "type:nothing",
 )  # fmt: skip
+# What is done to everything that a filter finds is counted first.
+_COUNTED = (
+    ("redrive", "state:dead"), ("redrive", 'state:dead,failed error:"*refused*"'),
+    ("redrive", "state:dead payload.order.id:17"), ("discard", "type:send_mail"),
+    ("cancel", "state:queued"), ("cancel", "type:fetch_page"),
+)  # fmt: skip
+COUNTING = "create_operation"
+# The routes that change nothing, and the one that says beforehand how much it would.
+LOOKING = (*(route.name for route in ROUTES if route.method == "GET"), COUNTING)
 # Nobody waits for their end.
 STREAMS = frozenset({"web_follow_events"})
 
@@ -39,7 +48,7 @@ class Question:
     """One thing that is asked, by the operation that answers it; several paths take their turn.
 
     Of one that `is_deep` the page begins so far behind the first. What `may_be_partial` may say that it has
-    not looked at all. What `is_of_all` is asked with a key of all workspaces.
+    not looked at all. What `is_of_all` is asked with a key of all workspaces. With a `body` it is a POST.
     """
 
     route: str
@@ -48,6 +57,7 @@ class Question:
     is_deep: bool = False
     may_be_partial: bool = False
     is_of_all: bool = False
+    body: Mapping[str, object] | None = None
 
     @property
     def name(self) -> str:
@@ -62,6 +72,7 @@ def questions(things: Things) -> list[Question]:
         *_one_task(things),
         *_dead(things),
         *_issues(things),
+        *_counts(things),
         *_log(things),
         *_rest(things),
     ]
@@ -70,7 +81,7 @@ def questions(things: Things) -> list[Question]:
 
 def missing(found: Sequence[Question]) -> set[str]:
     """Return the routes that look and that nothing is asked of."""
-    return {route.name for route in ROUTES if route.method == "GET"} - {one.route for one in found}
+    return set(LOOKING) - {one.route for one in found}
 
 
 # Whose rows go on behind a cursor, and are many enough for that here.
@@ -145,6 +156,15 @@ def _issues(things: Things) -> Iterator[Question]:
         yield Question("list_issue_tasks", what, paths)
 
 
+def _counts(things: Things) -> Iterator[Question]:
+    asked = [*_COUNTED, ("redrive", f"state:dead fingerprint:{things.biggest}")]
+    for action, text in asked:
+        said = text.replace(things.biggest, "(common)") if "fingerprint" in text else text
+        body = {"action": action, "filter": text, "dry_run": True}
+        yield Question(COUNTING, f"dry run, {action} {said}", [_path("/operations")], body=body)
+    yield Question("count_tasks", "", [_path("/counts")])
+
+
 def _log(things: Things) -> Iterator[Question]:
     for query in (
         {}, {"order": "oldest"}, {"kind": "evt.task.dead"}, {"kind": "evt.task.*"}, {"kind": "evt.pool.*"},
@@ -155,7 +175,6 @@ def _log(things: Things) -> Iterator[Question]:
         )
     paths = [_path("/events", {"task_id": one}) for one in things.some]
     yield Question("list_events", "of a task", paths, may_be_partial=True)
-    yield Question("count_tasks", "", [_path("/counts")])
     yield Question("list_minutes", "an hour", [_path("/minutes")])
     yield Question("list_minutes", "of a type", [_path("/minutes", {"task_type": "send_mail"})])
 
