@@ -20,7 +20,7 @@ from grns.term import Term
 
 # Of one road a page looks at no more rows, and a count at no more.
 MOST_LOOKED_AT = 2_000
-MOST_COUNTED = 10_000
+MOST_COUNTED = 5_000
 
 _SHOWN = (
     "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "owner_agent_id",
