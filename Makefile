@@ -12,7 +12,7 @@ given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test faults browser test-oldest model fuzz chaos failpoints mutants recovery bench profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test faults browser test-oldest model fuzz chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench: $(STAMP) ## measure all goals and the peers, or hold against the last res
 	@$(if $(PLOTS),$(BIN)/pip install --quiet --disable-pip-version-check --group bench)
 	$(BIN)/python -m tests.bench $(foreach option,ROWS ROUNDS ONLY RESULT PLOTS,$(call given,$(option))) \
 		$(if $(filter no,$(PEERS)),--no-peers) $(if $(CHECK),--check)
+
+doors: $(STAMP) ## measure API, dashboard and a bulk redrive with a million tasks (ROWS=1000000 ONLY= RESULT=)
+	$(BIN)/python -m tests.bench.doors $(foreach option,ROWS ONLY RESULT,$(call given,$(option)))
 
 profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pictures)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench

@@ -55,6 +55,12 @@ class Filter:
         """The priorities that a task can have that it finds."""
         return frozenset(int(value) for value in self._allowed("priority"))
 
+    @property
+    def marks(self) -> frozenset[str]:
+        """Whether a task that it finds is discarded, `yes` or `no`: none is, where nothing is said of it."""
+        is_said = any(term.name == "discarded" for term in self.terms)
+        return frozenset(self._allowed("discarded")) if is_said else frozenset({"no"})
+
     def patterns(self, name: str) -> tuple[Pattern, ...] | None:
         """Return what a text has to be like, None where nothing is said of it."""
         for term in self.terms:

@@ -515,7 +515,15 @@ async def test_a_submission_looks_at_no_more_than_its_ids_and_keys(
     assert len(rows) == (200 if key == "queued{}" else 0), "a row for each that was there already"
     after = await reads(connection)
     read = {name: after[name] - before[name] for name in after}
-    for index in ("tasks_ready", "tasks_due", "tasks_lease", "tasks_ended", "tasks"):
+    for index in (
+        "tasks_ready",
+        "tasks_due",
+        "tasks_lease",
+        "tasks_ended",
+        "tasks_discarded",
+        "tasks_issue",
+        "tasks",
+    ):
         assert read[index] == 0, read
     assert read["tasks_pkey"] <= 600, read
     assert read["tasks_idempotency_key"] <= 600, read
@@ -529,7 +537,7 @@ async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection
     await connection.execute(_AGENT)
     read: dict[str, int] = {}
     for state, idle_seconds in (("working", 0.0), ("idle", 3600.0)):
-        await connection.fetch(statement("touch_agent"), "idle", idle_seconds, 0)
+        await connection.fetch(statement("touch_agent"), "idle", idle_seconds, 0, "default")
         before = (await reads(connection))["tasks_ready"]
         rows = await connection.fetch(statement("audit_now"), 1.0, 10, 0.5)
         read[state] = (await reads(connection))["tasks_ready"] - before
@@ -643,9 +651,17 @@ LISTED = (
     ("state:waiting", DUE, "tasks_due"),
     ("state:dead", ENDED, "tasks_ended"),
     ("state:dead,succeeded error:Timeout*", ENDED, "tasks_ended"),
+    ("state:queued agent:worker", QUEUED, "tasks_ready"),
+    ("state:queued agent:worker priority:0", QUEUED, "tasks_ready"),
+    ("state:dead discarded:yes", ENDED, "tasks_discarded"),
+    ("state:dead fingerprint:one", ENDED, "tasks_issue"),
+    ("state:dead,failed fingerprint:one,two type:noop", ENDED, "tasks_issue"),
 )
 # On these, no more is read than a page has rows; of what is in the order of times a few more.
-READ_IN_ORDER = ("", "gr-dead-1", "key:dead3,dead6", "state:queued", "state:dead")
+READ_IN_ORDER = (
+    "", "gr-dead-1", "key:dead3,dead6", "state:queued", "state:queued agent:worker",
+    "state:queued agent:worker priority:0", "state:dead",
+)  # fmt: skip
 
 
 def road_of(text: str, name: str) -> tuple[Road, Wanted]:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from grns.filter import Filter
 from grns.store.page import bad_cursor, instant
 from grns.store.table import tasks
-from grns.store.task_filter import Columns, Condition, discarded
+from grns.store.task_filter import Columns, Condition
 from grns.subjects import PRIORITIES
 from grns.task import TERMINAL, Status
 from grns.term import Pattern
@@ -33,8 +33,9 @@ LATEST, RUNNING, QUEUED, DUE, ENDED = "latest", "running", "queued", "due", "end
 
 _DUE_STATES = {Status.WAITING, Status.RETRY_WAIT}
 BEHIND_ALL = "~"  # no id has it
-# More agent types than these are not looked for one by one.
+# More agent types, or fingerprints, than these are not looked for one by one.
 _MOST_AGENTS = 4
+_MOST_ISSUES = 4
 
 # What is shown of a row, what filters look at, and what says where it is on a road.
 _COLUMNS = (
@@ -55,6 +56,8 @@ class Road:
     Each branch is what the index finds in one go, in that order; what all of them find is merged. On a road
     that `is_short` the index has another order: the rows are few, all are read, and then put in order.
     On one that `is_shared` there are the rows of all workspaces.
+    A column that is `fixed` has one value, and orders nothing: but outside of the branch that says so the
+    planner does not know it, and would read all rows to sort by it.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Road:
     is_descending: bool = False
     is_short: bool = False
     is_shared: bool = False
+    fixed: frozenset[str] = frozenset()
 
     def rows(self, behind: Key, most: int) -> Subquery:
         """Return so many rows at most, in order, each with its `place`: the first is 1.
@@ -88,7 +92,7 @@ class Road:
 
     def in_order(self, of: Columns) -> list[Any]:
         """Return what such rows are sorted by."""
-        columns = [of[column.name] for column in self.order]
+        columns = [of[column.name] for column in self.order if column.name not in self.fixed]
         return [column.desc() for column in columns] if self.is_descending else columns
 
     def place(self, texts: list[str], said: str) -> Key:
@@ -181,19 +185,30 @@ def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tupl
         found.append(Road(RUNNING, (tasks.c.id,), (running,), is_descending=True, is_short=True))
     if Status.QUEUED in states:
         lane = (tasks.c.agent_type, tasks.c.priority)
-        found.append(Road(QUEUED, (*lane, tasks.c.queued_at, tasks.c.id), _lanes(wanted, ours)))
+        agents, priorities = _lanes(wanted)
+        lanes = tuple(
+            (ours, tasks.c.queued_at.is_not(None), *agent, *priority)
+            for agent, priority in product(agents, priorities)
+        )
+        named = {"agent_type": agents, "priority": priorities}
+        fixed = frozenset(name for name, values in named.items() if len(values) == 1 and values[0])
+        order = (*lane, tasks.c.queued_at, tasks.c.id)
+        found.append(Road(QUEUED, order, lanes, fixed=fixed))
     if states & _DUE_STATES:
         due = (tasks.c.next_attempt_at.is_not(None),)
         found.append(Road(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,), is_shared=True))
-    # What was discarded is stepped over here, and does not count as looked at: a page is not full of it.
-    is_over = (ours, tasks.c.finished_at.is_not(None), *discarded(wanted))
-    ended = tuple((*is_over, tasks.c.status == state.value) for state in sorted(states & TERMINAL))
+    # What was discarded has an index of its own: nobody steps over it, and a page is not full of it.
+    marks = {"yes": tasks.c.discarded_at.is_not(None), "no": tasks.c.discarded_at.is_(None)}
+    ended = tuple(
+        (ours, tasks.c.finished_at.is_not(None), tasks.c.status == state.value, marks[mark], *issue)
+        for state, mark, issue in product(sorted(states & TERMINAL), sorted(wanted.marks), _issues(wanted))
+    )
     found.append(Road(ENDED, (tasks.c.finished_at, tasks.c.id), ended, is_descending=True))
     return tuple(road for road in found if road.branches)
 
 
-def _lanes(wanted: Filter, ours: Condition) -> tuple[tuple[Condition, ...], ...]:
-    """Return the parts of the queue in which there can be tasks that are wanted."""
+def _lanes(wanted: Filter) -> tuple[list[tuple[Condition, ...]], list[tuple[Condition, ...]]]:
+    """Return the agent types, and the priorities, that tasks can have that are wanted: none for any."""
     agents = wanted.texts("agent") or ()
     of_agents: list[tuple[Condition, ...]] = [(tasks.c.agent_type == agent,) for agent in agents]
     if not 0 < len(agents) <= _MOST_AGENTS:
@@ -203,5 +218,12 @@ def _lanes(wanted: Filter, ours: Condition) -> tuple[tuple[Condition, ...], ...]
     ]
     if len(of_priorities) == len(PRIORITIES):
         of_priorities = [()]
-    queued = (ours, tasks.c.queued_at.is_not(None))
-    return tuple((*queued, *agent, *priority) for agent, priority in product(of_agents, of_priorities))
+    return of_agents, of_priorities
+
+
+def _issues(wanted: Filter) -> list[tuple[Condition, ...]]:
+    """Return the issues that tasks can belong to that are wanted: none for any."""
+    fingerprints = wanted.texts("fingerprint") or ()
+    if not 0 < len(fingerprints) <= _MOST_ISSUES:
+        return [()]
+    return [(tasks.c.fingerprint == fingerprint,) for fingerprint in fingerprints]

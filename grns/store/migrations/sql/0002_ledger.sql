@@ -116,12 +116,20 @@ create table grns.issue_facets (
 -- How often an issue was seen in each of the last hours, oldest first; the last one is not over.
 create function grns.issue_trend(workspace text, fingerprint text, hours integer) returns bigint[]
 language sql stable as $$
+    with latest as (
+        select date_bin(interval '1 hour', now(), timestamptz 'epoch') as hour
+    ),
+    seen as materialized (  -- one stretch of the index, and not a look at it for each hour
+        select h.hour, h.count
+        from grns.issue_hours h
+        where h.workspace = $1 and h.fingerprint = $2
+            and h.hour > (select l.hour from latest l) - $3 * interval '1 hour'
+    )
     select array(
-        select coalesce(h.count, 0)
-        from (select date_bin(interval '1 hour', now(), timestamptz 'epoch') as hour) as latest
+        select coalesce(s.count, 0)
+        from latest l
         cross join generate_series(0, $3 - 1) as g (ago)
-        left join grns.issue_hours h on h.workspace = $1 and h.fingerprint = $2
-            and h.hour = latest.hour - g.ago * interval '1 hour'
+        left join seen s on s.hour = l.hour - g.ago * interval '1 hour'
         order by g.ago desc
     )
 $$;

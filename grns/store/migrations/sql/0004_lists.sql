@@ -3,11 +3,17 @@ alter table grns.tasks
     add column discarded_at timestamptz,
     add column discarded_by text;
 
--- What lists of tasks are read from. Whoever writes tasks waits while the index is made; where they are many, make
--- it beforehand, as it stands here, with `create index concurrently`.
--- It has one entry for each task that has ended, and a predicate that no hot statement implies.
+-- What lists of tasks are read from. Whoever writes tasks waits while the indexes are made; where they are many, make
+-- them beforehand, as they stand here, with `create index concurrently`.
+-- It has one entry for each task that has ended and nobody has set aside, and a predicate that no hot statement
+-- implies: however many were discarded, lists step over none of them.
 create index if not exists tasks_ended on grns.tasks (workspace, status, finished_at, id)
-    where finished_at is not null;
+    where finished_at is not null and discarded_at is null;
+create index if not exists tasks_discarded on grns.tasks (workspace, status, finished_at, id)
+    where finished_at is not null and discarded_at is not null;
+-- Of one issue among all that is dead. Tasks that never failed are not in it.
+create index if not exists tasks_issue on grns.tasks (workspace, fingerprint, status, finished_at, id)
+    where finished_at is not null and discarded_at is null and fingerprint is not null;
 drop index grns.tasks_dead;
 -- Those that somebody has to deal with.
 create index dead_letters_new on grns.dead_letters (workspace, created_at, id)
