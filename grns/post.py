@@ -170,7 +170,11 @@ class Poster:
         """Return a connection to the first address that takes it."""
         trouble = ""
         for family, kind, protocol, _, address in addresses:
-            connection = socket.socket(family, kind, protocol)
+            try:
+                connection = socket.socket(family, kind, protocol)
+            except OSError as error:  # as of version 6, where this machine has none
+                trouble = f"{address[0]}: {_said(error)}"
+                continue
             try:
                 connection.setblocking(False)
                 async with asyncio.timeout(_CONNECT_SECONDS):

@@ -257,6 +257,17 @@ async def test_the_next_address_is_tried_where_one_takes_nobody(receiver: Receiv
     assert (await poster(lookup=lookup).post(at(receiver.port, "hook.example"), {}, BODY)).status == 200
 
 
+async def test_an_address_that_this_machine_knows_no_such_of_is_passed_over(receiver: Receiver) -> None:
+    """As those of version 6 are where the system was told to know none: names lead there first."""
+
+    async def look(host: str, port: int) -> list[Any]:
+        (found,) = await leads("127.0.0.1")(host, port)
+        unknown = 199  # a family that no system has
+        return [(unknown, *found[1:]), found]
+
+    assert (await poster(lookup=look).post(at(receiver.port, "hook.example"), {}, BODY)).status == 200
+
+
 async def test_names_that_lead_nowhere() -> None:
     async def fail(_host: str, _port: int) -> Sequence[Found]:
         raise socket.gaierror(-2, "Name or service not known")
