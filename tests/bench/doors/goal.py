@@ -14,7 +14,8 @@ from tests.harness import quantile
 
 _API_MILLISECONDS, _WEB_MILLISECONDS = 50.0, 100.0
 _COST = 0.05
-_KEPT, _PEAK = 0.95, 1.1
+# Who is late makes up for a second, and a batch is moved whole: in ten seconds eleven's, and one batch.
+_KEPT, _PEAK = 0.95, 1.12
 P50, P95 = 0.5, 0.95
 _WORST = "worst"
 
