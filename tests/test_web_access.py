@@ -169,7 +169,8 @@ async def test_whoever_follows_a_link_from_elsewhere_keeps_their_session(hall: H
 
 @pytest.mark.parametrize("page", DOES, ids=named)
 async def test_a_form_that_is_none_of_ours_does_nothing(hall: Hall, page: Page) -> None:
-    browser, other = await hall.logged_in("admin"), await hall.logged_in("admin")
+    browser = await hall.logged_in("admin", workspace=None)
+    other = await hall.logged_in("admin", workspace=None)
     path = path_of(page, NOTHING)
     theirs = _token(await other.open("/"))
     for token in ("", "x", theirs):
@@ -250,6 +251,8 @@ async def test_what_is_of_another_workspace_does_not_exist(hall: Hall) -> None:
     browser = await hall.logged_in("admin")
     token = _token(await browser.open("/"))
     for one in LOOKS:
+        if one.name == "web_follow_events":
+            continue  # it goes on for ever: tests/test_web_event.py reads it
         answer = await browser.client.get(path_of(one, names))
         if "{" in one.path and "{agent_type}" not in one.path:
             assert answer.status_code == 404, one.name
@@ -283,7 +286,7 @@ async def test_whoever_sees_all_workspaces_stays_in_the_one_that_they_chose(hall
     made = (await submit(hall.database, workspace=THEIRS)).id
     browser = await hall.logged_in("admin", workspace=None)
     assert (await browser.open(f"/tasks/{made}", status=404)).title == "Not Found"
-    shown = await browser.submit((await browser.open("/tasks")).form("/tasks"), workspace=THEIRS, filter="")
+    shown = await browser.submit((await browser.open("/tasks")).form_with("workspace"), workspace=THEIRS)
     assert f"/tasks/{made}?workspace={THEIRS}" in shown.links
     home = {link for link in shown.links if link.startswith("/") and not link.startswith("/static")}
     assert all(f"workspace={THEIRS}" in link for link in home if "login" not in link), home

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -58,9 +60,13 @@ def hold(shown: Document, text: str) -> None:
         assert turner not in _without_fields(text), repr(turner)
 
 
+# A field for prose. Those for JSON say the same with escapes.
+_PROSE = re.compile(r'<textarea(?![^>]* class="code")(?![^>]* hidden)[^>]*>.*?</textarea>', re.DOTALL)
+
+
 def _without_fields(text: str) -> str:
     """Return what a page shows: what stands in a field has to come back as it was."""
-    kept, rest = "", text
+    kept, rest = "", _PROSE.sub("", text)
     while 'value="' in rest:
         before, _, rest = rest.partition('value="')
         kept += before
@@ -155,8 +161,9 @@ async def test_hostile_addresses_are_harmless(guest: Browser, hostile: str) -> N
                 hold(Document(answer.text), answer.text)
             else:
                 assert answer.headers["location"] in ("/", "/login")
-    answer = await guest.client.get(f"/tasks/{hostile}")
-    assert answer.status_code == 404
+    answer = await guest.client.get(f"/tasks/{quote(hostile)}")
+    # What has a slash in it may look like where a form leads.
+    assert answer.status_code in ((404, 405) if "/" in hostile else (404,))
     hold(Document(answer.text), answer.text)
 
 

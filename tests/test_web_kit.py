@@ -129,10 +129,15 @@ class Document(HTMLParser):
         return self.root.all("form")
 
     def form(self, action: str) -> Element:
-        """Return the form that leads there."""
+        """Return the form that leads there: one of the page itself before one that is on all pages."""
         found = [form for form in self.forms if urlsplit(form["action"]).path == action]
         assert found, f"no form leads to {action}: {[form['action'] for form in self.forms]}"
-        return found[0]
+        return next((form for form in found if form.inside("main")), found[0])
+
+    def form_with(self, name: str) -> Element:
+        """Return the only form that has such a field."""
+        (found,) = [form for form in self.forms if name in [one.get("name") for one in form.all("input")]]
+        return found
 
 
 def fields(form: Element) -> list[tuple[str, str]]:

@@ -51,7 +51,7 @@ async def test_everything_that_a_page_leads_to_is_there(guest: Browser, shared: 
         for form in shown.forms:
             if form.attributes.get("method", "get") == "get":
                 await guest.submit(form, button=("action", "redrive"), filter="state:dead")
-        assert len(seen) < 300, sorted(seen)
+        assert len(seen) < 1000, print("DBG", *sorted(seen), sep="\n")
     assert {urlsplit(path).path for path in seen} >= {*there.places, *ROOMS}
     assert any("state=resolved" in path for path in seen)
 
@@ -131,7 +131,7 @@ async def test_what_is_not_there_is_told_on_a_page(guest: Browser) -> None:
     ):  # fmt: skip
         answer = await guest.client.get(path)
         if path == "/views":
-            assert answer.status_code == 405
+            assert page(answer, 405).title == "Method Not Allowed"
         else:
             assert page(answer, 404).title == "Not Found"
 

@@ -63,7 +63,7 @@ def test_scripts_make_no_markup_of_texts(path: object) -> None:
 
 def test_templates_escape_by_themselves() -> None:
     found = environment()
-    shown = found.from_string("{{ x }}|{{ none }}").render(x="<a \"'&>\u202e", none=None)
+    shown = found.from_string("{{ x }}|{{ nothing }}").render(x="<a \"'&>\u202e", nothing=None)
     assert shown == "&lt;a &#34;&#39;&amp;&gt;⟨U+202E⟩|"
     assert found.from_string('<p title="{{ x|exact }}">').render(x='"\u202e') == '<p title="&#34;\u202e">'
     with pytest.raises(Exception, match="missing"):

@@ -48,7 +48,9 @@ def of_workers(workers: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     silent = [worker for worker in workers if not worker["is_alive"]]
     if not silent:
         return []
-    return [Alarm("note", f"{counted(len(silent), 'worker')} gone silent without a farewell.", "/workers")]
+    have = "has" if len(silent) == 1 else "have"
+    said = f"{counted(len(silent), 'worker')} {have} gone silent without a farewell."
+    return [Alarm("note", said, "/workers")]
 
 
 def of_types(queued: Sequence[Mapping[str, Any]], workers: Sequence[Mapping[str, Any]]) -> list[Alarm]:

@@ -45,6 +45,10 @@ _NOUNS = (
     help, login,
 )  # fmt: skip
 PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
+# Where only forms lead. Browsers look there, too, once somebody loads again what a form was answered with.
+_FORMS = {page.path for page in PAGES if page.method == "POST"} - {
+    page.path for page in PAGES if page.method == "GET"
+}
 
 # Who comes from another site has no cookie with them: it is kept for pages of ours. From this one on they do.
 _AGAIN = (
@@ -63,11 +67,15 @@ def make_web(room: Room) -> ASGIApp:
         said = problem.of(RuntimeError())
         return await _trouble(Call(room, request, None), said, trace_id=trace_id)
 
+    async def misled(request: Request) -> Response:
+        return await _entered(room, request, _misled, is_open=False)
+
     async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
         answer = await _entered(room, Request(scope, receive), _missing, is_open=False)
         await answer(scope, receive, send)
 
-    router = Router([files, *routes], redirect_slashes=False, default=nothing)
+    forms = [Route(path, misled, methods=["GET"]) for path in sorted(_FORMS)]
+    router = Router([files, *routes, *forms], redirect_slashes=False, default=nothing)
     return Guard(router, emit=room.desk.emit, apology=apologize)
 
 
@@ -78,6 +86,12 @@ async def _file(request: Request) -> Response:
 
 async def _missing(_call: Call) -> Response:
     raise NotFound("there is no such page")
+
+
+async def _misled(call: Call) -> Response:
+    detail = "only a form leads here: go back to its page"
+    said = Problem("about:blank", "Method Not Allowed", 405, "form_only", detail)
+    return await _trouble(call, said)
 
 
 def _endpoint(room: Room, page: Page) -> Callable[[Request], Awaitable[Response]]:
@@ -99,8 +113,11 @@ async def _entered(
             return _door(call)
         if request.method == "POST":
             call.form = await read(request)
-            if call.who is not None:
+            # Whoever logs in has the form of no session: who they were until then says nothing.
+            if call.who is not None and not is_open:
                 room.entry.check(request, call.who, call.form.text(_TOKEN) or "")
+        if call.who is not None and not call.who.principal.reaches(call.place):
+            raise NotFound(f"there is no workspace {call.place}")
         return await handler(call)
     except Refused as error:
         return await _trouble(call, error.problem)

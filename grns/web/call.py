@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from grns.access import Scope
 from grns.api.desk import Desk
-from grns.errors import NotFound
+from grns.errors import Forbidden, NotFound
 from grns.web import look, render
 from grns.web.clock import Clock
 from grns.web.entry import Entry, Visitor
@@ -82,6 +82,11 @@ class Call:
     def may(self, scope: Scope) -> bool:
         """Say whether whoever asks may do what takes this scope."""
         return self.who is not None and self.who.principal.may(scope, self.place)
+
+    def need(self, scope: Scope) -> None:
+        """Refuse, with `Forbidden`, whoever may not do what takes this scope, whatever they have written."""
+        if not self.may(scope):
+            raise Forbidden(f"the scope {scope} is needed")
 
     async def ask(self, path: str, **query: Any) -> Any:
         """Return what the API answers; `Refused` where it is a problem."""

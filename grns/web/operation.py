@@ -53,6 +53,7 @@ async def operations(call: Call) -> Response:
 @pages.get("/operations/new")
 async def new_operation(call: Call) -> Response:
     """Ask what is to be done, and say to how many tasks it would be."""
+    call.need("operate")
     ids, action = call.queries("id"), call.query("action") or Action.REDRIVE.value
     wanted = together(call.query("filter") or "", term("id", *ids) if ids else "")
     if not wanted:
@@ -64,23 +65,25 @@ async def new_operation(call: Call) -> Response:
 @pages.post("/operations/new")
 async def count_operation(call: Call) -> Response:
     """Count again, with what has been written meanwhile."""
+    call.need("operate")
     return await _counted(call, _draft(call.form))
 
 
 @pages.post("/operations")
 async def create_operation(call: Call) -> Response:
     """Begin an operation, once the number of its tasks was seen, and written down where there are many."""
+    call.need("operate")
     draft = _draft(call.form)
-    if not draft.filter:
-        return await _shown(call, draft, None, _NO_FILTER, status=400)
-    body = _body(call, draft)
-    preview = await call.act("/operations", {**body, "dry_run": True})
-    seen, written = call.form.whole("seen"), call.form.whole("confirmation")
+    try:
+        preview = await _count(call, draft)
+    except _ToMend as error:
+        return await _shown(call, draft, None, str(error), status=400)
+    seen, written = call.form.whole("seen"), call.form.text("confirmation")
     if seen is None or preview["count"] > seen * _MORE:
         return await _shown(call, draft, preview, "There are more of them by now: look at the number again.")
-    if seen > CONFIRMED_ABOVE and written != seen:
+    if seen > CONFIRMED_ABOVE and written != str(seen):
         return await _shown(call, draft, preview, "Write down how many tasks it is about.")
-    made = await call.act("/operations", body)
+    made = await call.act("/operations", _body(call, draft))
     return call.go(f"/operations/{made['id']}", said="operation")
 
 
@@ -101,18 +104,30 @@ async def change_operation(call: Call) -> Response:
     return call.go(f"/operations/{number}", said=_SAID[change])
 
 
+class _ToMend(Exception):
+    """A draft makes no sense; the text says why. It is shown again, with all that was written."""
+
+
 async def _counted(call: Call, draft: Draft) -> Response:
-    if not draft.filter:
-        return await _shown(call, draft, None, _NO_FILTER, status=400)
     try:
-        preview = await call.act("/operations", {**_body(call, draft), "dry_run": True})
-    except BadInput as error:
+        preview = await _count(call, draft)
+    except _ToMend as error:
         return await _shown(call, draft, None, str(error), status=400)
+    return await _shown(call, draft, preview)
+
+
+async def _count(call: Call, draft: Draft) -> Any:
+    """Return what a draft would find now; `_ToMend`."""
+    if not draft.filter:
+        raise _ToMend(_NO_FILTER)
+    try:
+        return await call.act("/operations", {**_body(call, draft), "dry_run": True})
+    except BadInput as error:
+        raise _ToMend(str(error)) from error
     except Refused as error:
         if error.problem.status != 400:
             raise
-        return await _shown(call, draft, None, error.problem.detail, status=400)
-    return await _shown(call, draft, preview)
+        raise _ToMend(error.problem.detail) from error
 
 
 async def _shown(

@@ -8,7 +8,9 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
+from grns.errors import BadInput
 from grns.filter import MOST_VALUES
+from grns.operation import Action, request
 from grns.task import Status
 from grns.term import TERMS
 from grns.web import render
@@ -87,6 +89,7 @@ async def _shown(
         tabs=await _tabs(call, state, rest),
         rows=page["items"],
         news=news,
+        offered=[] if trouble else _offered(call, whole),
         trouble=trouble,
         next_cursor=page["next_cursor"],
         is_partial=page.get("is_partial", False),
@@ -96,6 +99,19 @@ async def _shown(
         views=views["items"],
         terms=TERMS,
     )
+
+
+def _offered(call: Call, whole: str) -> list[Action]:
+    """Return what can be done to some task that a filter finds."""
+    return [one for one in Action if call.may("operate") and _can_be_done(one, whole)]
+
+
+def _can_be_done(action: Action, whole: str) -> bool:
+    try:
+        request(action=action, filter=whole)
+    except BadInput:
+        return False
+    return True
 
 
 async def _tabs(call: Call, state: str | None, rest: str) -> list[Tab]:
