@@ -10,9 +10,10 @@ import click
 
 from grns.cli import bulk, failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, fields, heading, output_option, table
+from grns.cli.output import Column, Output, fields, heading, output_option, table, when
 
 _STATES = ("new", "acknowledged", "ignored", "resolved", "regressed")
+_LIST = "grns issue list"
 _BARS = "▁▂▃▄▅▆▇█"
 _FINGERPRINT = click.argument("fingerprint", metavar="FINGERPRINT", type=option.Token("fingerprint"))
 _NOTE = click.option("--note", help="What is known of it.")
@@ -37,7 +38,6 @@ def list_issues(out: Output, limit: int, after: str | None, states: tuple[str, .
 
 async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, ...]) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import issue as store
     from grns.store import listing
 
@@ -54,7 +54,7 @@ async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, .
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
         Column("MESSAGE", lambda row: row["message"], may_shrink=True),
         Column("24 HOURS", lambda row: sparkline(row["trend"]), spare=4),
-        Column("LAST", lambda row: ago(row["last_seen"], now), spare=1),
+        Column("LAST", lambda row: when(row["last_seen"], now), spare=1),
         Column("OWNER", lambda row: row["owner"], may_shrink=True, spare=2),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor)
@@ -74,7 +74,8 @@ def show(out: Output, fingerprint: str) -> None:
         async with reading() as session:
             return await read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
 
-    _present(out, asyncio.run(look()))
+    with failure.hinting(missing=_LIST):
+        _present(out, asyncio.run(look()))
 
 
 @issue.command()
@@ -138,7 +139,8 @@ def _change(out: Output, fingerprint: str, state: Any, said: Mapping[str, Any]) 
             await session.transport.nudge(RELAY_NUDGE)
             return changed
 
-    changed = asyncio.run(act())
+    with failure.hinting(missing=_LIST):
+        changed = asyncio.run(act())
     if out.is_table:
         failure.note(f"issue {fingerprint} is {changed['state']}")
     else:

@@ -12,7 +12,7 @@ from grns.cli import bulk, failure, option
 from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option, text
+from grns.cli.output import Column, Output, output_option, text, when
 
 if TYPE_CHECKING:
     from grns.filter import Filter
@@ -121,7 +121,6 @@ def list_tasks(
 
 async def _list(out: Output, limit: int, after: str | None, wanted: Filter, saved: str | None) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import listing, task_page
 
     async with reading() as session:
@@ -140,8 +139,8 @@ async def _list(out: Output, limit: int, after: str | None, wanted: Filter, save
         Column("PRIO", lambda row: row["priority"], spare=4),
         Column("STATUS", lambda row: row["status"], is_status=True),
         Column("ATTEMPT", _attempts, spare=3),
-        Column("CREATED", lambda row: ago(row["created_at"], now), spare=1),
-        Column("CHANGED", lambda row: ago(row["updated_at"], now), spare=5),
+        Column("CREATED", lambda row: when(row["created_at"], now), spare=1),
+        Column("CHANGED", lambda row: when(row["updated_at"], now), spare=5),
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
