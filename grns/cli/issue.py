@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -108,6 +109,26 @@ def resolve(out: Output, fingerprint: str, **said: str | None) -> None:
 
 @issue.command()
 @_FINGERPRINT
+@_NOTE
+@output_option
+def reopen(out: Output, fingerprint: str, **said: str | None) -> None:
+    """Say that it is as if nobody had said anything: `new`."""
+    _change(out, fingerprint, "new", said)
+
+
+@issue.command()
+@_FINGERPRINT
+@click.argument("seconds", metavar="TIME", type=option.Duration(code="bad_issue"))
+@_NOTE
+@_OWNER
+@output_option
+def snooze(out: Output, fingerprint: str, seconds: float, **said: str | None) -> None:
+    """Say that nobody needs to look before TIME is over: 30m, 2h, 7d. 0: it may be looked at again."""
+    _change(out, fingerprint, None, said, snooze_seconds=seconds)
+
+
+@issue.command()
+@_FINGERPRINT
 @bulk.bulk_options
 @bulk.redrive_options
 @option.sure_options
@@ -117,18 +138,39 @@ def redrive(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> N
     bulk.run(out, "redrive", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
 
 
-def _change(out: Output, fingerprint: str, state: Any, said: Mapping[str, Any]) -> None:
+@issue.command()
+@_FINGERPRINT
+@bulk.bulk_options
+@option.sure_options
+@output_option
+def discard(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> None:
+    """Set all dead and failed tasks of an issue aside, or those of them that --filter finds."""
+    bulk.run(out, "discard", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
+
+
+def _change(
+    out: Output,
+    fingerprint: str,
+    state: Any,
+    said: Mapping[str, Any],
+    *,
+    snooze_seconds: float | None = None,
+) -> None:
     async def act() -> dict[str, Any]:
         from grns.actor import of_process
         from grns.cli.session import writing
+        from grns.store import listing
         from grns.store.issue import Change, change_issue
         from grns.subjects import RELAY_NUDGE
 
-        change: Change = {"state": state}
+        change: Change = {} if state is None else {"state": state}
         for name, value in said.items():
             if value is not None:
                 change[name] = value  # type: ignore[literal-required]
         async with writing() as session:
+            if snooze_seconds is not None:
+                until = await listing.now(session.database) + timedelta(seconds=snooze_seconds)
+                change["snoozed_until"] = until if snooze_seconds else None
             changed = await change_issue(
                 session.database,
                 workspace=session.workspace,
@@ -142,7 +184,11 @@ def _change(out: Output, fingerprint: str, state: Any, said: Mapping[str, Any]) 
     with failure.hinting(missing=_LIST):
         changed = asyncio.run(act())
     if out.is_table:
-        failure.note(f"issue {fingerprint} is {changed['state']}")
+        from grns.envelope import rfc3339
+
+        until = changed["snoozed_until"]
+        later = "" if snooze_seconds is None or until is None else f", and snoozed until {rfc3339(until)}"
+        failure.note(f"issue {fingerprint} is {changed['state']}{later}")
     else:
         _present(out, changed)
 

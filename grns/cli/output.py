@@ -49,6 +49,8 @@ _STYLES = {
     "expired": "yellow",
     "revoked": "bright_black",
     "enabled": "green",
+    "alive": "green",
+    "silent": "red",
     "failing": "red",
     "disabled": "bright_black",
 }
