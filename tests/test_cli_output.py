@@ -23,6 +23,7 @@ EVENT = {
     "created_at": NOW,
     "kind": "evt.task.completed",
     "task_id": "gr-06gvth4jukpbv0rmaajaog611c",
+    "actor": "cli:ann@desk",
     "payload": {"task_id": "gr-06gvth4jukpbv0rmaajaog611c", "reason": "x" * 300},
 }
 
@@ -89,8 +90,9 @@ def test_an_event_fits_its_terminal_and_is_whole_in_a_pipe(
     found = printed(lambda: event._print(Output("table"), EVENT), width)
     assert len(found) == lines
     assert EVENT["task_id"] in found[0]
+    assert "by=cli:ann@desk" in found[-1]
     if width is None:
-        assert found[0].endswith("reason=" + "x" * 300)
+        assert found[0].endswith("  by=cli:ann@desk reason=" + "x" * 300)
     else:
         assert max(map(len, found)) <= max(width, 200)
         assert found[-1].endswith("…")

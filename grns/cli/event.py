@@ -196,7 +196,8 @@ def _draw(row: Mapping[str, Any]) -> None:
 
     at = f"{row['created_at']:%H:%M:%S.%f}"[:12]
     head = f"{at}Z  {row['kind']:<26}  {row['task_id'] or '-':<29}"
-    said = summary(row["payload"])
+    by = row["actor"] if row["actor"] and "actor" not in row["payload"] else None
+    said = summary({"by": by, **row["payload"]})
     width = shutil.get_terminal_size().columns
     if sys.stdout.isatty() and width < _WIDE:
         text(f"{row['seq']:>6}  {head.rstrip()}")
