@@ -110,7 +110,7 @@ class Guard:
             )
         scheme = found["scheme"].lower()
         if scheme == "http" and not self.allows_http:
-            raise BadInput("bad_url", "a URL begins with https:// here")
+            raise BadInput("bad_url", "a URL begins with https:// here, but for GRNS_WEBHOOK_ALLOW_HTTP=true")
         port = int(found["port"] or _PORTS[scheme])
         if not 0 < port <= 65535:
             raise BadInput("bad_url", "the port of a URL is 1 to 65535")

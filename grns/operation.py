@@ -62,6 +62,8 @@ _MEANT: dict[Action, tuple[Status, ...]] = {
 class OperationRequest(BaseModel):
     """The fields of an operation. `filter` is canonical, and finds only tasks to which it can be done.
 
+    It has to be said: nobody means all tasks by saying nothing. Whoever does says an empty one.
+
     `canary`, `patch` (a merge patch of each payload) and `agent_type` (who is to run them instead) go with
     a redrive. Without a rate it goes as fast as it can.
     """
@@ -69,7 +71,7 @@ class OperationRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     action: Action
-    filter: str = ""
+    filter: str
     canary: Annotated[bool, Field(strict=True)] = False
     rate_per_minute: (
         Annotated[float, Field(gt=0, le=_MOST_PER_MINUTE, allow_inf_nan=False, strict=True)] | None

@@ -36,6 +36,18 @@ async def test_a_task_is_created_once_for_its_key(local: httpx2.AsyncClient, sha
     assert problem_of(both, 400) == "bad_submission"
 
 
+async def test_what_a_filter_finds_is_counted(local: httpx2.AsyncClient, shared: Database) -> None:
+    for road in ("dead", "dead", "queued"):
+        await place(shared, road)
+    path = f"{TASKS}/count"
+    assert good(await local.get(path, params={"filter": "error:Value*"})) == {"count": 2, "is_exact": True}
+    good(await local.put(f"{PREFIX}/filters/bad", json={"text": "state:dead"}))
+    found = good(await local.get(path, params={"filter": "error:Nothing", "saved": "bad"}))
+    assert found == {"count": 0, "is_exact": True}
+    assert problem_of(await local.get(path, params={"filter": "colour:red"}), 400) == "bad_filter"
+    assert problem_of(await local.get(path, params={"saved": "good"}), 404) == "not_found"
+
+
 @pytest.mark.parametrize("workspace", [None, OURS])
 async def test_many_at_once_are_each_created_once(door: Door, workspace: str | None) -> None:
     async with door.visitor(await door.key("submit", workspace=workspace)) as visitor:

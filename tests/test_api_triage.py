@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from grns.api.app import make_api
+from grns.api.export import LINES, NEXT
 from grns.api.route import PREFIX
 from grns.app import App
 from grns.assembly import doors
@@ -37,6 +38,34 @@ async def test_dead_letters_of_both_kinds_stand_side_by_side(
     assert [one["id"] for one in only] == [message_id]
     only = good(await local.get(f"{PREFIX}/dead-letters", params={"filter": "error:Value*"}))["items"]
     assert [one["id"] for one in only] == [task_id]
+
+
+async def test_dead_letters_are_exported_whole_a_line_each(
+    local: httpx2.AsyncClient, shared: Database
+) -> None:
+    path = f"{PREFIX}/dead-letters/export"
+    ids = [(await place(shared, "dead")).id for _ in range(25)]
+    await place(shared, "succeeded")
+    first = await local.get(path, params={"limit": 22})
+    assert first.headers["content-type"] == LINES
+    rest = await local.get(path, params={"limit": 22, "cursor": first.headers[NEXT]})
+    assert NEXT not in rest.headers
+    found = [json.loads(line) for line in (first.text + rest.text).splitlines()]
+    assert {one["id"] for one in found} == set(ids)
+    assert len(found) == len(ids)
+    assert all("payload" in one and one["last_error"]["class"] == "ValueError" for one in found)
+    chosen = await local.get(path, params={"filter": f"id:{ids[3]}"})
+    assert [json.loads(line)["id"] for line in chosen.text.splitlines()] == [ids[3]]
+
+
+async def test_messages_are_exported_whole(local: httpx2.AsyncClient, shared: Database) -> None:
+    path = f"{PREFIX}/dead-letters/export"
+    assert (await local.get(path, params={"what": "message"})).text == ""
+    message_id = await letter(shared, content=b"{no json")
+    (line,) = (await local.get(path, params={"what": "message"})).text.splitlines()
+    assert (json.loads(line)["id"], json.loads(line)["body_text"]) == (str(message_id), "{no json")
+    for wrong in ({"what": "message", "filter": "type:noop"}, {"filter": "state:queued"}):
+        assert problem_of(await local.get(path, params=wrong), 400) == "bad_filter"
 
 
 async def test_a_message_is_shown_whole_and_closed_once(local: httpx2.AsyncClient, shared: Database) -> None:

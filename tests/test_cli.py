@@ -380,7 +380,7 @@ def test_a_narrow_terminal_never_cuts_an_id(
     table([row] * 2, columns)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert all(len(click.unstyle(line).rstrip()) <= max(width, 50) for line in lines)
+    assert all(len(click.unstyle(line).rstrip()) <= max(width, 53) for line in lines)
     assert all("gr-06gvth4jukpbv0rmaajaog611c" in line and "succeeded" in line for line in lines[1:])
     assert ("x" * 20 in lines[1], "y" * 10 in lines[1]) == (width >= 80, width >= 100)
     assert ("a_long_type" * 3 in lines[1]) == (width == 200)
@@ -527,7 +527,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task edit x", "an edit names"),
         ("task edit x --payload {} --patch {}", "patch"),
         ("task edit x --priority 4", "is not in the range"),
-        ("operation show x", "is not a valid integer"),
+        ("operation show x", "is not a valid whole number"),
         ("operation list --state dead", "is not one of"),
         ("issue show a.b", "fingerprint must be"),
         ("events tail --kind >", "is no kind"),

@@ -152,11 +152,21 @@ def test_failures_are_grouped_acknowledged_and_redriven(grns: Call) -> None:
     said = grns("issue", "ack", fingerprint, "--note", "ann looks", "--owner", "ann", "-o", "json").json
     assert (said["state"], said["note"], said["owner"]) == ("acknowledged", "ann looks", "ann")
     assert "ann looks" in grns("issue", "show", fingerprint).out
+    snoozed = grns("issue", "snooze", fingerprint, "2d")
+    assert f"issue {fingerprint} is acknowledged, and snoozed until 20" in snoozed.err
+    assert grns("issue", "snooze", fingerprint, "0", "-o", "json").json["snoozed_until"] is None
+    assert grns("issue", "reopen", fingerprint, "-o", "json").json["state"] == "new"
+    assert grns("issue", "discard", fingerprint, "--dry-run", "-o", "json").json["count"] == 1
     assert grns("issue", "resolve", fingerprint).code == 0
     done = grns("issue", "redrive", fingerprint, "--filter", f"id:{task_id}", "--yes", "-o", "json")
     assert (done.code, done.json["moved"]) == (0, 1)
     eventually(lambda: grns("issue", "show", fingerprint, "-o", "json").json["state"] == "regressed")
-    assert grns("issue", "show", "0" * 16).code == 3
+    for nobody in (["issue", "show", "0" * 16], ["issue", "ack", "0" * 16]):
+        assert (grns(*nobody).code, grns(*nobody).hint) == (3, "grns issue list")
+    assert (grns("operation", "pause", "999").code, grns("operation", "pause", "999").hint) == (
+        3,
+        "grns operation list",
+    )
 
 
 def test_a_task_that_waits_is_edited(grns: Call) -> None:

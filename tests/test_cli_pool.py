@@ -103,6 +103,17 @@ def test_a_pool_is_paused_listed_and_resumed(grns: Call, shared_url: str) -> Non
     assert [row["pauses"] for row in grns("list", "-o", "json").items] == [[], []]
 
 
+def test_workers_are_listed(grns: Call, shared_url: str) -> None:
+    assert grns("workers").err == "no workers\n"
+    with_database(shared_url, populate)
+    head, row = grns("workers").out.splitlines()
+    assert head.split()[:5] == ["WORKER", "RUNNING", "STATE", "SEEN", "WORKED"]
+    assert row.split()[:3] == [WORKER.agent_id, "1/4", "alive"]
+    (found,) = grns("workers", "-o", "json").items
+    assert (found["agent_id"], found["is_alive"]) == (WORKER.agent_id, True)
+    assert grns("workers", "--after", "a b").code == 2
+
+
 def test_who_did_it_is_in_the_log(grns: Call, shared_url: str) -> None:
     assert grns("pause", "worker").code == 0
     assert grns("resume", "worker").code == 0

@@ -73,12 +73,17 @@ def test_a_filter_that_finds_what_it_cannot_be_done_to_is_refused(action: str, t
 )
 def test_what_is_wrong_is_refused(fields: dict[str, Any], code: str) -> None:
     with pytest.raises(BadInput) as caught:
-        request(**fields)
+        request(**{"filter": ""} | fields)
     assert caught.value.code == code
 
 
+def test_nobody_means_all_tasks_by_saying_nothing() -> None:
+    with pytest.raises(BadInput, match="filter"):
+        request(action="redrive")
+
+
 def test_an_empty_patch_is_one() -> None:
-    assert request(action="redrive", patch={}).patch == {}
+    assert request(action="redrive", filter="", patch={}).patch == {}
 
 
 def test_ages_are_of_the_moment_when_it_was_asked_for() -> None:

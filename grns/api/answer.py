@@ -23,8 +23,8 @@ class Answer(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return the content as bytes."""
-        return dumps(content)
+        """Return the content as bytes: one line, with its end, for who reads it on a terminal."""
+        return dumps(content) + b"\n"
 
 
 class ProblemAnswer(Answer):

@@ -17,6 +17,7 @@ from grns.api import (
     count,
     event,
     explain,
+    export,
     issue,
     key,
     letter,
@@ -44,6 +45,7 @@ _NOUNS = (
     agent,
     explain,
     letter,
+    export,
     issue,
     operation,
     pool,
@@ -63,6 +65,7 @@ _DESCRIPTION = (
 )
 _ROUTE_CODES = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.METHOD_NOT_ALLOWED: "bad_method"}
 _NO_ROUTE = "there is no such route: /api/v1/openapi.json lists all"
+_NO_METHOD = "this route does not take that method: /api/v1/openapi.json lists what it takes"
 _CODES = {"limit": "bad_limit", "cursor": "bad_cursor", "filter": "bad_filter"}
 
 
@@ -146,9 +149,9 @@ async def _refuse_parameter(_request: Request, error: Exception) -> Response:
 async def _refuse_route(_request: Request, error: Exception) -> Response:
     found = cast(HTTPException, error)
     status = HTTPStatus(found.status_code)
-    said = Problem(
-        "about:blank", status.phrase, status.value, _ROUTE_CODES.get(status, "bad_request"), _NO_ROUTE
-    )
+    detail = _NO_METHOD if status is HTTPStatus.METHOD_NOT_ALLOWED else _NO_ROUTE
+    code = _ROUTE_CODES.get(status, "bad_request")
+    said = Problem("about:blank", status.phrase, status.value, code, detail)
     answer = ProblemAnswer(said)
     for name, value in (found.headers or {}).items():
         answer.headers[name] = value

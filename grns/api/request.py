@@ -79,6 +79,6 @@ async def _read_bytes(request: Request, limits: Limits) -> bytes:
 def _check_type(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        raise BadInput("bad_content_type", f"a body is to be {_JSON}")
+        raise BadInput("bad_content_type", f"a body is to be {_JSON}: say so in the header Content-Type")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise BadInput("bad_content_type", "a body is to be sent as it is, and not compressed")

@@ -67,6 +67,13 @@ class TaskRow(BaseModel):
     discarded_at: datetime | None
 
 
+class Found(BaseModel):
+    """How many tasks a filter finds; at least so many where that is not exact."""
+
+    count: int
+    is_exact: bool
+
+
 class Attempt(BaseModel):
     """One attempt: who claimed it when, and how and when it ended."""
 
@@ -143,6 +150,15 @@ async def list_tasks(
                 database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
             )
         )
+
+
+@routes.get("/tasks/count", answers=Found)
+async def count_found(visit: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
+    """Say how many tasks a filter finds. Some thousands are looked at, where it is not counted already."""
+    async with visit.reading() as database:
+        wanted = await together(visit, database, text, saved)
+        found = await task_page.count(database, workspace=visit.workspace, wanted=wanted)
+    return Answer({"count": found.number, "is_exact": found.is_exact})
 
 
 @routes.get("/tasks/{task_id}", answers=Task)

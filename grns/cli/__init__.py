@@ -17,7 +17,7 @@ root = Root(
             Entry("demo", "Run a thousand real tasks, kill a worker, and check every result.", "demo:demo"),
         ],
         "Tasks": [
-            Entry("task", "Submit, list, show, wait for, cancel and redrive tasks.", "task:task"),
+            Entry("task", "Submit, list, count, show, wait for, cancel and redrive tasks.", "task:task"),
             Entry("explain", "Say why a task is where it is, and what happened to it.", "explain:explain"),
             Entry("filter", "List what lists can be asked for; save filters under a name.", "filter:filters"),
             Entry("dlq", "Look through dead letters; redrive, discard or export them.", "dlq:dlq"),
@@ -27,7 +27,7 @@ root = Root(
                 "Follow what is done to many tasks at once; pause or end it.",
                 "operation:operation",
             ),
-            Entry("pool", "List pools; pause and resume them.", "pool:pool"),
+            Entry("pool", "List pools and workers; pause and resume pools.", "pool:pool"),
             Entry("events", "Follow what happens; export it; publish it again.", "event:events"),
             Entry("webhook", "Have events sent to URLs; see what came of it.", "webhook:webhook"),
             Entry("top", "Show how it goes, live: states, rates, pools, workers.", "top:top"),

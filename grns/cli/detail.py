@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -35,20 +36,21 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
         Column("AT", lambda row: row["created_at"]),
         Column("KIND", lambda row: row["kind"]),
         Column("BY", lambda row: row["actor"], may_shrink=True, spare=2),
-        Column("WHAT IT SAYS", lambda row: summary(row["payload"]), may_shrink=True),
+        Column("WHAT IT SAYS", lambda row: summary(row["payload"]), may_shrink=True, wraps=True),
     ]
     out.rows(history, columns)
     out.end(history, None, nothing="the log about this task has been deleted")
 
 
 def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)) -> str:
-    """Return a payload in one short line."""
+    """Return a payload in one line: a short one for people, the whole of it for whatever else reads it."""
     parts = (
         f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in payload.items()
         if name not in without and value is not None
     )
-    return shortened(" ".join(parts), _SUMMARY_WIDTH)
+    line = " ".join(parts)
+    return shortened(line, _SUMMARY_WIDTH) if sys.stdout.isatty() else line
 
 
 def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:

@@ -226,7 +226,10 @@ class _Announcement:
             click.echo(f"  {grns} worker {_POOL}")
         click.echo(f"  {_TRY % (grns, json.__file__)}")
         click.echo(f"  {grns} task list")
-        click.echo(f"  {grns} events tail\n")
+        click.echo(f"  {grns} events tail")
+        if self._api is not None:
+            click.echo(f"  curl -s {self._api.url}/api/v1/tasks")
+        click.echo("")
         click.echo("In any other directory, first:\n")
         click.echo(f"  export GRNS_DATABASE_URL={shlex.quote(self._stack.postgres.url)}")
         click.echo(f"  export GRNS_NATS_URL={shlex.quote(self._stack.nats.url)}\n")

@@ -12,7 +12,7 @@ from grns.cli import bulk, failure, option
 from grns.cli.export import export
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option
+from grns.cli.output import Column, Output, output_option, when
 from grns.cli.resend import resend
 from grns.cli.text import counted
 
@@ -78,15 +78,14 @@ def list_dead(
 
 
 def _list(out: Output, page: Page, now: Any) -> None:
-    from grns.cli.text import ago
 
     columns = [
         Column("ID", lambda row: row["id"]),
-        Column("WHAT", lambda row: row["what"], spare=1),
+        Column("WHAT", lambda row: row["what"], spare=2),
         Column("TYPE / SUBJECT", lambda row: row["name"], may_shrink=True),
         Column("STATUS", lambda row: row["status"], is_status=True),
         Column("REASON", lambda row: row["reason"], may_shrink=True),
-        Column("WHEN", lambda row: ago(row["at"], now), spare=2),
+        Column("WHEN", lambda row: when(row["at"], now), spare=1),
         Column("ATTEMPTS", lambda row: row["attempts"], spare=3),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)

@@ -40,6 +40,7 @@ def edit(out: Output, task_id: str, reason: str | None, **said: Any) -> None:
 
 def _edit(said: dict[str, Any]) -> Edit:
     from grns.edit import edit as read_edit
+    from grns.errors import BadInput
     from grns.settings import load
     from grns.strict_json import parse
 
@@ -47,7 +48,10 @@ def _edit(said: dict[str, Any]) -> Edit:
     for name in ("payload", "patch"):
         if said[name] is not None:
             said[name] = parse(option.read_document(said[name], limits.document_bytes), limits)
-    return read_edit(**said)
+    try:
+        return read_edit(**said)
+    except BadInput as error:
+        raise failure.hinted(error, "grns task edit --help") from error
 
 
 async def _change(out: Output, task_id: str, wanted: Edit, reason: str | None) -> None:

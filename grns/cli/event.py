@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,6 +15,7 @@ from grns.cli import failure, option
 from grns.cli.group import Noun
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
+from grns.cli.text import shortened
 
 if TYPE_CHECKING:
     from grns.cli.event_log import EventLog
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _HIGHEST = 2**63 - 1
+_WIDE = 120  # from so many columns on an event is one line
 
 
 @click.group(cls=Noun)
@@ -184,9 +187,20 @@ async def _opened(
 
 
 def _print(out: Output, row: Mapping[str, Any]) -> None:
+    out.record(row, lambda: _draw(row))
+
+
+def _draw(row: Mapping[str, Any]) -> None:
+    """Write an event for people: in one line, or in two where a terminal is narrow."""
     from grns.cli.detail import summary
 
-    task = row["task_id"] or "-"
     at = f"{row['created_at']:%H:%M:%S.%f}"[:12]
-    line = f"{row['seq']:>9}  {at}Z  {row['kind']:<26}  {task:<29}  {summary(row['payload'])}"
-    out.record(row, lambda: text(line))
+    head = f"{at}Z  {row['kind']:<26}  {row['task_id'] or '-':<29}"
+    by = row["actor"] if row["actor"] and "actor" not in row["payload"] else None
+    said = summary({"by": by, **row["payload"]})
+    width = shutil.get_terminal_size().columns
+    if sys.stdout.isatty() and width < _WIDE:
+        text(f"{row['seq']:>6}  {head.rstrip()}")
+        text(f"{'':8}{shortened(said, width - 8)}")
+    else:
+        text(f"{row['seq']:>9}  {head}  {said}")

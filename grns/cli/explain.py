@@ -69,5 +69,5 @@ def _columns() -> Sequence[Column]:
         Column("AFTER", lambda row: lasted(row["after_seconds"])),
         Column("V", lambda row: row["version"], spare=2),
         Column("#", lambda row: row["attempt"], spare=3),
-        Column("WHAT", lambda row: row["sentence"], may_shrink=True),
+        Column("WHAT", lambda row: row["sentence"], may_shrink=True, wraps=True),
     ]

@@ -6,7 +6,8 @@ import fcntl
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -54,6 +55,17 @@ def hinted(error: GrnsError, command: str) -> GrnsError:
     return error
 
 
+@contextmanager
+def hinting(*, missing: str, conflict: str | None = None) -> Iterator[None]:
+    """Let what does not exist, or cannot be done as it is now, be told with the command that helps."""
+    try:
+        yield
+    except NotFound as error:
+        raise hinted(error, missing) from error
+    except Conflict as error:
+        raise (hinted(error, conflict) if conflict else error) from error
+
+
 def say(sentence: str, hint: str | None = None) -> None:
     """Write one sentence, and the command to try next, to stderr."""
     told = safe(redacted(sentence))
@@ -69,7 +81,7 @@ def note(sentence: str) -> None:
 
 def _tell(error: Exception, state: State) -> int:
     if isinstance(error, click.ClickException):
-        say(_coded(error, error.format_message().replace("\n", " ")), _help_of(error))
+        say(_coded(error, " ".join(error.format_message().split())), _help_of(error))
         return error.exit_code
     if isinstance(error, SettingsError) and (flag := _flag_in(str(error), state)):
         say(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option
+from grns.cli.output import Column, Output, output_option, when
 
 if TYPE_CHECKING:
     from grns.cli.session import Session
@@ -120,7 +120,6 @@ def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
 def list_saved(out: Output, limit: int, after: str | None) -> None:
     """List the filters that are saved."""
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import listing, saved_filter
 
     async def look() -> None:
@@ -132,7 +131,7 @@ def list_saved(out: Output, limit: int, after: str | None) -> None:
         columns = [
             Column("NAME", lambda row: row["name"]),
             Column("FILTER", lambda row: row["text"]),
-            Column("SAVED", lambda row: ago(row["saved_at"], now), spare=1),
+            Column("SAVED", lambda row: when(row["saved_at"], now), spare=1),
             Column("BY", lambda row: row["saved_by"], may_shrink=True, spare=2),
         ]
         out.rows(page.rows, columns, next_cursor=page.next_cursor)

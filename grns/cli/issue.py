@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
 
 from grns.cli import bulk, failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, fields, heading, output_option, table
+from grns.cli.output import Column, Output, fields, heading, output_option, table, when
 
 _STATES = ("new", "acknowledged", "ignored", "resolved", "regressed")
+_LIST = "grns issue list"
 _BARS = "▁▂▃▄▅▆▇█"
 _FINGERPRINT = click.argument("fingerprint", metavar="FINGERPRINT", type=option.Token("fingerprint"))
 _NOTE = click.option("--note", help="What is known of it.")
@@ -37,7 +39,6 @@ def list_issues(out: Output, limit: int, after: str | None, states: tuple[str, .
 
 async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, ...]) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import issue as store
     from grns.store import listing
 
@@ -54,7 +55,7 @@ async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, .
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
         Column("MESSAGE", lambda row: row["message"], may_shrink=True),
         Column("24 HOURS", lambda row: sparkline(row["trend"]), spare=4),
-        Column("LAST", lambda row: ago(row["last_seen"], now), spare=1),
+        Column("LAST", lambda row: when(row["last_seen"], now), spare=1),
         Column("OWNER", lambda row: row["owner"], may_shrink=True, spare=2),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor)
@@ -74,7 +75,8 @@ def show(out: Output, fingerprint: str) -> None:
         async with reading() as session:
             return await read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
 
-    _present(out, asyncio.run(look()))
+    with failure.hinting(missing=_LIST):
+        _present(out, asyncio.run(look()))
 
 
 @issue.command()
@@ -107,6 +109,26 @@ def resolve(out: Output, fingerprint: str, **said: str | None) -> None:
 
 @issue.command()
 @_FINGERPRINT
+@_NOTE
+@output_option
+def reopen(out: Output, fingerprint: str, **said: str | None) -> None:
+    """Say that it is as if nobody had said anything: `new`."""
+    _change(out, fingerprint, "new", said)
+
+
+@issue.command()
+@_FINGERPRINT
+@click.argument("seconds", metavar="TIME", type=option.Duration(code="bad_issue"))
+@_NOTE
+@_OWNER
+@output_option
+def snooze(out: Output, fingerprint: str, seconds: float, **said: str | None) -> None:
+    """Say that nobody needs to look before TIME is over: 30m, 2h, 7d. 0: it may be looked at again."""
+    _change(out, fingerprint, None, said, snooze_seconds=seconds)
+
+
+@issue.command()
+@_FINGERPRINT
 @bulk.bulk_options
 @bulk.redrive_options
 @option.sure_options
@@ -116,18 +138,39 @@ def redrive(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> N
     bulk.run(out, "redrive", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
 
 
-def _change(out: Output, fingerprint: str, state: Any, said: Mapping[str, Any]) -> None:
+@issue.command()
+@_FINGERPRINT
+@bulk.bulk_options
+@option.sure_options
+@output_option
+def discard(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> None:
+    """Set all dead and failed tasks of an issue aside, or those of them that --filter finds."""
+    bulk.run(out, "discard", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
+
+
+def _change(
+    out: Output,
+    fingerprint: str,
+    state: Any,
+    said: Mapping[str, Any],
+    *,
+    snooze_seconds: float | None = None,
+) -> None:
     async def act() -> dict[str, Any]:
         from grns.actor import of_process
         from grns.cli.session import writing
+        from grns.store import listing
         from grns.store.issue import Change, change_issue
         from grns.subjects import RELAY_NUDGE
 
-        change: Change = {"state": state}
+        change: Change = {} if state is None else {"state": state}
         for name, value in said.items():
             if value is not None:
                 change[name] = value  # type: ignore[literal-required]
         async with writing() as session:
+            if snooze_seconds is not None:
+                until = await listing.now(session.database) + timedelta(seconds=snooze_seconds)
+                change["snoozed_until"] = until if snooze_seconds else None
             changed = await change_issue(
                 session.database,
                 workspace=session.workspace,
@@ -138,9 +181,14 @@ def _change(out: Output, fingerprint: str, state: Any, said: Mapping[str, Any]) 
             await session.transport.nudge(RELAY_NUDGE)
             return changed
 
-    changed = asyncio.run(act())
+    with failure.hinting(missing=_LIST):
+        changed = asyncio.run(act())
     if out.is_table:
-        failure.note(f"issue {fingerprint} is {changed['state']}")
+        from grns.envelope import rfc3339
+
+        until = changed["snoozed_until"]
+        later = "" if snooze_seconds is None or until is None else f", and snoozed until {rfc3339(until)}"
+        failure.note(f"issue {fingerprint} is {changed['state']}{later}")
     else:
         _present(out, changed)
 

@@ -10,7 +10,7 @@ import click
 from grns.access import SCOPES
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option, text
+from grns.cli.output import Column, Output, output_option, text, when
 from grns.errors import BadInput
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def list_keys(out: Output, limit: int, after: str | None, is_everywhere: bool) -
 
 async def _list(out: Output, limit: int, after: str | None, is_everywhere: bool) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import listing
     from grns.store.key import list_keys
 
@@ -111,13 +110,14 @@ async def _list(out: Output, limit: int, after: str | None, is_everywhere: bool)
         Column("NAME", lambda row: row["name"], may_shrink=True),
         Column("WORKSPACE", lambda row: row["workspace"] or "all", may_shrink=True, spare=2),
         Column("SCOPES", lambda row: " ".join(row["scopes"])),
-        Column("STATE", lambda row: row["state"]),
-        Column("CREATED", lambda row: ago(row["created_at"], now), spare=4),
-        Column("EXPIRES", lambda row: row["expires_at"] and ago(row["expires_at"], now), spare=3),
-        Column("USED", lambda row: row["last_used_at"] and ago(row["last_used_at"], now), spare=1),
+        Column("STATE", lambda row: row["state"], is_status=True),
+        Column("CREATED", lambda row: when(row["created_at"], now), spare=4),
+        Column("EXPIRES", lambda row: when(row["expires_at"], now), spare=3),
+        Column("USED", lambda row: when(row["last_used_at"], now), spare=1),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor)
-    out.end(page.rows, page.next_cursor, nothing="no keys")
+    nothing = "no keys" if is_everywhere else f"no keys of {workspace} alone: --all-workspaces lists all"
+    out.end(page.rows, page.next_cursor, nothing=nothing)
 
 
 @key.command()

@@ -11,13 +11,14 @@ import click
 
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, document, fields, output_option
+from grns.cli.output import Column, Output, document, fields, output_option, when
 
 if TYPE_CHECKING:
     from grns.store.operation import Operation
 
 _NUMBER = click.argument("number", metavar="NUMBER", type=option.Whole(1, 2**62, code="bad_operation"))
 _REASON = click.option("--reason", help="Why: it is kept with the operation, and in the log.")
+_LIST = "grns operation list"
 _STATES = ("pending", "canary", "running", "paused", "done", "aborted", "failed")
 
 Change = Callable[..., Awaitable["Operation"]]
@@ -41,7 +42,6 @@ def list_operations(out: Output, limit: int, after: int | None, states: tuple[st
 
 async def _list(out: Output, limit: int, after: int | None, states: tuple[str, ...]) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.operation import State
     from grns.store import listing
     from grns.store import operation as store
@@ -64,7 +64,7 @@ async def _list(out: Output, limit: int, after: int | None, states: tuple[str, .
         Column("AGAIN", lambda row: row["failed_again"], spare=4),
         Column("FILTER", lambda row: row["filter"], may_shrink=True),
         Column("BY", lambda row: row["created_by"], may_shrink=True, spare=2),
-        Column("ASKED", lambda row: ago(row["created_at"], now), spare=1),
+        Column("ASKED", lambda row: when(row["created_at"], now), spare=1),
     ]
     rows = [asdict(one) for one in page.operations]
     out.rows(rows, columns, next_cursor=page.next_cursor)
@@ -84,7 +84,8 @@ def show(out: Output, number: int) -> None:
         async with reading() as session:
             return await store.read_operation(session.database, number, workspace=session.workspace)
 
-    present(out, asyncio.run(look()))
+    with failure.hinting(missing=_LIST):
+        present(out, asyncio.run(look()))
 
 
 @operation.command()
@@ -95,7 +96,8 @@ def watch(out: Output, number: int, timeout: float | None) -> None:
     """Look on until it has ended. Exit code 0: done, 1: ended otherwise, or paused, 6: it took too long."""
     from grns.cli.watch import watch as look_on
 
-    look_on(out, number, timeout)
+    with failure.hinting(missing=_LIST):
+        look_on(out, number, timeout)
 
 
 @operation.command()
@@ -144,7 +146,8 @@ def _change(out: Output, number: int, reason: str | None, change: Change) -> Non
             await session.transport.nudge(RELAY_NUDGE)
             return changed
 
-    changed = asyncio.run(act())
+    with failure.hinting(missing=_LIST, conflict=f"grns operation show {number}"):
+        changed = asyncio.run(act())
     if out.is_table:
         failure.note(f"operation {number} is {changed.state.value}")
     else:

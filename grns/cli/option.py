@@ -53,6 +53,8 @@ class Token(click.ParamType[str]):
 class Whole(click.IntRange):
     """A whole number between two others."""
 
+    name = "whole number"
+
     def __init__(self, least: int, most: int, *, code: str) -> None:
         super().__init__(least, most)
         self._code = code

@@ -13,7 +13,7 @@ import click
 from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option, text
+from grns.cli.output import Column, Output, output_option, text, when
 from grns.cli.text import ago, lasted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TYPE = click.option(
 
 @click.group(cls=Noun)
 def pool() -> None:
-    """List pools by agent type; pause and resume them."""
+    """List pools by agent type, and their workers; pause and resume them."""
 
 
 @pool.command("list")
@@ -55,6 +55,36 @@ def list_pools(out: Output, limit: int, after: str | None) -> None:
         ]
         out.rows(page.rows, columns, next_cursor=page.next_cursor)
         out.end(page.rows, page.next_cursor, nothing="no pools")
+
+    asyncio.run(look())
+
+
+@pool.command("workers")
+@option.page_options(option.Cursor())
+@output_option
+def list_workers(out: Output, limit: int, after: str | None) -> None:
+    """List the workers that are known, by agent type: also agents over HTTP, and who has fallen silent."""
+
+    async def look() -> None:
+        from grns.cli.session import reading
+        from grns.store import listing
+        from grns.store.agent import list_agents
+
+        async with reading() as session:
+            page = await list_agents(session.database, workspace=session.workspace, limit=limit, after=after)
+            now = await listing.now(session.database)
+        columns = [
+            Column("WORKER", lambda row: row["agent_id"]),
+            Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
+            Column("STATE", lambda row: "alive" if row["is_alive"] else "silent", is_status=True),
+            Column("SEEN", lambda row: when(row["last_seen_at"], now)),
+            Column("WORKED", lambda row: when(row["worked_at"], now), spare=3),
+            Column("TASK TYPES", lambda row: " ".join(row["task_types"]), may_shrink=True),
+            Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
+            Column("VERSION", lambda row: row["version"], may_shrink=True, spare=1),
+        ]
+        out.rows(page.rows, columns, next_cursor=page.next_cursor)
+        out.end(page.rows, page.next_cursor, nothing="no workers")
 
     asyncio.run(look())
 

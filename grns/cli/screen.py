@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grns.cli.output import Column, heading, table, text
-from grns.cli.text import ago, lasted, safe
+from grns.cli.output import Column, heading, table, text, when
+from grns.cli.text import lasted, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -177,7 +177,7 @@ def _worker_columns(found: Found) -> list[Column]:
     return [
         Column("WORKER", lambda row: row["agent_id"]),
         Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
-        Column("SEEN", lambda row: ago(row["last_seen_at"], found["at"])),
+        Column("SEEN", lambda row: when(row["last_seen_at"], found["at"])),
         Column("ALIVE", lambda row: "yes" if row["is_alive"] else "no"),
         Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
         Column("VERSION", lambda row: row["version"], spare=1),

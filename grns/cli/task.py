@@ -1,4 +1,4 @@
-"""`grns task …`: submit, list, show, events, wait, cancel, redrive."""
+"""`grns task …`: submit, list, count, show, events, wait, edit, cancel, redrive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import bulk, failure, option
+from grns.cli.batch import submit_many
 from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option, text
+from grns.cli.output import Column, Output, output_option, text, when
 
 if TYPE_CHECKING:
     from grns.filter import Filter
@@ -96,7 +97,7 @@ async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout
 
 @task.command("list")
 @filter_options
-@click.option("--status", type=click.Choice(_STATUSES), help="state:STATUS")
+@click.option("--status", type=click.Choice(_STATUSES), metavar="STATUS", help="state:STATUS")
 @click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="type:TYPE")
 @click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="agent:NAME")
 @option.page_options(option.Cursor())
@@ -121,7 +122,6 @@ def list_tasks(
 
 async def _list(out: Output, limit: int, after: str | None, wanted: Filter, saved: str | None) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import listing, task_page
 
     async with reading() as session:
@@ -140,12 +140,45 @@ async def _list(out: Output, limit: int, after: str | None, wanted: Filter, save
         Column("PRIO", lambda row: row["priority"], spare=4),
         Column("STATUS", lambda row: row["status"], is_status=True),
         Column("ATTEMPT", _attempts, spare=3),
-        Column("CREATED", lambda row: ago(row["created_at"], now), spare=1),
-        Column("CHANGED", lambda row: ago(row["updated_at"], now), spare=5),
+        Column("CREATED", lambda row: when(row["created_at"], now), spare=1),
+        Column("CHANGED", lambda row: when(row["updated_at"], now), spare=5),
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
     out.end(page.rows, page.next_cursor, nothing="no such tasks", is_partial=page.is_partial)
+
+
+@task.command("count")
+@filter_options
+@output_option
+def count_tasks(out: Output, terms: Sequence[str], said: str | None, saved: str | None) -> None:
+    """Count the tasks that all TERMs fit; without any, how many there are in each state."""
+    wanted = read(*terms, said)
+    asyncio.run(_count(out, wanted, saved))
+
+
+async def _count(out: Output, wanted: Filter, saved: str | None) -> None:
+    from grns.cli.session import reading
+    from grns.store import task_page
+    from grns.store.count import count_states
+
+    async with reading() as session:
+        if not wanted.terms and saved is None:
+            states = await count_states(session.database, workspace=session.workspace)
+            rows = [{"status": status, "count": count} for status, count in states.items()]
+            columns = [
+                Column("STATUS", lambda row: row["status"], is_status=True),
+                Column("TASKS", lambda row: row["count"]),
+            ]
+            out.rows(rows, columns, total=sum(states.values()))
+            return
+        found = await task_page.count(
+            session.database, workspace=session.workspace, wanted=await together(session, wanted, saved)
+        )
+    record = {"count": found.number, "is_exact": found.is_exact}
+    out.record(record, lambda: text(str(found.number)))
+    if out.is_table and not found.is_exact:
+        failure.note("at least: not all was looked at")
 
 
 def _attempts(row: Mapping[str, Any]) -> str:
@@ -252,6 +285,7 @@ def redrive(out: Output, ids: Sequence[str]) -> None:
 
 
 task.add_command(edit)
+task.add_command(submit_many)
 
 
 def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:

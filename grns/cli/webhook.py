@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, fields, output_option, text
-from grns.errors import Conflict, NotFound
+from grns.cli.output import Column, Output, fields, output_option, text, when
 
 if TYPE_CHECKING:
     from grns.cli.session import Session
@@ -77,7 +75,6 @@ def list_webhooks(out: Output, limit: int, after: str | None) -> None:
 
     async def look() -> None:
         from grns.cli.session import reading
-        from grns.cli.text import ago
         from grns.store import listing
         from grns.store.webhook import list_webhooks
 
@@ -90,10 +87,10 @@ def list_webhooks(out: Output, limit: int, after: str | None) -> None:
             Column("ID", lambda row: row["id"]),
             Column("URL", lambda row: row["url"], may_shrink=True),
             Column("KINDS", lambda row: " ".join(row["kinds"]), may_shrink=True),
-            Column("STATE", _condition),
-            Column("DELIVERED", lambda row: row["last_delivered_at"] and ago(row["last_delivered_at"], now)),
-            Column("DESCRIPTION", lambda row: row["description"], may_shrink=True, spare=1),
-            Column("BY", lambda row: row["created_by"], may_shrink=True, spare=2),
+            Column("STATE", _condition, is_status=True),
+            Column("DELIVERED", lambda row: when(row["last_delivered_at"], now), spare=1),
+            Column("DESCRIPTION", lambda row: row["description"], may_shrink=True, spare=2),
+            Column("BY", lambda row: row["created_by"], may_shrink=True, spare=3),
         ]
         out.rows(page.rows, columns, next_cursor=page.next_cursor)
         out.end(page.rows, page.next_cursor, nothing="no webhooks")
@@ -241,7 +238,7 @@ def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, stat
     """List the events that a webhook is told of, the latest first, and what came of each."""
 
     async def look(session: Session, _actor: str) -> None:
-        from grns.cli.text import ago, lasted
+        from grns.cli.text import lasted
         from grns.store import listing
         from grns.store.delivery import STATES, list_deliveries
 
@@ -258,8 +255,8 @@ def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, stat
             Column("ANSWER", lambda row: row["error"] or row["status_code"]),
             Column("TOOK", lambda row: row["duration_ms"] and lasted(row["duration_ms"] / 1000), spare=2),
             Column("TASK", lambda row: row["task_id"], spare=1),
-            Column("MADE", lambda row: ago(row["created_at"], now), spare=3),
-            Column("DUE", lambda row: row["due_at"] and ago(row["due_at"], now)),
+            Column("MADE", lambda row: when(row["created_at"], now), spare=3),
+            Column("DUE", lambda row: when(row["due_at"], now)),
         ]
         out.rows(page.rows, columns, next_cursor=page.next_cursor)
         out.end(page.rows, page.next_cursor, nothing="no such deliveries", is_partial=page.is_partial)
@@ -296,21 +293,10 @@ def _do(call: Call[Answer]) -> Answer:
         from grns.cli.session import reading
 
         async with reading() as session:
-            with _hinting():
+            with failure.hinting(missing="grns webhook list", conflict="grns webhook show ID"):
                 return await call(session, of_process("cli"))
 
     return asyncio.run(work())
-
-
-@contextmanager
-def _hinting() -> Iterator[None]:
-    """Let what is wrong be told with the command that helps."""
-    try:
-        yield
-    except NotFound as error:
-        raise failure.hinted(error, "grns webhook list") from error
-    except Conflict as error:
-        raise failure.hinted(error, "grns webhook show ID") from error
 
 
 def _check(url: str) -> None:

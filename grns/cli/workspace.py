@@ -9,7 +9,7 @@ import click
 
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option
+from grns.cli.output import Column, Output, output_option, when
 
 _NAME = option.Token("workspace")
 
@@ -50,7 +50,6 @@ def list_workspaces(out: Output, limit: int, after: str | None) -> None:
 
 async def _list(out: Output, limit: int, after: str | None) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
     from grns.store import listing
     from grns.store.workspace import list_workspaces
 
@@ -59,7 +58,7 @@ async def _list(out: Output, limit: int, after: str | None) -> None:
         now = await listing.now(session.database)
     columns = [
         Column("WORKSPACE", lambda row: row["workspace"]),
-        Column("CREATED", lambda row: ago(row["created_at"], now)),
+        Column("CREATED", lambda row: when(row["created_at"], now)),
         Column("BY", lambda row: row["created_by"], may_shrink=True, spare=1),
     ]
     out.rows(page.rows, columns, next_cursor=page.next_cursor)
