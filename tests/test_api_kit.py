@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -97,6 +97,8 @@ async def serving(desk: Desk, app: ASGIApp, *, port: int = 0) -> AsyncIterator[A
         except ConnectionRefusedError:
             return False
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
         return True
 
     try:
