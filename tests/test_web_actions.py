@@ -165,7 +165,9 @@ async def test_all_that_match_means_the_filter_and_nothing_else(guest: Browser, 
 
 
 async def test_many_are_begun_only_by_writing_their_number(guest: Browser, shared: Database) -> None:
+    await begin_here(shared)
     await submit_many(shared, 101)
+    await count_all(shared)
     at = "/operations/new?action=cancel&filter=type:noop"
     for written in ("", "100", "1e2", "many"):
         shown = await guest.send(at, "/operations", confirmation=written)
@@ -177,10 +179,12 @@ async def test_many_are_begun_only_by_writing_their_number(guest: Browser, share
 
 
 async def test_what_has_grown_since_is_counted_again(guest: Browser, shared: Database) -> None:
+    await begin_here(shared)
     await submit_many(shared, 3)
+    await count_all(shared)
     form = (await guest.open("/operations/new?action=cancel&filter=type:noop")).form("/operations")
     await submit_many(shared, 3)
-    print("DBG", fields(form))
+    await count_all(shared)
     again = await guest.submit(form)
     assert "There are more of them by now" in again.root.text
     assert "6 tasks" in again.root.text
