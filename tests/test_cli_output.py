@@ -18,7 +18,7 @@ from grns.errors import Conflict, NotFound
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, tzinfo=UTC)
 LONG = "it was taken by somebody and then it was not given back for a while " * 3
-EVENT = {
+EVENT: dict[str, Any] = {
     "seq": 48211,
     "created_at": NOW,
     "kind": "evt.task.completed",
@@ -51,7 +51,11 @@ def test_times_are_relative_for_people_and_exact_for_programs(
     printed: Callable[..., list[str]], width: int | None, expected: str
 ) -> None:
     row = {"a": NOW - timedelta(minutes=3), "b": NOW + timedelta(hours=2), "c": None}
-    columns = [Column(name.upper() * 7, lambda row, name=name: when(row[name], NOW)) for name in row]
+    columns = [
+        Column("A" * 7, lambda row: when(row["a"], NOW)),
+        Column("B" * 7, lambda row: when(row["b"], NOW)),
+        Column("C" * 7, lambda row: when(row["c"], NOW)),
+    ]
     lines = printed(lambda: table([row], columns), width)
     assert click.unstyle(lines[1]) == expected
 

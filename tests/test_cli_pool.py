@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +94,7 @@ def test_a_pool_is_paused_listed_and_resumed(grns: Call, shared_url: str) -> Non
     ]
     assert worker.split()[:8] == ["worker", "1", "1/4", "2", "2", "0", "0", "0"]
     assert f"by {of_process('cli')}" in worker
-    assert worker.endswith("left (deploy)")
+    assert re.search(r"Z by \S+, resumes \S+Z \(deploy\)$", worker)
     assert (writer.split()[:8], writer.split()[-1]) == (["writer", "0", "0/0", "3", "0", "0", "3", "0"], "-")
     first, second = grns("list", "-o", "json").items
     assert [(one["task_type"], one["reason"]) for one in first["pauses"]] == [(None, "deploy")]

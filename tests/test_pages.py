@@ -55,18 +55,20 @@ async def test_the_pages_of_the_api(
     fleet.start("server", "--api", GRNS_API_PORT=str(port))
     fleet.start("worker", "shop:pool")
     await submit(database, "fetch_page", payload={})  # it has no URL
+
+    async def has_failed() -> bool:
+        return bool((await issue.list_issues(database, workspace="default", limit=1)).rows)
+
+    async def is_rejected() -> bool:
+        wanted = listing.DeadFilter(listing.MESSAGE)
+        page = await listing.list_dead(database, workspace="default", wanted=wanted, limit=1)
+        return bool(page.rows)
+
+    await eventually(has_failed, within_seconds=20)
     client = await nats.connect(broker.url)
     await client.publish("cmd.task.execute.v1", b"{no json")
     await client.close()
-
-    async def is_told() -> bool:
-        issues = await issue.list_issues(database, workspace="default", limit=1)
-        messages = await listing.list_dead(
-            database, workspace="default", wanted=listing.DeadFilter(listing.MESSAGE), limit=1
-        )
-        return bool(issues.rows and messages.rows)
-
-    await eventually(is_told, within_seconds=20)
+    await eventually(is_rejected, within_seconds=20)
     for page in ("agents.md", "api.md"):  # the first key comes at the end of this one
         script = blocks(page).replace("8080", str(port)).replace("timeout 3 ", "timeout 1 ")
         said = await asyncio.to_thread(typed_to_bash, _CURL + script)
@@ -96,6 +98,7 @@ async def town(shared: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPa
     await begin_here(shared)
     await place(shared, "dead")
     await count_all(shared)
+    assert (await asyncio.to_thread(typed, "broker", "apply"))[0] == 0
     return shared
 
 

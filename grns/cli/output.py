@@ -150,7 +150,7 @@ class Output:
 
 def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:
     """Write a table: fitted to a terminal, and whole everywhere else."""
-    cells = [[_text(column.cell(row)) for column in columns] for row in rows]
+    cells = [[told(column.cell(row)) for column in columns] for row in rows]
     if sys.stdout.isatty():
         _fitted(cells, columns)
     else:
@@ -159,7 +159,7 @@ def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:
 
 def fields(pairs: Iterable[tuple[str, object]]) -> None:
     """Write names and values, those without a value left out."""
-    shown = [(name, _text(value)) for name, value in pairs if value is not None]
+    shown = [(name, told(value)) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         _write(f"{name.ljust(width)}  {_painted(value) if name == 'status' else value}")
@@ -212,7 +212,8 @@ def _escape(letter: str) -> str:
     return json.dumps(letter)[1:-1] if ord(letter) > 0x7F else f"\\u{ord(letter):04x}"
 
 
-def _text(value: object) -> str:
+def told(value: object) -> str:
+    """Return a value as a cell of a table shows it."""
     if value is None:
         return _NOTHING
     if isinstance(value, When) and not sys.stdout.isatty():

@@ -13,8 +13,8 @@ import click
 from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option, text, when
-from grns.cli.text import ago, lasted
+from grns.cli.output import Column, Output, output_option, text, told, when
+from grns.cli.text import lasted
 
 if TYPE_CHECKING:
     from grns.store.pause import Pause
@@ -102,11 +102,11 @@ def _paused(row: Mapping[str, Any], now: datetime) -> str | None:
 
 
 def _said(pause: Mapping[str, Any], now: datetime) -> str:
-    """Return one pause in short: what of the pool, since when, how long yet, by whom and why."""
+    """Return one pause in short: what of the pool, since when and until when, by whom and why."""
     what = "" if pause["task_type"] is None else f"{pause['task_type']}: "
-    left = "" if pause["left_seconds"] is None else f", {lasted(pause['left_seconds'])} left"
+    left = "" if pause["until"] is None else f", resumes {told(when(pause['until'], now))}"
     why = "" if pause["reason"] is None else f" ({pause['reason']})"
-    return f"{what}{ago(pause['paused_at'], now)} by {pause['paused_by']}{left}{why}"
+    return f"{what}{told(when(pause['paused_at'], now))} by {pause['paused_by']}{left}{why}"
 
 
 @pool.command()
