@@ -16,7 +16,7 @@ from grns.errors import BadInput, TooManyRequests, Unavailable
 from grns.store import pause
 from grns.store.database import Database
 from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
-from tests.harness import eventually, submit
+from tests.harness import LIMIT_SECONDS, eventually, submit
 from tests.operations import Facts
 from tests.test_api_kit import Door, good, problem_of
 from tests.test_store_kit import ACTOR
@@ -175,15 +175,20 @@ async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_a_while
 ) -> None:
     monkeypatch.setattr("grns.agent_post._SECONDS", 0.2)
 
+    left = asyncio.Event()
+
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        left.set()
 
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]
         with pytest.raises(Unavailable):
             await post(f"http://127.0.0.1:{port}/", b"{}")
+        await asyncio.wait_for(left.wait(), LIMIT_SECONDS)
 
 
 async def test_a_claim_may_ask_for_nudges_where_the_operator_lets_it(
