@@ -261,6 +261,25 @@ async def test_something_is_said_of_an_issue(guest: Browser, shared: Database) -
     assert at not in (await guest.open("/issues?state=new")).links
 
 
+async def test_an_issue_without_open_tasks_is_said_to_be_resolved(guest: Browser, shared: Database) -> None:
+    await begin_here(shared)
+    made = (await place(shared, "dead")).id
+    await count_all(shared)
+    at = f"/issues/{FINGERPRINT}"
+    assert "It is resolved" not in (await guest.open(at)).root.text
+    await guest.send(f"/tasks/{made}", f"/tasks/{made}/redrive")
+    await count_all(shared)
+    shown = await guest.open(at)
+    assert [link for link in shown.links if "action=redrive" in link] == [], "there is nothing to redrive"
+    (form,) = [one for one in shown.forms if one["action"] == at and "It is resolved" in one.text]
+    shown = await guest.submit(form, button=("state", "resolved"))
+    assert "was kept" in told(shown)
+    assert "It is resolved" not in "".join(one.text for one in shown.forms)
+    assert (await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT))[
+        "state"
+    ] == "resolved"
+
+
 async def test_rows_stay_where_they_are_while_somebody_looks(guest: Browser, shared: Database) -> None:
     await begin_here(shared)
     first = await submit_many(shared, 3)

@@ -91,6 +91,8 @@ def test_amounts_are_written() -> None:
     assert (words.sized(512), words.sized(262_144)) == ("512 B", "256.0 KiB")
     assert (words.counted(1, "task"), words.counted(2000, "task")) == ("1 task", "2\u202f000 tasks")
     assert words.summary({"task_id": "x", "a": "b", "n": None, "d": {"é": 1}}) == 'a=b d={"é": 1}'
+    error = {"class": "TimeoutError", "frames": ["a.py:1 in f"], "message": "late"}
+    assert words.summary({"error": error, "attempt": 2}) == "error=TimeoutError: late attempt=2"
     assert len(words.summary({"a": "x" * 500})) == 160
 
 

@@ -53,11 +53,19 @@ def _is_hidden(letter: str) -> bool:
 def summary(payload: dict[str, Any], *, without: tuple[str, ...] = ("task_id",)) -> str:
     """Return a payload in one short line."""
     parts = (
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        f"{name}={_brief(value)}"
         for name, value in payload.items()
         if name not in without and value is not None
     )
     return shortened(" ".join(parts), _SUMMARY_WIDTH)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and {"class", "message"} <= value.keys():  # an error, whose frames are long
+        return f"{value['class']}: {value['message']}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def shortened(text: str, width: int) -> str:

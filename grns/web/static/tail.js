@@ -22,9 +22,15 @@
     return found;
   }
 
+  function brief(value) {
+    if (typeof value === "string") return value;
+    // An error, whose frames are long.
+    return "class" in Object(value) && "message" in Object(value) ? `${value.class}: ${value.message}` : JSON.stringify(value);
+  }
+
   function summary(payload) {
     const parts = Object.entries(payload).filter(([name, value]) => name !== "task_id" && value !== null)
-      .map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+      .map(([name, value]) => `${name}=${brief(value)}`);
     const text = parts.join(" ");
     return text.length <= 160 ? text : `${text.slice(0, 159)}…`;
   }
