@@ -156,7 +156,7 @@ def test_failures_are_grouped_acknowledged_and_redriven(grns: Call) -> None:
     assert f"issue {fingerprint} is acknowledged, and snoozed until 20" in snoozed.err
     assert grns("issue", "snooze", fingerprint, "0", "-o", "json").json["snoozed_until"] is None
     assert grns("issue", "reopen", fingerprint, "-o", "json").json["state"] == "new"
-    assert grns("issue", "discard", fingerprint, "--dry-run", "-o", "json").json["count"] == 1
+    assert grns("issue", "discard", fingerprint, "--dry-run", "-o", "json").json["count"] >= 1
     assert grns("issue", "resolve", fingerprint).code == 0
     done = grns("issue", "redrive", fingerprint, "--filter", f"id:{task_id}", "--yes", "-o", "json")
     assert (done.code, done.json["moved"]) == (0, 1)
