@@ -150,6 +150,7 @@ def grns(shared_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     """Run commands on the test's own database; there is no broker."""
     monkeypatch.setenv("GRNS_DATABASE_URL", shared_url)
     monkeypatch.setenv("GRNS_NATS_URL", "nats://127.0.0.1:1")
+    monkeypatch.setenv("GRNS_WORKSPACE", "default")  # what a command is given, it leaves there for the next
 
     def call(*arguments: str) -> Answer:
         capfd.readouterr()
