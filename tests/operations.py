@@ -61,7 +61,7 @@ async def dead_tasks(database: Database, count: int, **fields: Any) -> list[str]
 async def asked(database: Database, action: str = "redrive", **fields: Any) -> Operation:
     """Ask for an operation."""
     return await create_operation(
-        database, request(action=action, **fields), workspace="default", actor=ACTOR
+        database, request(**({"action": action, "filter": ""} | fields)), workspace="default", actor=ACTOR
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import click
@@ -57,7 +58,7 @@ def town(
 ) -> Iterator[Town]:
     with LocalNats(directory / "nats-of-the-town") as broker:
         town = Town(postgres, "", broker.url)
-        url = town.make_database("town", like="grns_template")
+        url = town.make_database(f"town_{uuid4().hex}", like="grns_template")
         environment = {
             "GRNS_DATABASE_URL": url,
             "GRNS_NATS_URL": broker.url,

@@ -16,7 +16,9 @@ import pytest
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.e2e.test_api import url_of
-from tests.harness import ROOT, START_SECONDS, Fleet, all_in, submit
+from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, submit
+from tests.operations import dead_tasks
+from tests.test_store_kit import fetch
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -37,6 +39,12 @@ async def test_every_command_of_the_page_works(
     server = fleet.start("server", "--api", GRNS_API_PORT="0")
     url = await url_of(fleet, server)
     script = "\n".join(blocks(page, "sh"))
+    await dead_tasks(database, 1)
+
+    async def is_counted() -> bool:
+        return bool(await fetch(database, "select from grns.issues"))
+
+    await eventually(is_counted, within_seconds=START_SECONDS)  # before that there is no issue to look at
     told = await asyncio.to_thread(
         subprocess.run,
         ["bash", "-c", _PROLOGUE + script.replace(SERVED, url)],

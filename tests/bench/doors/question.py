@@ -141,6 +141,7 @@ def _dead(things: Things) -> Iterator[Question]:
     ):  # fmt: skip
         what = " ".join(query.values()) or "all"
         yield Question("list_dead_letters", what, [_path("/dead-letters", query)])
+    yield Question("export_dead_letters", "limit 100", [_path("/dead-letters/export", {"limit": "100"})])
     yield Question("read_message", "", [_path(f"/messages/{one}") for one in things.messages])
 
 
@@ -162,6 +163,7 @@ def _counts(things: Things) -> Iterator[Question]:
         said = text.replace(things.biggest, "(common)") if "fingerprint" in text else text
         body = {"action": action, "filter": text, "dry_run": True}
         yield Question(COUNTING, f"dry run, {action} {said}", [_path("/operations")], body=body)
+        yield Question("count_found", said, [_path("/tasks/count", {"filter": text})])
     yield Question("count_tasks", "", [_path("/counts")])
 
 
