@@ -179,7 +179,7 @@ def test_a_type_that_no_worker_serves_is_named() -> None:
     assert [one.text for one in alarm.of_types(queued, workers)] == [
         "No worker of pool w has a handler for b."
     ]
-    assert [one.text for one in alarm.of_workers(workers)] == ["1 worker gone silent without a farewell."]
+    assert [one.text for one in alarm.of_workers(workers)] == ["1 worker has gone silent without a farewell."]
 
 
 def test_only_what_daemons_here_tell_is_a_signal() -> None:
