@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -172,8 +173,8 @@ async def test_little_of_what_was_sent_is_repeated_and_nothing_that_acts(local: 
         await local.get(TASKS, params={"filter": f"{evil}:1"}),
         await local.post(TASKS, json={"task_type": evil}),
         await local.post(TASKS, json={evil: "noop"}),
-        await local.get(f"{PREFIX}/{evil}"),
-        await local.get(f"{PREFIX}/messages/\u202e{evil}"),
+        await local.get(f"{PREFIX}/{quote(evil)}"),
+        await local.get(f"{PREFIX}/messages/{quote(chr(0x202E) + evil)}"),
         await local.get(f"{PREFIX}/minutes", params={"since": evil}),
     ):
         problem_of(answer, answer.status_code)
