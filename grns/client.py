@@ -187,20 +187,20 @@ class Client:
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 
-    async def redrive(self, task_id: str) -> str:
+    async def redrive(self, task_id: str, *, reason: str | None = None) -> str:
         """Open a dead, failed or cancelled task again, with a fresh budget of attempts.
 
         Returns `redriven`, or the status of a task that is none of these. Raises `NotFound`.
         """
-        answer = (await self.redrive_many([task_id])).get(task_id)
+        answer = (await self.redrive_many([task_id], reason=reason)).get(task_id)
         if answer is None:
             raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
         return answer
 
-    async def redrive_many(self, task_ids: Sequence[str]) -> dict[str, str]:
+    async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Open tasks again; returns the answer of `redrive` by id, for those that exist."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("redrive", ids, self._workspace, self._actor)
+        rows = await self._database.run("redrive", ids, self._workspace, self._actor, _short(reason))
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 

@@ -51,7 +51,7 @@ class MailboxCommand(AgentCommand):
 
 
 class TaskQueued(Payload):
-    """The task may be claimed. Where it was redriven: by whom, and what it was dead or failed of before."""
+    """The task may be claimed. Where it was redriven: by whom, why, and of what it was dead or failed."""
 
     task_id: TaskId
     task_type: Token
@@ -60,6 +60,8 @@ class TaskQueued(Payload):
     reason: str
     actor: Actor | None = None
     fingerprint: str | None = None
+    operation_id: str | None = None
+    why: str | None = None
 
 
 class TaskWaiting(Payload):

@@ -36,6 +36,17 @@ async def test_a_task_is_created_once_for_its_key(local: httpx2.AsyncClient, sha
     assert problem_of(both, 400) == "bad_submission"
 
 
+async def test_why_a_task_was_opened_again_is_kept(local: httpx2.AsyncClient, shared: Database) -> None:
+    task_id = (await place(shared, "dead")).id
+    good(await local.post(f"{TASKS}/{task_id}/redrive", json={"reason": "the site is back"}))
+    event = good(await local.get(f"{TASKS}/{task_id}/events"))["items"][-2]
+    assert (event["kind"], event["payload"]["why"]) == ("evt.task.queued", "the site is back")
+    steps = good(await local.get(f"{TASKS}/{task_id}/explain"))["steps"]
+    assert "opened again by local, with all attempts before it (the site is back)" in [
+        step["sentence"] for step in steps
+    ]
+
+
 async def test_what_a_filter_finds_is_counted(local: httpx2.AsyncClient, shared: Database) -> None:
     for road in ("dead", "dead", "queued"):
         await place(shared, road)

@@ -174,7 +174,7 @@ async def cancel(database: Database, *ids: str, reason: str = "not needed") -> d
 
 async def redrive(database: Database, *ids: str) -> dict[str, str]:
     """Open tasks again; returns the answers by id."""
-    rows = await database.run("redrive", list(ids), "default", ACTOR)
+    rows = await database.run("redrive", list(ids), "default", ACTOR, None)
     return {row["id"]: row["answer"] for row in rows}
 
 

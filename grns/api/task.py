@@ -195,11 +195,12 @@ async def cancel_task(request: Request, visit: Operator, task_id: TaskId) -> Res
         return await _outcome(visit, database, task_id, said)
 
 
-@routes.post("/tasks/{task_id}/redrive", answers=Outcome)
-async def redrive_task(visit: Operator, task_id: TaskId) -> Response:
+@routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=Outcome)
+async def redrive_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
     """Open a dead, failed or cancelled task again, with all its attempts before it."""
+    reason = (await read(request, Reason, SMALL)).reason
     async with visit.writing() as database:
-        said = await visit.client(database).redrive(task_id)
+        said = await visit.client(database).redrive(task_id, reason=reason)
         return await _outcome(visit, database, task_id, said)
 
 

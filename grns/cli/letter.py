@@ -106,7 +106,7 @@ class Letters:
         tasks, messages = _able(found, TASK), _able(found, MESSAGE)
         if messages and not self.session.transport.is_connected:
             raise Unavailable("messages are sent again through the broker, and it does not answer")
-        done = await self.session.client.redrive_many(tasks) if tasks else {}
+        done = await self.session.client.redrive_many(tasks, reason=reason) if tasks else {}
         for letter_id in messages:
             try:
                 await self._triage.resend(UUID(letter_id), actor=of_process("cli"), reason=reason)

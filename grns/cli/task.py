@@ -273,12 +273,13 @@ def cancel(out: Output, ids: Sequence[str], reason: str | None, **said: Any) -> 
 
 @task.command()
 @option.task_ids
+@click.option("--reason", help="Why: it is kept in the log.")
 @output_option
-def redrive(out: Output, ids: Sequence[str]) -> None:
+def redrive(out: Output, ids: Sequence[str], reason: str | None) -> None:
     """Open dead, failed or cancelled tasks again, with all their attempts before them."""
 
     async def act(client: Any) -> dict[str, str]:
-        answers: dict[str, str] = await client.redrive_many(ids)
+        answers: dict[str, str] = await client.redrive_many(ids, reason=reason)
         return answers
 
     _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")

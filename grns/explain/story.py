@@ -64,7 +64,7 @@ def _queued(row: Row) -> str:
     said = row["payload"]
     reason = said.get("reason")
     if reason == "redriven":
-        return f"opened again{_by(row)}, with all attempts before it"
+        return f"opened again{_by(row)}, with all attempts before it{because(said.get('why'))}"
     if reason == "retry_due":
         return "queued: its retry was due"
     if row["version"] == 1:

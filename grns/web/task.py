@@ -81,8 +81,7 @@ async def change_task(call: Call) -> Response:
     task_id, change = name(call.request.path_params["task_id"]), call.request.path_params["change"]
     if change not in _CHANGES:
         raise BadInput("bad_change", "a task is cancelled, redriven or discarded")
-    body = None if change == "redrive" else {"reason": call.form.text("reason")}
-    answered = await call.act(f"/tasks/{task_id}/{change}", body)
+    answered = await call.act(f"/tasks/{task_id}/{change}", {"reason": call.form.text("reason")})
     done = {"cancelled", "requested", "redriven", "discarded"}
     return call.go(
         f"/tasks/{task_id}", said=answered["answer"] if answered["answer"] in done else "unchanged"

@@ -1,5 +1,5 @@
 -- Opens ended tasks again, with a fresh budget of attempts; their history stays.
--- $1 ids, $2 workspace, $3 who asks
+-- $1 ids, $2 workspace, $3 who asks, $4 why
 with wanted as (
     select w.id from unnest($1::text[]) as w (id)
 ),
@@ -30,7 +30,7 @@ logged as (
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.queued', r.attempt, null, r.trace_id, r.led_here,
         left(r.was, 1)::"char", $3::text,
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
-            'priority', r.priority, 'reason', 'redriven', 'actor', $3::text,
+            'priority', r.priority, 'reason', 'redriven', 'actor', $3::text, 'why', $4::text,
             -- of the issue that has one task less now; one that was discarded it had lost then
             'fingerprint', case when r.was in ('dead', 'failed') and not r.was_discarded then r.fingerprint end)
     from redriven r
