@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import shutil
 import sys
 import tempfile
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     for path in drawn:
+        _retitle(path)
         Console().print(f"drawn: {path}", markup=False)
     return 0
 
@@ -72,6 +74,12 @@ async def _spy(pid: int, path: Path, seconds: int) -> None:
     _, said = await spy.communicate()
     if spy.returncode != 0:
         raise RuntimeError(f"py-spy: {said.decode(errors='replace').strip()}")
+
+
+def _retitle(path: Path) -> None:
+    """Let a picture say what it shows: py-spy's title is its command line, with paths of this machine."""
+    title = f"where the {path.stem.removeprefix('profile-')} spends its time, the whole way"
+    path.write_text(re.sub(rf"{re.escape(str(_SPY))} record [^<]*", title, path.read_text()))
 
 
 if __name__ == "__main__":
