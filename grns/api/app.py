@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, cast
@@ -10,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from grns import problem
 from grns.api import (
@@ -103,9 +105,17 @@ def bare() -> FastAPI:
             HTTPException: _refuse_route,
         },
     )
-    for route in ROUTES:
-        _add(api, route)
+    api.router.routes.extend(_made())
     return api
+
+
+@cache
+def _made() -> tuple[BaseRoute, ...]:
+    """Return what apps route by. It takes 0.1 s to make, and apps of one process share it."""
+    shelf = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    for route in ROUTES:
+        _add(shelf, route)
+    return tuple(shelf.router.routes)
 
 
 def _add(api: FastAPI, route: Route) -> None:
