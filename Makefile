@@ -12,7 +12,7 @@ given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test faults browser test-oldest model fuzz chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser test-oldest model fuzz chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check 
 dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; prints what to try
 	@$(BIN)/grns dev
 
-test: $(STAMP) ## run the tests, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/browser
+test: $(STAMP) ## run the tests of the walk and of what keeps it, on servers of their own (a few minutes)
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser
+
+test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks and keys, on servers of their own (two minutes)
+	$(BIN)/pytest -q -n 4 --dist loadfile tests/doors
 
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
 	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults
@@ -76,7 +79,7 @@ profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pi
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python -m tests.bench.profile $(or $(PLOTS),docs/pictures)
 
-check: format lint types floors verify test ## all that CI checks
+check: format lint types floors verify test test-doors ## all that CI checks
 
 format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --quiet --check .

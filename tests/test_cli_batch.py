@@ -15,7 +15,7 @@ import pytest
 from grns.cli import run
 from grns.local import LocalNats
 from tests.counters import begin_here, count_all
-from tests.test_cli_pool import with_database
+from tests.doors.test_cli_pool import with_database
 from tests.test_store_kit import empty
 
 pytest_plugins = ["tests.test_store_kit"]

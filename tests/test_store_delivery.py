@@ -15,10 +15,10 @@ from grns.store import delivery
 from grns.store import webhook as store
 from grns.store.database import Database
 from grns.store.delivery import Claimed, Ending, list_deliveries, read_delivery, resend_delivery
+from tests.doors.webhooks import deliveries, fall_due, made, settle
 from tests.harness import submit, submit_many
 from tests.operations import payload_of, said
 from tests.test_store_kit import ACTOR, cancel, fetch, stranger
-from tests.webhooks import deliveries, fall_due, made, settle
 
 pytest_plugins = ["tests.test_store_kit"]
 

@@ -17,9 +17,9 @@ from grns.store.access import as_tenant
 from grns.store.database import Database
 from grns.store.delivery import list_deliveries, read_delivery, resend_delivery
 from grns.webhook import Secret
+from tests.doors.webhooks import deliveries, made
 from tests.operations import payload_of, said
 from tests.test_store_kit import ACTOR, fetch
-from tests.webhooks import deliveries, made
 
 pytest_plugins = ["tests.test_store_kit"]
 

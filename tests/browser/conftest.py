@@ -12,7 +12,7 @@ from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, async_pl
 
 from grns.store.database import Database
 from grns.store.key import create_key
-from tests.e2e.test_api import url_of
+from tests.doors.e2e.test_api import url_of
 from tests.harness import Fleet, ready
 
 CHROMIUM = os.environ.get("GRNS_CHROMIUM", "/usr/bin/chromium")

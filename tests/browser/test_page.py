@@ -10,8 +10,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser.conftest import Stage
+from tests.doors.test_web_hostile import HOSTILE
 from tests.harness import all_in, submit, submit_many
-from tests.test_web_hostile import HOSTILE
 
 pytestmark = pytest.mark.timeout(240)
 

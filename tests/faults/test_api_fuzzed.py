@@ -12,7 +12,7 @@ import pytest
 from grns.local import LocalNats
 from grns.store.database import Database
 from grns.store.key import create_key
-from tests.e2e.test_api import url_of
+from tests.doors.e2e.test_api import url_of
 from tests.harness import Fleet
 
 pytestmark = pytest.mark.timeout(600)

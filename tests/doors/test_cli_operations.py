@@ -15,8 +15,8 @@ import nats
 import pytest
 
 from grns.cli import option
+from tests.doors.test_letter import body
 from tests.test_cli import UNKNOWN, Call, Town
-from tests.test_letter import body
 
 pytest_plugins = ["tests.test_cli"]
 

@@ -15,13 +15,13 @@ from grns.web.app import PAGES
 from grns.web.page import Page
 from grns.web.session import COOKIE, Sessions
 from grns.web.site import make_site
+from tests.doors.test_api_access import _theirs
+from tests.doors.test_api_kit import HERE, OURS, THEIRS
+from tests.doors.test_web_kit import SECRET, Browser, Document, Element, Hall, page
 from tests.harness import submit
-from tests.test_api_access import _theirs
-from tests.test_api_kit import HERE, OURS, THEIRS
 from tests.test_store_kit import fetch, row_of
-from tests.test_web_kit import SECRET, Browser, Document, Element, Hall, page
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit", "tests.test_web_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
 CLOSED = [page for page in PAGES if not page.is_open]
 LOOKS = [page for page in CLOSED if page.method == "GET"]
@@ -252,7 +252,7 @@ async def test_what_is_of_another_workspace_does_not_exist(hall: Hall) -> None:
     token = _token(await browser.open("/"))
     for one in LOOKS:
         if one.name == "web_follow_events":
-            continue  # it goes on for ever: tests/test_web_event.py reads it
+            continue  # it goes on for ever: tests/doors/test_web_event.py reads it
         answer = await browser.client.get(path_of(one, names))
         if "{" in one.path and "{agent_type}" not in one.path:
             assert answer.status_code == 404, one.name

@@ -9,12 +9,12 @@ import pytest
 from grns import ticket
 from grns.store import agent
 from grns.store.claim import Claimant
+from tests.doors.test_api_agent import QUEUE, claimed
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good
 from tests.harness import submit
-from tests.test_api_agent import QUEUE, claimed
-from tests.test_api_kit import OURS, THEIRS, Door, good
 from tests.test_store_kit import fetch
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 _WORDS = 4000
 

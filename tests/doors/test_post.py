@@ -16,7 +16,7 @@ import pytest
 
 from grns.destination import Destination, Guard
 from grns.post import Found, Posted, Poster, believing, resolve
-from tests.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, hanging, serving, status
+from tests.doors.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, hanging, serving, status
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 

@@ -24,9 +24,9 @@ from grns.store.database import Database
 from grns.store.read import tasks
 from grns.strict_json import loads_stored
 from grns.triage import Triage
+from tests.doors.test_letter import body
 from tests.harness import eventually, settings_for, submit
 from tests.operations import said
-from tests.test_letter import body
 from tests.test_store_kit import (
     ACTOR,
     ROADS,

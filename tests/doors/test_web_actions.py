@@ -15,14 +15,14 @@ from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.operation import list_operations
 from tests.counters import begin_here, count_all
+from tests.doors.test_api_kit import OURS, Door
+from tests.doors.test_letter import body
+from tests.doors.test_web_kit import Browser, Document, Hall, fields, furnish
 from tests.harness import settings_for, submit, submit_many
 from tests.operations import dead_tasks
-from tests.test_api_kit import OURS, Door
-from tests.test_letter import body
 from tests.test_store_kit import FINGERPRINT, fetch, log_of, place, row_of
-from tests.test_web_kit import Browser, Document, Hall, fields, furnish
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit", "tests.test_web_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
 
 def told(shown: Document) -> str:

@@ -15,10 +15,10 @@ from grns.errors import Drift
 from grns.store.database import Database
 from grns.telemetry.facts.http import RequestBroke
 from tests.bad_input import FRAMING, NOT_OBJECTS, OPTIONS, TEXTS, Case
-from tests.test_api_kit import Door, good, problem_of
+from tests.doors.test_api_kit import Door, good, problem_of
 from tests.test_store_kit import fetch
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 TASKS = f"{PREFIX}/tasks"
 JSON = {"Content-Type": "application/json"}

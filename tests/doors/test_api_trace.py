@@ -8,10 +8,10 @@ import pytest
 
 from grns import envelope
 from grns.api.route import PREFIX
-from tests.test_api_kit import Door, good
+from tests.doors.test_api_kit import Door, good
 from tests.test_spans import Traced, parent_of, trace_of
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = {"traceparent": f"00-{TRACE}-{SPAN}-01"}

@@ -23,8 +23,8 @@ from grns.store.database import Database
 from grns.store.sweep import promote, reap
 from grns.telemetry.facts.agent import ClaimReturned
 from grns.telemetry.facts.work import AttemptFailed, AttemptFinished, LeaseLost, TaskClaimed, TaskReleased
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import eventually, submit, submit_many
-from tests.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.test_store_kit import (
     ACTOR,
     cancel,
@@ -41,7 +41,7 @@ from tests.test_store_kit import (
     stranger,
 )
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 QUEUE = f"{PREFIX}/queue"
 ERROR = {

@@ -15,14 +15,14 @@ from grns.assembly import doors
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.counters import count_all
+from tests.doors.test_api_kit import HERE, good, problem_of
+from tests.doors.test_letter import body
+from tests.doors.test_triage import letter
 from tests.harness import settings_for
 from tests.operations import dead_tasks
-from tests.test_api_kit import HERE, good, problem_of
-from tests.test_letter import body
 from tests.test_store_kit import FINGERPRINT, fetch, place
-from tests.test_triage import letter
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 

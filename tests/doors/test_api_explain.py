@@ -6,10 +6,10 @@ import httpx2
 
 from grns.api.route import PREFIX
 from grns.store.database import Database
+from tests.doors.test_api_kit import Door, good, problem_of
 from tests.harness import submit
-from tests.test_api_kit import Door, good, problem_of
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 
 async def test_it_is_told_over_http(door: Door, local: httpx2.AsyncClient, shared: Database) -> None:

@@ -16,10 +16,7 @@ from grns.store.delivery import resend_delivery
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.webhook import Delivered, NotDelivered, WebhookDisabled
 from grns.telemetry.metrics import MetricsLeaf
-from tests.harness import ROOT, eventually, submit, submit_many
-from tests.operations import Facts, payload_of, said
-from tests.test_store_kit import ACTOR, fetch, stranger
-from tests.webhooks import (
+from tests.doors.webhooks import (
     GUARD,
     Receiver,
     deliveries,
@@ -31,6 +28,9 @@ from tests.webhooks import (
     settle,
     status,
 )
+from tests.harness import ROOT, eventually, submit, submit_many
+from tests.operations import Facts, payload_of, said
+from tests.test_store_kit import ACTOR, fetch, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 

@@ -23,11 +23,11 @@ from grns.store.database import Database
 from grns.store.key import create_key
 from grns.store.operation import create_operation
 from grns.store.webhook import create_webhook, ping_webhook
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import submit
-from tests.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.test_store_kit import ACTOR, fetch
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 # What is not there, in any workspace.
 NOTHING = {

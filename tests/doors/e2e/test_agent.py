@@ -17,7 +17,7 @@ import grns
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.agents import LEASE_SECONDS
-from tests.e2e.test_api import url_of
+from tests.doors.e2e.test_api import url_of
 from tests.harness import (
     ROOT,
     START_SECONDS,

@@ -19,11 +19,11 @@ from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finish, Finishes
 from tests.counters import begin_here, count_all
+from tests.doors.test_web_kit import Browser, Document
 from tests.harness import submit
 from tests.test_store_kit import ACTOR, fetch
-from tests.test_web_kit import Browser, Document
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit", "tests.test_web_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
 # What closes elements, attributes and scripts, in whatever they are put; and what turns text around.
 BREAKERS = [

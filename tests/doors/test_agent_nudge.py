@@ -16,12 +16,12 @@ from grns.errors import BadInput, TooManyRequests, Unavailable
 from grns.store import pause
 from grns.store.database import Database
 from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
+from tests.doors.test_api_kit import Door, good, problem_of
 from tests.harness import LIMIT_SECONDS, eventually, submit
 from tests.operations import Facts
-from tests.test_api_kit import Door, good, problem_of
 from tests.test_store_kit import ACTOR
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 
 class Bell:

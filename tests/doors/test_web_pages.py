@@ -14,9 +14,9 @@ from grns.store.database import Database
 from grns.telemetry.facts.http import RequestAnswered, RequestBroke
 from grns.web.app import PAGES
 from grns.web.navigation import NAVIGATION
-from tests.test_web_kit import Browser, Document, Element, Hall, fields, furnish, page, resolved
+from tests.doors.test_web_kit import Browser, Document, Element, Hall, fields, furnish, page, resolved
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit", "tests.test_web_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
 ROOMS = [one.path for one in NAVIGATION] + ["/help", "/operations/new"]
 

@@ -18,11 +18,11 @@ from grns.api.server import ApiServer
 from grns.errors import Denied, Forbidden, TooManyRequests
 from grns.store.database import Database
 from grns.store.sweep import reap
+from tests.doors.test_api_kit import OURS, Door, serving
 from tests.harness import LIMIT_SECONDS, eventually, status_of, submit, submit_many
-from tests.test_api_kit import OURS, Door, serving
 from tests.test_store_kit import cancel, kinds_of, lapse, row_of
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 SOON = 1.0
 

@@ -21,11 +21,11 @@ from grns.store import issue, listing
 from grns.store.database import Database
 from grns.store.webhook import list_webhooks
 from tests.counters import begin_here, count_all
+from tests.doors.test_letter import body
+from tests.doors.test_triage import letter
 from tests.harness import ROOT, Fleet, eventually, submit
-from tests.test_letter import body
 from tests.test_readme import block
 from tests.test_store_kit import FINGERPRINT, fetch, place
-from tests.test_triage import letter
 
 pytest_plugins = ["tests.test_store_kit"]
 

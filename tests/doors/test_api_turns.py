@@ -11,11 +11,11 @@ from grns.api.desk import Turns
 from grns.api.route import PREFIX
 from grns.errors import TooManyRequests
 from grns.store.database import Database
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good
 from tests.harness import eventually
-from tests.test_api_kit import OURS, THEIRS, Door, good
 from tests.test_store_kit import is_waiting_for_lock, stranger
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 
 async def test_a_workspace_has_no_more_than_its_share_of_connections(door: Door, shared_url: str) -> None:

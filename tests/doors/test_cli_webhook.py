@@ -10,11 +10,11 @@ import pytest
 
 from grns.cli import run
 from grns.store.database import Database
-from tests.test_cli_access import Call
+from tests.doors.test_cli_access import Call
+from tests.doors.webhooks import Receiver, sending
 from tests.test_store_kit import fetch
-from tests.webhooks import Receiver, sending
 
-pytest_plugins = ["tests.test_cli_access"]
+pytest_plugins = ["tests.doors.test_cli_access"]
 
 URL = "https://hooks.example.org/services/s3cret"
 UNKNOWN = "wh-nothing"

@@ -16,7 +16,7 @@ import pytest
 from grns.local import LocalNats
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
-from tests.e2e.test_api import url_of
+from tests.doors.e2e.test_api import url_of
 from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, submit
 from tests.operations import dead_tasks
 from tests.test_store_kit import fetch

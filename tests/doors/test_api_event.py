@@ -15,13 +15,13 @@ from grns.api import stream, tail
 from grns.api.route import PREFIX
 from grns.store import event
 from grns.store.database import Database
-from tests import test_api_kit as kit
 from tests.counters import begin_here, count_all
+from tests.doors import test_api_kit as kit
+from tests.doors.test_api_kit import Door, good, problem_of
 from tests.harness import submit, submit_many
-from tests.test_api_kit import Door, good, problem_of
 from tests.test_store_kit import cancel, claim, fetch, finish, stranger
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 EVENTS = f"{PREFIX}/events"
 STREAM = {"Accept": "text/event-stream"}

@@ -27,8 +27,8 @@ from grns.web.guard import POLICY
 from grns.web.session import COOKIE
 from grns.web.site import make_site
 from tests.counters import begin_here, count_all
+from tests.doors.test_api_kit import HERE, Door
 from tests.harness import submit
-from tests.test_api_kit import HERE, Door
 from tests.test_store_kit import ACTOR, WORKER, claim, fetch, finish, place
 
 SECRET = "s" * 40

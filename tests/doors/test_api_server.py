@@ -13,10 +13,10 @@ import pytest
 from grns.api import connection
 from grns.api.route import PREFIX
 from grns.api.server import ApiServer
+from tests.doors.test_api_kit import Door, good, serving
 from tests.harness import LIMIT_SECONDS, eventually
-from tests.test_api_kit import Door, good, serving
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = (

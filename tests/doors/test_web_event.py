@@ -12,13 +12,13 @@ import pytest
 
 from grns.api import stream, tail
 from grns.store.database import Database
-from tests import test_api_kit as kit
 from tests.counters import begin_here, count_all
+from tests.doors import test_api_kit as kit
+from tests.doors.test_api_kit import OURS, THEIRS
+from tests.doors.test_web_kit import Browser, Hall
 from tests.harness import submit, submit_many
-from tests.test_api_kit import OURS, THEIRS
-from tests.test_web_kit import Browser, Hall
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit", "tests.test_web_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
 
 @pytest.fixture(autouse=True)

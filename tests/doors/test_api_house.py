@@ -10,11 +10,11 @@ from grns.api.app import ROUTES, bare
 from grns.api.route import PREFIX
 from grns.store import agent
 from grns.store.database import Database
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import submit_many
-from tests.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.test_store_kit import OTHER_WORKER, WORKER, fetch
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 
 # ---------------------------------------------------------------- pools

@@ -11,11 +11,11 @@ import pytest
 from grns.api.route import PREFIX
 from grns.outcome import Verb
 from grns.store.database import Database
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import submit, submit_many
-from tests.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.test_store_kit import ROADS, claim, finish, place, row_of
 
-pytest_plugins = ["tests.test_api_kit", "tests.test_store_kit"]
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
 TASKS = f"{PREFIX}/tasks"
 
