@@ -76,6 +76,17 @@ class WorkspaceCreated(Change):
     workspace: Token
 
 
+class FilterSaved(Change):
+    """A filter was saved under a name, maybe in the place of another one."""
+
+    name: Name
+    text: str
+
+
+class FilterDeleted(FilterSaved):
+    """A saved filter was forgotten."""
+
+
 class IssueChanged(Change):
     """An issue is new, or it is back, or somebody has said something of it."""
 
@@ -181,6 +192,8 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.key.created": KeyCreated,
     "evt.key.revoked": KeyRevoked,
     "evt.workspace.created": WorkspaceCreated,
+    "evt.filter.saved": FilterSaved,
+    "evt.filter.deleted": FilterDeleted,
     "evt.issue.changed": IssueChanged,
     "evt.operation.created": OperationCreated,
     "evt.operation.changed": OperationChanged,

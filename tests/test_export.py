@@ -92,6 +92,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.key.created": ACTOR | {"key_id": "7f3a", "name": "ci", "scopes": ["read"]},
     "evt.key.revoked": ACTOR | {"key_id": "7f3a", "name": "ci"},
     "evt.workspace.created": ACTOR | {"workspace": "acme"},
+    "evt.filter.saved": ACTOR | {"name": "flaky", "text": "error:Timeout*"},
+    "evt.filter.deleted": ACTOR | {"name": "flaky", "text": "error:Timeout*"},
     "evt.issue.changed": {
         "fingerprint": "0f0f",
         "state": "regressed",

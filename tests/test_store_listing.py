@@ -145,10 +145,17 @@ async def test_a_filter_is_saved_under_a_name(database: Database) -> None:
     )
     await save(database, "flaky", "")
     assert await saved_filter.read(database, workspace="default", name="flaky") == parse("")
-    await saved_filter.delete(database, workspace="default", name="flaky")
-    for missing in (saved_filter.read, saved_filter.delete):
-        with pytest.raises(NotFound, match="no saved filter flaky"):
-            await missing(database, workspace="default", name="flaky")
+    await saved_filter.delete(database, workspace="default", name="flaky", actor="cli:bob@desk")
+    with pytest.raises(NotFound, match="no saved filter flaky"):
+        await saved_filter.read(database, workspace="default", name="flaky")
+    with pytest.raises(NotFound, match="no saved filter flaky"):
+        await saved_filter.delete(database, workspace="default", name="flaky", actor=None)
+    told = await fetch(database, "select kind, actor from grns.events order by seq")
+    assert [tuple(row) for row in told] == [
+        ("evt.filter.saved", "cli:ann@desk"),
+        ("evt.filter.saved", "cli:ann@desk"),
+        ("evt.filter.deleted", "cli:bob@desk"),
+    ]
 
 
 async def test_saved_filters_are_listed_by_their_names(database: Database) -> None:

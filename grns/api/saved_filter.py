@@ -108,5 +108,5 @@ async def delete_filter(visit: Operator, name: Name) -> Response:
     """Forget a filter, and show what it was."""
     async with visit.writing() as database:
         found = await saved_filter.read(database, workspace=visit.workspace, name=name)
-        await saved_filter.delete(database, workspace=visit.workspace, name=name)
+        await saved_filter.delete(database, workspace=visit.workspace, name=name, actor=visit.actor)
     return Answer({"name": name, "text": str(found)})

@@ -144,13 +144,16 @@ def list_saved(out: Output, limit: int, after: str | None) -> None:
 @_NAME
 def delete(name: str) -> None:
     """Forget a filter."""
+    from grns.actor import of_process
     from grns.cli.session import reading
     from grns.errors import NotFound
     from grns.store import saved_filter
 
     async def act() -> None:
         async with reading() as session:
-            await saved_filter.delete(session.database, workspace=session.workspace, name=name)
+            await saved_filter.delete(
+                session.database, workspace=session.workspace, name=name, actor=of_process("cli")
+            )
 
     try:
         asyncio.run(act())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grns.errors import NotFound
 from grns.filter import Filter, parse
-from grns.store.database import Database, Session
+from grns.store import change
+from grns.store.database import Database, Session, run
 from grns.store.page import Page, bad_cursor, cursor, parts
 
 
@@ -12,7 +13,15 @@ async def save(
     database: Database | Session, *, workspace: str, name: str, wanted: Filter, actor: str | None
 ) -> None:
     """Keep a filter under a name, in the place of the one that has it."""
-    await database.run("save_filter", workspace, name, str(wanted), actor)
+    async with database.transaction() as connection:
+        await run(connection, "save_filter", workspace, name, str(wanted), actor)
+        await change.note(
+            connection,
+            workspace=workspace,
+            kind="evt.filter.saved",
+            actor=actor,
+            payload={"name": name, "text": str(wanted)},
+        )
 
 
 async def read(database: Database | Session, *, workspace: str, name: str) -> Filter:
@@ -33,10 +42,19 @@ async def list_saved(
     return Page(shown, cursor(shown[-1]["name"]) if len(rows) > limit else None)
 
 
-async def delete(database: Database | Session, *, workspace: str, name: str) -> None:
+async def delete(database: Database | Session, *, workspace: str, name: str, actor: str | None) -> None:
     """Forget a filter; `NotFound` where there is none."""
-    if not await database.run("delete_filter", workspace, name):
-        raise _missing(name)
+    async with database.transaction() as connection:
+        rows = await run(connection, "delete_filter", workspace, name)
+        if not rows:
+            raise _missing(name)
+        await change.note(
+            connection,
+            workspace=workspace,
+            kind="evt.filter.deleted",
+            actor=actor,
+            payload={"name": name, "text": rows[0]["text"]},
+        )
 
 
 def _name(after: str) -> str:

@@ -102,6 +102,8 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
             wanted = {"subject": "cmd.task.execute.v1", "body": json.loads(body()), "reason": "mended"}
             assert good(await visitor.post(path, json=wanted))["state"] == "redriven"
             assert problem_of(await visitor.post(path, json=wanted), 409) == "conflict"
+        (event,) = await fetch(shared, "select actor from grns.events where kind = 'evt.letter.resent'")
+        assert event["actor"] == "local"
     finally:
         await transport.close()
 
