@@ -47,7 +47,7 @@ browser: $(STAMP) ## run the dashboard's tests in a real browser (needs /usr/bin
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support (SHARE= SEED=)
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
-		$(BIN)/pytest -n 2 --dist loadfile $(some) $(wildcard tests/test_store_*.py)
+		$(BIN)/pytest -n 2 --dist loadfile $(some) $(wildcard tests/test_store_*.py tests/doors/test_store_*.py)
 
 model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
 	$(BIN)/python -m tests.model

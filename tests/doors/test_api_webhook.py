@@ -12,9 +12,9 @@ from grns.destination import Guard
 from grns.store.database import Database
 from grns.store.webhook import create_webhook
 from tests.doors.test_api_kit import OURS, Door, good, problem_of
+from tests.doors.test_store_delivery import make, take
 from tests.doors.webhooks import settle
 from tests.harness import submit_many
-from tests.test_store_delivery import make, take
 from tests.test_store_kit import ACTOR, fetch
 
 pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]

@@ -15,9 +15,9 @@ from grns.store import access
 from grns.store.access import as_tenant
 from grns.store.database import Connection, Database
 from grns.store.fault import Unusable
+from tests.doors.test_store_tenant import OURS, THEIRS, ours, spread
 from tests.harness import eventually, submit
 from tests.test_store_kit import claim, fetch, finish, log_of
-from tests.test_store_tenant import OURS, THEIRS, ours, spread
 
 BOTH = (OURS, THEIRS)
 EXPLAIN, PLANNED = "explain select from grns.tasks where id = 'gr-1'", "current_setting"

@@ -19,10 +19,10 @@ from grns.store import access, migrate
 from grns.store.access import as_tenant
 from grns.store.database import Database
 from grns.store.fault import Unusable
+from tests.doors.test_store_tenant import OURS, THEIRS, ours, unconfined
+from tests.doors.test_store_tenant_session import is_held_to_a_workspace
 from tests.harness import submit
 from tests.test_store_kit import claim, fetch, finish
-from tests.test_store_tenant import OURS, THEIRS, ours, unconfined
-from tests.test_store_tenant_session import is_held_to_a_workspace
 
 GRANT = "create role grns_tenant; grant grns_tenant to owner"
 
