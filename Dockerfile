@@ -4,7 +4,7 @@ WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./
 COPY grns ./grns
 COPY workers ./workers
-RUN python -m venv /opt/grns && /opt/grns/bin/pip install --no-cache-dir '.[http]'
+RUN python -m venv /opt/grns && /opt/grns/bin/pip install --no-cache-dir '.[http,api,otlp]'
 
 FROM python:3.12-slim-bookworm
 ENV PATH=/opt/grns/bin:$PATH PYTHONUNBUFFERED=1 GRNS_LOG_FORMAT=json

@@ -8,8 +8,11 @@ STAMP := $(VENV)/.installed
 lower = $(shell echo $(1) | tr A-Z_ a-z-)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
+# Some of the tests, others each time: with the same seed the same ones.
+some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test faults test-oldest model fuzz chaos failpoints mutants recovery bench profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser test-oldest model fuzz chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +24,7 @@ $(STAMP): pyproject.toml
 		{ echo "grns needs Python 3.11 or newer; name one with make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,http]' --group test
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,http,api]' --group test
 	@touch $(STAMP)
 
 demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check every result
@@ -30,15 +33,21 @@ demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check 
 dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; prints what to try
 	@$(BIN)/grns dev
 
-test: $(STAMP) ## run the tests, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults
+test: $(STAMP) ## run the tests of the walk and of what keeps it, on servers of their own (a few minutes)
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser
 
-faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile tests/faults
+test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks and keys, on servers of their own (two minutes)
+	$(BIN)/pytest -q -n 4 --dist loadfile tests/doors
 
-test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support
+faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
+	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults
+
+browser: $(STAMP) ## run the dashboard's tests in a real browser (needs /usr/bin/chromium, and the group `browser`)
+	$(BIN)/pytest -q tests/browser
+
+test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support (SHARE= SEED=)
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
-		$(BIN)/pytest -q -n 2 --dist loadfile $(wildcard tests/test_store_*.py)
+		$(BIN)/pytest -n 2 --dist loadfile $(some) $(wildcard tests/test_store_*.py tests/doors/test_store_*.py)
 
 model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
 	$(BIN)/python -m tests.model
@@ -63,11 +72,14 @@ bench: $(STAMP) ## measure all goals and the peers, or hold against the last res
 	$(BIN)/python -m tests.bench $(foreach option,ROWS ROUNDS ONLY RESULT PLOTS,$(call given,$(option))) \
 		$(if $(filter no,$(PEERS)),--no-peers) $(if $(CHECK),--check)
 
+doors: $(STAMP) ## measure API, dashboard and a bulk redrive with a million tasks (ROWS=1000000 ONLY= RESULT=)
+	$(BIN)/python -m tests.bench.doors $(foreach option,ROWS ONLY RESULT,$(call given,$(option)))
+
 profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pictures)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python -m tests.bench.profile $(or $(PLOTS),docs/pictures)
 
-check: format lint types floors verify test ## all that CI checks
+check: format lint types floors verify test test-doors ## all that CI checks
 
 format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --quiet --check .
@@ -84,7 +96,7 @@ types: $(STAMP) ## check the types, strictly
 floors: $(STAMP) ## check that each room imports only what is below it
 	$(BIN)/lint-imports
 
-ops: $(STAMP) ## check Dockerfile and docker-compose.yml without an engine
+ops: $(STAMP) ## check container files, metrics, alerts and dashboards, without an engine
 	.ci/check-ops
 
 clean: ## remove what was made here

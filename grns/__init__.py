@@ -21,7 +21,9 @@ from grns.retry import Backoff
 from grns.task import Status, Task
 
 if TYPE_CHECKING:
-    from grns.app import connect
+    from grns.agent_client import AgentClient
+    from grns.agent_task import AgentTask
+    from grns.assembly.connect import connect
     from grns.client import Client
     from grns.context import Context, Transaction
     from grns.pool import Pool
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 # Loaded when they are asked for: the broker's client alone takes a fifth of a second to import.
 _LATER = {
+    "AgentClient": "grns.agent_client",
+    "AgentTask": "grns.agent_task",
     "Client": "grns.client",
     "Context": "grns.context",
     "Event": "grns.subscription",
@@ -37,10 +41,12 @@ _LATER = {
     "Submitted": "grns.store.submit",
     "Subscription": "grns.subscription",
     "Transaction": "grns.context",
-    "connect": "grns.app",
+    "connect": "grns.assembly.connect",
 }
 
 __all__ = [
+    "AgentClient",
+    "AgentTask",
     "Backoff",
     "BadInput",
     "Client",

@@ -1,46 +1,24 @@
-"""The only place where things are put together."""
+"""One process: what all that runs in it shares. `assembly/` makes of that what runs."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from grns.attempt import Walk
-from grns.client import Client
-from grns.context import Context
-from grns.daemon import Service
-from grns.door import FrontDoor
-from grns.floor import Floor
-from grns.graveyard import Graveyard
-from grns.handlers import Handlers
-from grns.janitor import Janitor
-from grns.keeper import Keeper, is_running
-from grns.keeper_process import KeeperProcess, book_size
-from grns.lease import Lease, LeaseBook, Leases
-from grns.outcome import Claim
-from grns.pool import Pool
-from grns.reaper import Reaper
-from grns.relay import Relay
-from grns.retry_scheduler import RetryScheduler
-from grns.settings import Settings, load, reveal
-from grns.slots import Slots
-from grns.store.claim import Claimant, Claims
+from grns.errors import SettingsError
+from grns.settings import Settings
 from grns.store.database import Database
-from grns.store.finish import Finishes
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
-from grns.telemetry.logger import LoggerLeaf
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
-from grns.worker import Worker
 
 VERSION = version("grns")
 
@@ -55,10 +33,31 @@ class App:
 
     settings: Settings
     leaves: tuple[Leaf, ...] = ()
+    spans: Spans = NO_SPANS
     telemetry: Telemetry = field(init=False)
 
     def __post_init__(self) -> None:
         self.telemetry = Telemetry(*self.leaves)
+
+    def trace(self, service: str, *, is_guest: bool = False) -> None:
+        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be.
+
+        A guest is in somebody else's program, and changes nothing there.
+        """
+        if self.settings.otlp_endpoint is None:
+            return
+        try:
+            from grns.telemetry.otel import open_spans, take_over
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"GRNS_OTLP_ENDPOINT is set, and {error.name} is not installed")
+            missing.add_note("pip install 'grns[otlp]'")
+            raise missing from error
+        endpoint = self.settings.otlp_endpoint.get_secret_value()
+        if not endpoint.startswith(("http://", "https://")):
+            raise SettingsError("GRNS_OTLP_ENDPOINT is no URL of HTTP, as http://127.0.0.1:4318")
+        self.spans = spans = open_spans(endpoint, service=service)
+        if not is_guest:
+            take_over(spans, self.telemetry.emit)
 
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
@@ -109,259 +108,12 @@ class App:
             finally:
                 await transport.close()
 
-    def relay(self, database: Database, transport: Transport) -> Relay:
-        """Return a relay."""
-        settings = self.settings
-        return Relay(
-            database=database,
-            transport=transport,
-            owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
-            lease_seconds=settings.relay_lease_seconds,
-            busy_seconds=settings.relay_busy_seconds,
-            idle_seconds=settings.relay_idle_seconds,
-            window=settings.relay_window,
-            max_bytes=settings.envelope_max_bytes,
-            replay_seconds=settings.relay_replay_seconds,
-            emit=self.telemetry.emit,
-        )
+    def new_owner(self) -> str:
+        """Return a name for one that may lead: no two have the same."""
+        return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
-    def reaper(self, database: Database, transport: Transport) -> Reaper:
-        """Return a reaper."""
-        return Reaper(
-            database=database,
-            transport=transport,
-            tick_seconds=self.settings.reap_tick_seconds,
-            lease_seconds=self.settings.lease_seconds,
-            emit=self.telemetry.emit,
-        )
+    def exposition(self) -> bytes:
+        """Return the metrics of this process, as Prometheus reads them; none where none are kept."""
+        from grns.telemetry.metrics import MetricsLeaf
 
-    def retry_scheduler(self, database: Database, transport: Transport) -> RetryScheduler:
-        """Return a retry scheduler."""
-        return RetryScheduler(
-            database=database,
-            transport=transport,
-            tick_seconds=self.settings.promote_seconds,
-            emit=self.telemetry.emit,
-        )
-
-    def janitor(self, database: Database, transport: Transport) -> Janitor:
-        """Return a janitor."""
-        settings = self.settings
-        return Janitor(
-            database=database,
-            transport=transport,
-            tick_seconds=settings.janitor_seconds,
-            partition_rows=settings.log_partition_rows,
-            log_days=settings.log_retention_days,
-            task_days=settings.task_retention_days,
-            dead_days=settings.dead_retention_days,
-            processed_days=settings.remembered_days,
-            unserved_seconds=settings.unserved_seconds,
-            inspect_seconds=settings.inspect_seconds,
-            patience_seconds=settings.patience_seconds,
-            emit=self.telemetry.emit,
-        )
-
-    @property
-    def daemons(self) -> dict[str, Callable[[Database, Transport], Service]]:
-        """The daemons by name, as `grns server` runs them all."""
-        return {
-            "relay": self.relay,
-            "reaper": self.reaper,
-            "retry-scheduler": self.retry_scheduler,
-            "janitor": self.janitor,
-        }
-
-    def client(self, database: Database, transport: Transport, handlers_database: Database) -> Client:
-        """Return a client; it needs `handlers_database` to be open only where it subscribes."""
-        settings = self.settings
-        return Client(
-            database=database,
-            handlers_database=handlers_database,
-            transport=transport,
-            workspace=settings.workspace,
-            payload_limits=settings.payload_limits,
-            envelope_limits=settings.envelope_limits,
-            batch_limit=settings.claim_batch,
-            emit=self.telemetry.emit,
-        )
-
-    def keeper(self, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
-        """Return the keeper of the worker that is our parent."""
-        return Keeper(
-            database=database,
-            transport=transport,
-            book=LeaseBook.attach(orders.book_descriptor, orders.slots),
-            agent_id=orders.agent_id,
-            lease_seconds=self.settings.lease_seconds,
-            ack_wait_seconds=self.settings.ack_wait_seconds,
-            is_worker_running=partial(is_running, orders.worker_pid),
-            emit=self.telemetry.emit,
-        )
-
-    def worker(
-        self, pool: Pool, database: Database, transport: Transport, handlers_database: Database
-    ) -> Worker:
-        """Return a worker of one pool."""
-        return _WorkerKit(self, pool, database, transport, handlers_database).worker()
-
-
-@dataclass(frozen=True)
-class KeeperOrders:
-    """What a worker tells its keeper."""
-
-    book_descriptor: int
-    slots: int
-    agent_id: str
-    worker_pid: int
-    settings: Settings
-
-    def dump(self) -> bytes:
-        """Return the orders as one line."""
-        return json.dumps(
-            {
-                "slots": self.slots,
-                "agent_id": self.agent_id,
-                "worker_pid": self.worker_pid,
-                "settings": reveal(self.settings),
-            }
-        ).encode()
-
-    @classmethod
-    def read(cls, line: bytes, book_descriptor: int) -> KeeperOrders:
-        """Read what `dump` wrote."""
-        said = json.loads(line)
-        settings = load(**said["settings"])
-        return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
-
-
-class _WorkerKit:
-    """Puts one worker together."""
-
-    def __init__(
-        self, app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
-    ) -> None:
-        settings = app.settings
-        self.settings = settings
-        self.emit = app.telemetry.emit
-        self.pool, self.database, self.transport = pool, database, transport
-        self.handlers_database = handlers_database
-        self.claimant = Claimant(
-            agent_id=f"{pool.agent_type}-{secrets.token_hex(8)}",
-            workspace=settings.workspace,
-            agent_type=pool.agent_type,
-            handled={name: handler.max_attempts for name, handler in pool.handlers.items()},
-            lease_seconds=settings.lease_seconds,
-        )
-        self.slots = Slots(settings.concurrency)
-        self.book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
-        self.leases = Leases(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
-        self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
-        self.result_limits = settings.result_limits
-        self.handlers = Handlers(
-            pool,
-            make_context=self.context,
-            threads=settings.concurrency + 8,
-            result_limits=self.result_limits,
-            emit=self.emit,
-        )
-        self.walk = Walk(
-            claims=self.claims,
-            finishes=Finishes(database, batch_limit=settings.claim_batch),
-            leases=self.leases,
-            handlers=self.handlers,
-            slots=self.slots,
-            graveyard=Graveyard(database, workspace=settings.workspace, emit=self.emit),
-            envelope_limits=settings.envelope_limits,
-            emit=self.emit,
-        )
-
-    def worker(self) -> Worker:
-        """Return the worker."""
-        return Worker(
-            claimant=self.claimant,
-            database=self.database,
-            transport=self.transport,
-            keeper=self.keeper_process(),
-            leases=self.leases,
-            handlers=self.handlers,
-            walk=self.walk,
-            slots=self.slots,
-            make_floor=self.floor,
-            make_door=self.door,
-            grace_seconds=self.settings.shutdown_grace_seconds,
-            version=VERSION,
-            emit=self.emit,
-        )
-
-    def context(self, claim: Claim, lease: Lease) -> Context:
-        """Return what a handler sees of its task."""
-        return Context(
-            claim,
-            lease,
-            agent_id=self.claimant.agent_id,
-            workspace=self.claimant.workspace,
-            database=self.handlers_database,
-            result_limits=self.result_limits,
-        )
-
-    def keeper_process(self) -> KeeperProcess:
-        """Return the process that keeps this worker's leases."""
-        orders = KeeperOrders(
-            self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
-        )
-        return KeeperProcess(
-            book_descriptor=self.book_descriptor,
-            orders=orders.dump(),
-            lease_seconds=self.settings.lease_seconds,
-            beats=lambda: self.book.beats,
-            emit=self.emit,
-        )
-
-    def floor(self, worker: Worker) -> Floor:
-        """Return the worker's floor."""
-        settings = self.settings
-        return Floor(
-            claims=self.claims,
-            walk=self.walk,
-            slots=self.slots,
-            start=worker.start,
-            last_delivery_at=lambda: worker.intake.last_delivery_at,
-            is_broker_failing=lambda: worker.is_broker_failing,
-            after_seconds=settings.floor_after_seconds,
-            longest_pause_seconds=settings.floor_max_seconds,
-            busy_age_seconds=settings.floor_busy_age_seconds,
-            emit=self.emit,
-        )
-
-    def door(self, worker: Worker) -> FrontDoor:
-        """Return the worker's front door."""
-        return FrontDoor(
-            walk=self.walk,
-            database=self.database,
-            claimant=self.claimant,
-            slots=self.slots,
-            start=worker.start,
-            emit=self.emit,
-        )
-
-
-@asynccontextmanager
-async def connect(**settings: Any) -> AsyncIterator[Client]:
-    """Open a client: `async with grns.connect() as client:`.
-
-    Settings come from the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …) unless given
-    here by name. Needs Postgres; the broker is connected to in the background. What goes wrong there, and
-    in handlers of events, is told to the logger `grns`.
-    """
-    app = App(load(**settings), (LoggerLeaf(),))
-    handlers_database = app.handlers_database()
-    async with (
-        app.connections("client", is_patient=True) as (database, transport),
-        handlers_database.opened(),
-    ):
-        client = app.client(database, transport, handlers_database)
-        try:
-            yield client
-        finally:
-            await client.close()
+        return b"".join(leaf.exposition() for leaf in self.leaves if isinstance(leaf, MetricsLeaf))

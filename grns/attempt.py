@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -23,7 +23,7 @@ from grns.store.claim import Claims
 from grns.store.finish import Finish, Finishes
 from grns.strict_json import Limits
 from grns.task import random_uuid
-from grns.telemetry import failpoint
+from grns.telemetry import current, failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import (
     AttemptFinished,
@@ -34,58 +34,46 @@ from grns.telemetry.facts.work import (
     TaskNotClaimed,
     TaskReleased,
 )
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Delivery
 
 # How long to wait for a task that may still be uncommitted in its sender's transaction.
 UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_SECONDS = 1.0
 _MOST_WARNINGS = 100
+_NO_HEADERS: Mapping[str, str] = {}
 
 Answer = TypeVar("Answer")
 SendOn = Callable[[str, UUID, Delivery], Awaitable[None]]
+PassOn = Callable[[Unclaimed, Delivery], Awaitable[None]]
 
 
-class Walk:
-    """Takes one task from its command to the ack; each step is a function of its own."""
+class Reception:
+    """Takes a command to its claim; where nothing is claimed, the delivery ends as the reason demands."""
 
     def __init__(
         self,
         *,
         claims: Claims,
-        finishes: Finishes,
-        leases: Leases,
-        handlers: Handlers,
-        slots: Slots,
         graveyard: Graveyard,
         envelope_limits: Limits,
+        task_types: Sequence[str],
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._claims = claims
-        self._finishes = finishes
-        self._leases = leases
-        self._handlers = handlers
-        self._slots = slots
         self._graveyard = graveyard
         self._envelope_limits = envelope_limits
+        self._task_types = task_types
         self._emit = emit
+        self._spans = spans
         self._without_handler: set[str] = set()
+        # All are called with the task type of each command whose task nobody may claim while it is paused.
+        self.on_paused: list[Callable[[str], None]] = []
 
     def close(self) -> None:
         """Claim nothing more; what runs goes on."""
         self._claims.close()
-
-    async def follow(self, delivery: Delivery, source: str) -> None:
-        """Run the task that a command names, if it can be claimed; ack after its end has committed."""
-        wanted = await self.read(delivery)
-        if wanted is None:
-            return
-        failpoint.reach("worker.before_claim")
-        claim = await self.claim(wanted, delivery, source, token=delivery.token)
-        if claim is None:
-            return
-        await self.run(claim)
-        await delivery.ack()
-        failpoint.reach("worker.acked")
 
     async def read(self, delivery: Delivery) -> Command | None:
         """Return the command, or bury bytes that are none and end their delivery."""
@@ -103,12 +91,14 @@ class Walk:
         *,
         token: str = "",
         on_other: SendOn | None = None,
+        on_unhandled: PassOn | None = None,
     ) -> Claim | None:
         """Claim the task; where that cannot be, settle the delivery as the reason demands.
 
         `token` names the delivery that is kept in progress for as long as the task runs; `on_other` takes a
-        task that turns out to be another agent type's.
+        task that turns out to be another agent type's, `on_unhandled` one of a type that is not served here.
         """
+        began_ns = time.time_ns()
         try:
             answer = await self._claims.claim(wanted.task_id, wanted.message_id, token=token)
         except Unavailable as error:
@@ -120,10 +110,14 @@ class Walk:
         if isinstance(answer, Unclaimed):
             if answer.reason == "other_agent_type" and on_other is not None:
                 await on_other(wanted.task_id, wanted.message_id, delivery)
+            elif answer.reason == "no_handler" and on_unhandled is not None:
+                await on_unhandled(answer, delivery)
             else:
                 await self.refuse(answer, delivery)
             return None
-        self.note_claim(answer, source)
+        # A header is a look at bytes that nothing else looks at.
+        headers = delivery.headers if self._spans.is_on else _NO_HEADERS
+        self.note_claim(answer, source, began_ns, headers)
         return answer
 
     async def refuse(self, answer: Unclaimed, delivery: Delivery) -> None:
@@ -131,6 +125,9 @@ class Walk:
         self._emit(TaskNotClaimed(answer.id, answer.reason))
         if answer.reason == "no_handler" and answer.task_type is not None:
             self._note_no_handler(answer.id, answer.task_type)
+        if answer.reason == "paused" and answer.task_type is not None:
+            for tell in self.on_paused:
+                tell(answer.task_type)
         if answer.reason == "locked":
             await self._defer(delivery, answer.id, "locked", "", 1.0)
         elif answer.reason == "stopping":
@@ -142,21 +139,11 @@ class Walk:
         else:
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
 
-    async def run(self, claim: Claim) -> None:
-        """Run a claimed task and write its outcome, while its lease is kept."""
-        with self._leases.hold(claim) as lease:
-            failpoint.reach("worker.after_claim")
-            started_at = time.monotonic()
-            outcome, context = await self._handlers.run(claim, lease)
-            failpoint.reach("worker.handler_ended")
-            finished = await self._write_aside(claim, outcome, lease, context)
-            failpoint.reach("worker.finished")
-            self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
-            if lease.still_running is not None:
-                await asyncio.wait([lease.still_running])
-
-    def note_claim(self, claim: Claim, source: str) -> None:
-        """Tell that a task was claimed."""
+    def note_claim(
+        self, claim: Claim, source: str, began_ns: int, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> None:
+        """Tell that a task was claimed, and since when that was tried."""
+        self._spans.claimed(claim, source, began_ns=began_ns, headers=headers)
         self._emit(
             TaskClaimed(
                 claim.id, claim.task_type, claim.attempt, claim.trace_id, source, claim.queued_seconds
@@ -176,7 +163,68 @@ class Walk:
     def _note_no_handler(self, task_id: str, task_type: str) -> None:
         if task_type not in self._without_handler and len(self._without_handler) < _MOST_WARNINGS:
             self._without_handler.add(task_type)
-            self._emit(NoHandler(task_type, task_id, ", ".join(self._handlers.types)))
+            self._emit(NoHandler(task_type, task_id, ", ".join(self._task_types)))
+
+
+class Walk(Reception):
+    """Takes one task from its command to the ack; each step is a function of its own."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        finishes: Finishes,
+        leases: Leases,
+        handlers: Handlers,
+        slots: Slots,
+        graveyard: Graveyard,
+        envelope_limits: Limits,
+        emit: Emit,
+        spans: Spans = NO_SPANS,
+    ) -> None:
+        super().__init__(
+            claims=claims,
+            graveyard=graveyard,
+            envelope_limits=envelope_limits,
+            task_types=handlers.types,
+            emit=emit,
+            spans=spans,
+        )
+        self._finishes = finishes
+        self._leases = leases
+        self._handlers = handlers
+        self._slots = slots
+
+    async def follow(self, delivery: Delivery, source: str) -> None:
+        """Run the task that a command names, if it can be claimed; ack after its end has committed."""
+        wanted = await self.read(delivery)
+        if wanted is None:
+            return
+        failpoint.reach("worker.before_claim")
+        claim = await self.claim(wanted, delivery, source, token=delivery.token)
+        if claim is None:
+            return
+        await self.run(claim)
+        await delivery.ack()
+        failpoint.reach("worker.acked")
+
+    async def run(self, claim: Claim) -> None:
+        """Run a claimed task and write its outcome, while its lease is kept."""
+        current.begin(claim)
+        with self._leases.hold(claim) as lease:
+            failpoint.reach("worker.after_claim")
+            started_at = time.monotonic()
+            with self._spans.running(claim) as running:
+                outcome, context = await self._handlers.run(claim, lease)
+                running.note(outcome)
+            failpoint.reach("worker.handler_ended")
+            ended_ns = time.time_ns()
+            finished = await self._write_aside(claim, outcome, lease, context)
+            failpoint.reach("worker.finished")
+            self._spans.finished(claim, finished.status, began_ns=ended_ns)
+            self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
+            if lease.still_running is not None:
+                await asyncio.wait([lease.still_running])
 
     async def _write_aside(self, claim: Claim, outcome: Outcome, lease: Lease, context: Context) -> Finished:
         """Write the outcome while another task runs in the slot, if nothing of this one does any more."""
@@ -219,12 +267,12 @@ class Walk:
         verdict = (await self._finishes.release([claim], reason))[claim.id]
         if verdict == "locked":
             raise Unavailable(f"task {claim.id} is locked by another transaction")
-        self._emit(TaskReleased(claim.id, claim.attempt, verdict))
+        self._emit(TaskReleased(claim.id, claim.attempt, claim.trace_id, verdict))
         return Finished(verdict)
 
     def _note_finish(self, claim: Claim, outcome: Outcome, finished: Finished, run_seconds: float) -> None:
         if finished.is_lost:
-            self._emit(LeaseLost(claim.id, claim.attempt, "finish"))
+            self._emit(LeaseLost(claim.id, claim.attempt, claim.trace_id, "finish"))
             return
         self._emit(
             AttemptFinished(

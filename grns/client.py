@@ -16,7 +16,7 @@ from grns.graveyard import Graveyard
 from grns.store import read
 from grns.store.batch import Batch
 from grns.store.bulk import Bulk
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.store.fault import Unusable
 from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import Limits
@@ -24,6 +24,7 @@ from grns.submission import Submission, submission
 from grns.subscription import EventHandler, Subscription, known_kind
 from grns.task import TERMINAL, Status, Task
 from grns.telemetry.emit import Emit
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _FIRST_LOOK_SECONDS = 0.02
@@ -41,14 +42,16 @@ class Client:
     def __init__(
         self,
         *,
-        database: Database,
+        database: Database | Session,
         handlers_database: Database,
         transport: Transport,
         workspace: str,
         payload_limits: Limits,
         envelope_limits: Limits,
         batch_limit: int,
+        actor: str | None,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._database = database
         self._handlers_database = handlers_database
@@ -56,8 +59,10 @@ class Client:
         self._workspace = workspace
         self._payload_limits = payload_limits
         self._envelope_limits = envelope_limits
+        self._actor = actor
         self._emit = emit
-        self._submissions = Submissions(database, batch_limit=batch_limit)
+        self._spans = spans
+        self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
         self._graveyard = Graveyard(database, workspace=workspace, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
@@ -98,13 +103,17 @@ class Client:
             delay_seconds=delay_seconds,
             max_attempts=max_attempts,
             idempotency_key=idempotency_key,
-            trace_id=trace_id,
+            trace_id=self._spans.current_trace() if trace_id is None else trace_id,
             causation_id=causation_id,
             workspace=self._workspace,
         )
         prepared = prepare(said, self._payload_limits)
+        with self._spans.submitting(task_id=prepared.id, task_type=task_type, trace_id=prepared.trace_id):
+            return await self._submit(prepared, connection)
+
+    async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:
-            answer = (await submit_in(connection, [prepared]))[0]
+            answer = (await submit_in(connection, [prepared], actor=self._actor))[0]
             if isinstance(answer, Conflict):
                 raise answer
             return answer
@@ -125,9 +134,10 @@ class Client:
         """
         preparer = Preparer(self._submission, self._payload_limits)
         prepared = [preparer.prepare(one) for one in submissions]
-        if connection is not None:
-            return await submit_in(connection, prepared)
-        return await Bulk(self._submit_part).submit(prepared)
+        with self._spans.submitting_many(len(prepared)):
+            if connection is not None:
+                return await submit_in(connection, prepared, actor=self._actor)
+            return await Bulk(self._submit_part).submit(prepared)
 
     async def get(self, task_id: str) -> Task:
         """Return a task as it is now; `NotFound` where there is none."""
@@ -171,26 +181,26 @@ class Client:
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """End tasks; returns the answer of `cancel` by id, for those that exist."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("cancel", ids, _short(reason), self._workspace)
+        rows = await self._database.run("cancel", ids, _short(reason), self._workspace, self._actor)
         for agent_id in {row["agent_id"] for row in rows if row["agent_id"] is not None}:
             await self._transport.nudge(subjects.lease_nudge(agent_id))
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 
-    async def redrive(self, task_id: str) -> str:
+    async def redrive(self, task_id: str, *, reason: str | None = None) -> str:
         """Open a dead, failed or cancelled task again, with a fresh budget of attempts.
 
         Returns `redriven`, or the status of a task that is none of these. Raises `NotFound`.
         """
-        answer = (await self.redrive_many([task_id])).get(task_id)
+        answer = (await self.redrive_many([task_id], reason=reason)).get(task_id)
         if answer is None:
             raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
         return answer
 
-    async def redrive_many(self, task_ids: Sequence[str]) -> dict[str, str]:
+    async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Open tasks again; returns the answer of `redrive` by id, for those that exist."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("redrive", ids, self._workspace)
+        rows = await self._database.run("redrive", ids, self._workspace, self._actor, _short(reason))
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 
@@ -250,7 +260,10 @@ class Client:
         return answers
 
     def _submission(self, fields: Any) -> Submission:
-        return submission(**{"workspace": self._workspace, **_fields(fields)})
+        said = {"workspace": self._workspace, **_fields(fields)}
+        if said.get("trace_id") is None and (trace_id := self._spans.current_trace()) is not None:
+            said["trace_id"] = trace_id
+        return submission(**said)
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
         found = await read.statuses(self._database, ids, self._workspace)

@@ -122,13 +122,30 @@ def assemble(
 
 
 _W3C_TRACE = re.compile(r"(?!0{32})[0-9a-f]{32}\Z")
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-[0-9a-f]{2}(-.*)?\Z"
+)
 
 
 def traceparent(trace_id: str, message_id: str) -> str:
-    """Return the W3C trace header: a trace id of 32 hex digits as it is, any other by its digest."""
-    trace = trace_id if _W3C_TRACE.match(trace_id) else hashlib.sha256(trace_id.encode()).hexdigest()[:32]
-    span = message_id.replace("-", "")[:16]
-    return f"00-{trace}-{span}-01"
+    """Return the W3C trace header of a message: its task's trace, and the span in which it was published."""
+    return f"00-{w3c_trace(trace_id)}-{message_span(message_id)}-01"
+
+
+def w3c_trace(trace_id: str) -> str:
+    """Return the trace as tracers know it: an id of 32 hex digits as it is, any other by its digest."""
+    return trace_id if _W3C_TRACE.match(trace_id) else hashlib.sha256(trace_id.encode()).hexdigest()[:32]
+
+
+def message_span(message_id: str) -> str:
+    """Return the id of the span in which a message is published: ids of one statement differ at the end."""
+    return message_id.replace("-", "")[16:]
+
+
+def read_traceparent(header: str) -> tuple[str, str] | None:
+    """Return the trace and the span that a W3C trace header names; None where it is none."""
+    found = _TRACEPARENT.match(header)
+    return (found[1], found[2]) if found else None
 
 
 @lru_cache(maxsize=8)  # what one statement wrote bears one time, and is read in a row

@@ -8,8 +8,12 @@ GrnsError
 ├── SettingsError         a setting is missing or wrong (2)
 ├── NotFound              the thing named does not exist (3)
 ├── Conflict              it exists, but is other than the caller assumes (4)
+│   └── Stale             somebody has changed it since the caller has read it
+├── Denied                whoever asks is not known (7)
+│   └── Forbidden         they are known, and may not do that
 ├── Unavailable           Postgres or the broker cannot be reached (5)
-│   └── OutcomeUnknown    the request was sent, the answer never came
+│   ├── OutcomeUnknown    the request was sent, the answer never came
+│   └── TooManyRequests   so much is under way that this was not taken in
 ├── WaitTimeout           it did not happen in time (6)
 ├── LeaseLost             this attempt may not write any more
 ├── BrokerRefused         the broker will never take this message
@@ -91,6 +95,20 @@ class Conflict(GrnsError):
     exit_code = 4
 
 
+class Stale(Conflict):
+    """Somebody has changed it since the caller has read it."""
+
+
+class Denied(GrnsError):
+    """Whoever asks is not known."""
+
+    exit_code = 7
+
+
+class Forbidden(Denied):
+    """Whoever asks is known, and may not do that."""
+
+
 class Unavailable(GrnsError):
     """Postgres or the broker cannot be reached; nothing was changed."""
 
@@ -107,6 +125,10 @@ class OutcomeUnknown(Unavailable):
     def __init__(self, message: str, *, answers: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.answers = answers
+
+
+class TooManyRequests(Unavailable):
+    """So much is under way that this was not taken in: nothing was changed, and later it may be."""
 
 
 class WaitTimeout(GrnsError):

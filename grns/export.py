@@ -1,6 +1,7 @@
-"""Writes `schemas/`: a JSON Schema for each kind of message, and one AsyncAPI document about them all.
+"""Writes `schemas/`: a JSON Schema for each kind of message, one AsyncAPI document about them all, and the
+OpenAPI document of the HTTP API.
 
-Everything follows from `payloads.py`, `envelope.py` and `subjects.py`, docstrings included.
+Everything follows from `payloads.py`, `envelope.py`, `subjects.py` and `api/`, docstrings included.
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
 
-from grns import payloads, subjects
+from grns import export_answer, payloads, subjects
 from grns.envelope import Envelope
+from grns.export_answer import Untitled
+from grns.export_answer import prose as _prose
 
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI = "asyncapi.json"
+OPENAPI = "openapi.json"
 ENVELOPE = "envelope.schema.json"
 
 _URN = "urn:grns:schema:"
 _FORMAT = "application/schema+json;version=draft-2020-12"
 _TOKEN = "[A-Za-z0-9_-]{1,64}"  # noqa: S105 - the grammar of a word in a subject
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
+# What others may ask for, as a command or as a request.
+_SERVED = (subjects.SUBMIT, subjects.CANCEL)
 _REFERENCE = "#/$defs/{model}"
 _PARAMETERS = {
     "action": "What is asked for.",
@@ -48,7 +53,7 @@ _HEADERS = {
 
 def documents() -> dict[str, str]:
     """Return the text of every file of `schemas/`, by its name."""
-    found = {ENVELOPE: envelope_schema(), ASYNCAPI: asyncapi()}
+    found = {ENVELOPE: envelope_schema(), ASYNCAPI: asyncapi(), OPENAPI: openapi()}
     found |= {file_name(kind): kind_schema(kind) for kind in _models()}
     return {
         name: json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -94,6 +99,13 @@ def envelope_schema() -> Schema:
     return {"$schema": DIALECT, "$id": _identifier("envelope"), **schema}
 
 
+def openapi() -> Schema:
+    """Return the OpenAPI document of the HTTP API."""
+    from grns.api.app import bare
+
+    return bare().openapi()
+
+
 def kind_schema(kind: str) -> Schema:
     """Return the schema of a whole message of one kind: its envelope with its payload."""
     models: list[type[BaseModel]] = [_models()[kind]]
@@ -127,14 +139,6 @@ def _kind_property(kind: str) -> Schema:
     return {"type": "string", "pattern": f"^{_PLACEHOLDER.sub(lambda _: _TOKEN, pattern)}$"}
 
 
-class _Generator(GenerateJsonSchema):
-    """Leaves out the titles that only repeat the names of the fields."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        """Say that a field gets no title of its own."""
-        return False
-
-
 def _definitions(models: list[type[BaseModel]]) -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for model in models:
@@ -145,7 +149,7 @@ def _definitions(models: list[type[BaseModel]]) -> dict[str, Schema]:
 
 
 def _model_schema(model: type[BaseModel]) -> Schema:
-    schema = model.model_json_schema(ref_template=_REFERENCE, schema_generator=_Generator)
+    schema = model.model_json_schema(ref_template=_REFERENCE, schema_generator=Untitled)
     for part in (schema, *schema.get("$defs", {}).values()):
         _refine(part)
     return schema
@@ -161,10 +165,6 @@ def _refine(schema: Schema) -> None:
             field["not"] = {"const": subjects.RESERVED_AGENT_TYPE}
     if schema["title"] == payloads.Truncated.__name__:  # what tells it from a payload
         schema["required"] = ["truncated", *schema["required"]]
-
-
-def _prose(model: type[BaseModel]) -> str:
-    return " ".join((model.__doc__ or "").split())
 
 
 def _read(path: Path) -> str | None:
@@ -202,8 +202,8 @@ def asyncapi() -> Schema:
         "channels": channels,
         "operations": _operations(channels),
         "components": {
-            "messages": {_key(kind): _message(kind) for kind in _models()},
-            "schemas": {"Headers": _headers()},
+            "messages": {_key(kind): _message(kind) for kind in _models()} | export_answer.messages(_FORMAT),
+            "schemas": {"Headers": _headers()} | export_answer.schemas(),
         },
     }
 
@@ -233,7 +233,31 @@ def _channels() -> list[tuple[str, Schema]]:
         if not kind.startswith("cmd."):
             elsewhere = f"{_prose(_models()[kind])} In another workspace than the default one."
             found.append((f"{_key(kind)}.workspace", _channel(kind, f"{address}.{{workspace}}", elsewhere)))
-    return found
+    return [*found, *_requests(), (export_answer.INBOX, export_answer.inbox())]
+
+
+def _requests() -> list[tuple[str, Schema]]:
+    """Return the channels of what others may ask for, but for the commands of the default workspace."""
+    any_workspace = "{workspace}"
+    return [
+        _request(kind, address)
+        for kind in _SERVED
+        for address in (
+            subjects.message(kind, any_workspace),
+            subjects.request(kind),
+            subjects.request(kind, any_workspace),
+        )
+    ]
+
+
+def _request(kind: str, address: str) -> tuple[str, Schema]:
+    description = _prose(_models()[kind])
+    if "{" in address:
+        description += " In another workspace than the default one."
+    if address.startswith("req."):
+        description += " A request: in no stream, and answered."
+    key = address.replace(f".{subjects.VERSION}", "").replace("{workspace}", "workspace")
+    return key, _channel(kind, address, description)
 
 
 def _channel(kind: str, address: str, description: str) -> Schema:
@@ -267,15 +291,18 @@ def _operations(channels: dict[str, Schema]) -> Schema:
                 "summary": channel["description"],
                 "messages": messages,
             }
+            if key.startswith("req."):
+                found[f"{action}.{key}"]["reply"] = export_answer.reply()
     return found
 
 
 def _actions(channel: str) -> list[str]:
     if channel == "lane":
         return ["receive", "send"]
-    if channel.startswith("front_door"):
+    if channel.startswith(("front_door", "req.", *_SERVED)):
         return ["receive"]
-    return ["send"] if channel.startswith(("evt.task.", "dlq.")) else []
+    is_others = channel.startswith(("cmd.", "evt.agent."))
+    return [] if is_others else ["send"]
 
 
 def _key(kind: str) -> str:

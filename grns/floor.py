@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from grns.attempt import Walk
+from grns.attempt import Reception
 from grns.outcome import Claim
 from grns.slots import Slots
-from grns.store.claim import Claims
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import FloorClaimed
 
@@ -17,14 +17,21 @@ _WHILE_FAILING_SECONDS = 0.25
 _MOST_AT_ONCE = 200
 
 
+class Source(Protocol):
+    """Who claims what nobody was told of."""
+
+    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
+        """Claim up to `count` tasks that have been queued for a while, most urgent first."""
+
+
 class Floor:
     """Asks Postgres for tasks: often while the broker fails, rarely while it delivers."""
 
     def __init__(
         self,
         *,
-        claims: Claims,
-        walk: Walk,
+        claims: Source,
+        walk: Reception,
         slots: Slots,
         start: Callable[[Claim], None],
         last_delivery_at: Callable[[], float],
@@ -48,6 +55,11 @@ class Floor:
         self._busy_asked_at = time.monotonic()
         # True where Postgres had as many tasks as there were slots: there may be more.
         self.is_hungry = False
+        self._is_behind = False
+
+    def catch_up(self) -> None:
+        """Ask until Postgres has nothing more, whatever is delivered: commands may be missing for it."""
+        self._is_behind = True
 
     async def tick(self) -> float:
         """Claim what fits, and say when to ask again."""
@@ -56,6 +68,8 @@ class Floor:
         if self._is_broker_failing():
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
+        if self._is_behind:
+            return await self._tick_while_behind()
         silence = time.monotonic() - self._last_delivery_at()
         if silence < self._after_seconds:
             return await self._tick_while_busy(silence)
@@ -71,6 +85,13 @@ class Floor:
         found = await self._claim(free, older_than_seconds=older_than_seconds)
         self.is_hungry = found >= min(free, _MOST_AT_ONCE)
         return found
+
+    async def _tick_while_behind(self) -> float:
+        self._is_behind = False
+        found = await self._fill(older_than_seconds=0.0)
+        # Who was asked to catch up meanwhile may have looked too early.
+        self._is_behind |= self.is_hungry
+        return 0.0 if found and self._slots.free > 0 else self._after_seconds / 8
 
     async def _tick_while_busy(self, silence: float) -> float:
         self.is_hungry = False
@@ -89,13 +110,14 @@ class Floor:
         if not taken:
             return 0
         claims: list[Claim] = []
+        began_ns = time.time_ns()
         try:
             claims = await self._claims.claim_next(taken, older_than_seconds=older_than_seconds)
         finally:
             for _ in range(taken - len(claims)):
                 self._slots.give()
         for claim in claims:
-            self._walk.note_claim(claim, "floor")
+            self._walk.note_claim(claim, "floor", began_ns)
             self._start(claim)
         if claims:
             self._emit(FloorClaimed(len(claims)))

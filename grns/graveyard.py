@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grns.errors import BadInput, Unavailable
 from grns.store.burial import Corpse, bury
-from grns.store.database import Database
+from grns.store.database import Database, Session
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.work import DeliveryDeferred
@@ -14,13 +14,13 @@ from grns.transport.base import Delivery
 class Graveyard:
     """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
 
-    def __init__(self, database: Database, *, workspace: str, emit: Emit) -> None:
+    def __init__(self, database: Database | Session, *, workspace: str, emit: Emit) -> None:
         self._database = database
         self._workspace = workspace
         self._emit = emit
 
-    async def bury(self, delivery: Delivery, reason: str, detail: str) -> None:
-        """Keep the message and end its delivery; where Postgres is away, give it back instead."""
+    async def bury(self, delivery: Delivery, reason: str, detail: str) -> bool:
+        """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
         self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
         corpse = Corpse(
             self._workspace, reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
@@ -31,5 +31,6 @@ class Graveyard:
         except (Unavailable, BadInput) as error:
             self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], 5.0))
             await delivery.nak(5.0)
-            return
+            return False
         await delivery.term(reason)
+        return True

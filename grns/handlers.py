@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
-import math
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,16 +15,14 @@ from grns import traces
 from grns.context import Context
 from grns.envelope import first_problem
 from grns.errors import BadInput, Fail, LeaseLost, Retry
-from grns.fingerprint import fingerprint
+from grns.failure import clean, failed, said
 from grns.lease import Lease
 from grns.outcome import Claim, Outcome, Verb
 from grns.pool import Handler, Pool
-from grns.retry import MAX_BACKOFF_SECONDS, Backoff
+from grns.retry import Backoff, asked_seconds
 from grns.strict_json import Limits, dumps, loads_stored
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import AttemptFailed, HandlerOverran
-
-_LONGEST_MESSAGE = 4000
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -101,7 +96,10 @@ class Handlers:
             future.add_done_callback(_look_away)
             self._emit(
                 HandlerOverran(
-                    lease.claim.id, lease.claim.attempt, "its thread goes on until it sees task.lost"
+                    lease.claim.id,
+                    lease.claim.attempt,
+                    lease.claim.trace_id,
+                    "its thread goes on until it sees task.lost",
                 )
             )
             lease.still_running = future
@@ -140,14 +138,14 @@ class Handlers:
             )
         )  # fmt: skip
         frames = traces.frames(error, module=getattr(handler.function, "__module__", None) or "")
-        return Outcome(
-            Verb.FAIL if isinstance(error, Fail) else Verb.RETRY,
-            error=json.dumps(
-                {"class": error_class, "message": message, "frames": _clean_all(frames.lines())}
-            ),
-            error_class=error_class,
-            fingerprint=fingerprint(claim.task_type, error_class, message, _clean_all(frames.places())),
+        return failed(
+            claim.task_type,
+            error_class,
+            message,
+            is_final=isinstance(error, Fail),
             backoff_seconds=_backoff(error, claim, handler),
+            lines=frames.lines(),
+            places=frames.places(),
         )
 
 
@@ -159,46 +157,18 @@ def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
     return clean(str(named or type(error).__name__))[:255], message
 
 
-def said(error: BaseException) -> str:
-    """Return an exception's message, whatever its author has made of `str`."""
-    try:
-        return clean(str(error))[:_LONGEST_MESSAGE]
-    except Exception as broken:
-        return f"(the exception's message cannot be read: {type(broken).__name__})"
-
-
-def clean(text: str) -> str:
-    """Return text that JSON and Postgres can hold, no longer than it is useful."""
-    return text[: 2 * _LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
-
-
-def _clean_all(texts: list[str]) -> list[str]:
-    return [clean(one) for one in texts]
-
-
 def _is_on_purpose(error: BaseException) -> bool:
     """Tell whether a handler asked for this end in so many words: where it did so explains nothing."""
     return isinstance(error, (Retry, Fail)) and error.__cause__ is None and error.__context__ is None
 
 
 def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
-    if isinstance(error, Retry) and (after := _seconds(error.after)) is not None:
+    if isinstance(error, Retry) and (after := asked_seconds(error.after)) is not None:
         return after
     try:
         return handler.backoff.delay_seconds(claim.counted_attempts, random.random())
     except Exception:  # a user's own function; a broken one must not keep the task from its retry
         return Backoff().delay_seconds(claim.counted_attempts, random.random())
-
-
-def _seconds(after: Any) -> float | None:
-    """Return the delay that a handler asked for; None where it named none that can be one."""
-    if isinstance(after, timedelta):
-        after = after.total_seconds()
-    try:
-        seconds = float(after)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return min(max(seconds, 0.0), MAX_BACKOFF_SECONDS) if math.isfinite(seconds) else None
 
 
 def _in_thread(function: Callable[..., Any], arguments: list[Any]) -> Any:

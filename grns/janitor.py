@@ -1,4 +1,4 @@
-"""The janitor: partitions, retention, what nobody serves, failovers, and whether all is as it should be."""
+"""The janitor: partitions, retention, pauses, gauges, failovers, and whether all is sound."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from grns.daemon import Daemon
 from grns.envelope import rfc3339
 from grns.errors import GrnsError
 from grns.inspection import Inspector
+from grns.meter import Meter
+from grns.pause import PausedLanes
 from grns.retention import Retention
-from grns.store import upkeep
+from grns.store import pause, upkeep
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
-from grns.telemetry.facts.upkeep import QueueAge, RowsDeleted
+from grns.telemetry.facts.upkeep import RowsDeleted
 from grns.transport.base import Transport
 
 _DAY_SECONDS = 86_400.0
@@ -42,6 +44,8 @@ class Janitor:
         task_days: float,
         dead_days: float,
         processed_days: float,
+        minutes_days: float,
+        webhook_days: float,
         unserved_seconds: float,
         inspect_seconds: float,
         patience_seconds: float,
@@ -53,13 +57,18 @@ class Janitor:
         self._partition_rows = partition_rows
         self._log_seconds = log_days * _DAY_SECONDS
         self._task_seconds = task_days * _DAY_SECONDS
+        self._dead_seconds = dead_days * _DAY_SECONDS
         self._processed_seconds = processed_days * _DAY_SECONDS
+        self._minutes_seconds = minutes_days * _DAY_SECONDS
+        self._webhook_seconds = webhook_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
         self._unserved_at = 0.0
         self._retention = Retention(
-            database, ended_seconds=self._task_seconds, dead_seconds=dead_days * _DAY_SECONDS, emit=emit
+            database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
         )
+        self._meter = Meter(database=database, transport=transport, emit=emit)
+        self._paused_lanes = PausedLanes(database=database, transport=transport)
         self._inspector = Inspector(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
         )
@@ -82,7 +91,9 @@ class Janitor:
         return {
             "failover": self._notice_failover,
             "partitions": self._keep_partitions,
-            "queue_ages": self._tell_queue_ages,
+            **self._meter.chores,
+            "pauses": lambda: self._forget("pauses", pause.end_lapsed(self._database, _PAGE)),
+            "paused_lanes": self._paused_lanes.step,
             "unserved": self._bury_unserved,
             "processed_messages": lambda: self._forget(
                 "processed_messages",
@@ -95,6 +106,24 @@ class Janitor:
             "replays": lambda: self._forget(
                 "replays", upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
             ),
+            "task_minutes": lambda: self._forget(
+                "task_minutes", upkeep.delete_minutes(self._database, _PAGE, self._minutes_seconds)
+            ),
+            "issue_hours": lambda: self._forget(
+                "issue_hours", upkeep.delete_issue_hours(self._database, _PAGE, self._log_seconds)
+            ),
+            # As long as the tasks that show them may be there.
+            "issues": lambda: self._forget(
+                "issues", upkeep.delete_issues(self._database, _PAGE, self._dead_seconds)
+            ),
+            "operations": lambda: self._forget(
+                "operations", upkeep.delete_operations(self._database, _PAGE, self._log_seconds)
+            ),
+            "webhook_deliveries": lambda: self._forget(
+                "webhook_deliveries",
+                upkeep.delete_deliveries(self._database, _PAGE, self._webhook_seconds),
+            ),
+            "webhooks": lambda: self._forget("webhooks", upkeep.delete_webhooks(self._database, _PAGE)),
             "tasks": self._retention.step,
             "inspection": self._inspector.step,
         }
@@ -127,11 +156,6 @@ class Janitor:
 
     async def _keep_partitions(self) -> bool:
         await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
-        return False
-
-    async def _tell_queue_ages(self) -> bool:
-        for row in await upkeep.queue_ages(self._database):
-            self._emit(QueueAge(row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"]))
         return False
 
     async def _forget(self, table: str, deleting: Awaitable[int]) -> bool:

@@ -102,7 +102,9 @@ class Keeper:
         self._round_at = time.monotonic() + self._lease_seconds / 3
         try:
             self._locked = await self._renew_all(leases)
-            await agent.touch(self._database, self._agent_id, idle_seconds=self._book.idle_seconds)
+            await agent.touch(
+                self._database, self._agent_id, idle_seconds=self._book.idle_seconds, running=len(leases)
+            )
         except GrnsError:
             self._round_at = 0.0
             raise

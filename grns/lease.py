@@ -348,7 +348,7 @@ class Leases:
 
     def _end(self, lease: Lease, reason: str) -> None:
         if lease.ended is None:
-            self._emit(LeaseLost(lease.claim.id, lease.claim.attempt, reason))
+            self._emit(LeaseLost(lease.claim.id, lease.claim.attempt, lease.claim.trace_id, reason))
         lease.end(reason)
 
     def _let_go(self, lease: Lease) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from grns.strict_json import dumps
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import MessageRefused, MessagesPublished
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import HeaderLines, Message, Receipt, Transport, one_line
 
 _IDLE_SECONDS = 0.125
@@ -44,6 +46,7 @@ class Outbound:
         may_send: Callable[[], bool],
         max_bytes: int,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._transport = transport
         self._on_done = on_done
@@ -52,6 +55,7 @@ class Outbound:
         self._may_send = may_send
         self._max_bytes = max_bytes
         self._emit = emit
+        self._spans = spans
         self._first: dict[str, Parcel] = {}
         self._ready: deque[Parcel] = deque()
         self._ready_replays: deque[Parcel] = deque()
@@ -137,11 +141,13 @@ class Outbound:
     def _send(self, room: int) -> int:
         """Send what is ready as long as it may and there is room; return how many that were."""
         max_bytes = min(self._max_bytes, self._transport.max_message_bytes)
-        post, settle = self._transport.post, self._settle
+        post, settle, is_shown = self._transport.post, self._settle, self._spans.is_on
         for sent in range(room):
             parcel = self._next()
             if parcel is None:
                 return sent
+            if is_shown:
+                parcel.sent_ns = time.time_ns()
             post(_message(parcel, max_bytes), partial(settle, parcel))
             failpoint.reach("relay.published")
         return room
@@ -202,6 +208,8 @@ class Outbound:
             failpoint.reach("relay.acknowledged")
             self._note_taken(parcel)
             self._published[parcel.entry.kind] += 1
+            if self._spans.is_on and not parcel.is_replay:
+                self._show(parcel)
             self._on_receipt(answer)
             if parcel.on_receipt is not None:
                 parcel.on_receipt(answer)
@@ -211,6 +219,17 @@ class Outbound:
         else:
             self._on_trouble()
             self._postpone(parcel)
+
+    def _show(self, parcel: Parcel) -> None:
+        entry = parcel.entry
+        self._spans.published(
+            kind=entry.kind,
+            message_id=entry.message_id,
+            trace_id=entry.trace_id,
+            causation_id=entry.causation_id,
+            task_id=entry.task_id,
+            began_ns=parcel.sent_ns,
+        )
 
     def _refused(self, parcel: Parcel, answer: BrokerRefused) -> None:
         self._emit(MessageRefused(parcel.entry.kind, parcel.entry.seq, answer.code))

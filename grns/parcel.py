@@ -22,6 +22,7 @@ class Parcel:
         "is_waiting",
         "key",
         "on_receipt",
+        "sent_ns",
         "tries",
     )
 
@@ -39,3 +40,4 @@ class Parcel:
         self.is_held = False  # it was not taken, and those behind it wait for it
         self.is_trial = False  # it is being tried again
         self.tries = 0
+        self.sent_ns = 0  # when it was sent, where somebody wants to know

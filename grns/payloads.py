@@ -12,30 +12,11 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grns import subjects
+from grns.changes import CHANGES
 from grns.envelope import Envelope, Instant, first_problem
 from grns.errors import Rejected
+from grns.shape import Actor, AgentId, Attempt, ErrorClass, ErrorDetail, Payload, Reason, TaskId
 from grns.submission import AgentType, Submission, Token
-
-TaskId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-AgentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
-Attempt = Annotated[int, Field(ge=0)]
-ErrorClass = Annotated[str, Field(max_length=255)]
-Reason = Annotated[str, Field(max_length=1000)]
-
-
-class Payload(BaseModel):
-    """What all payloads share: unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class ErrorDetail(Payload):
-    """What went wrong: the exception's class name and its message."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
-
-    class_: ErrorClass = Field(alias="class")
-    message: str
 
 
 class TaskExecute(Payload):
@@ -70,13 +51,17 @@ class MailboxCommand(AgentCommand):
 
 
 class TaskQueued(Payload):
-    """The task may be claimed."""
+    """The task may be claimed. Where it was redriven: by whom, why, and of what it was dead or failed."""
 
     task_id: TaskId
     task_type: Token
     agent_type: AgentType
     priority: Annotated[int, Field(ge=0, le=3)]
     reason: str
+    actor: Actor | None = None
+    fingerprint: str | None = None
+    operation_id: str | None = None
+    why: str | None = None
 
 
 class TaskWaiting(Payload):
@@ -96,6 +81,7 @@ class TaskClaimed(Payload):
     agent_id: AgentId
     attempt: Attempt
     lease_until: Instant
+    queued_ms: Annotated[int, Field(ge=0)] | None = None
 
 
 class TaskCompleted(Payload):
@@ -116,6 +102,7 @@ class TaskFailed(Payload):
     attempt: Attempt
     error: ErrorDetail
     error_class: ErrorClass
+    fingerprint: str | None = None
 
 
 class TaskRetryScheduled(Payload):
@@ -150,10 +137,12 @@ class TaskDead(Payload):
     """All attempts are spent."""
 
     task_id: TaskId
+    agent_id: AgentId | None = None
     attempt: Attempt
     max_attempts: Annotated[int, Field(ge=1)]
     error: ErrorDetail
     error_class: ErrorClass
+    fingerprint: str | None = None
 
 
 class TaskCancelled(Payload):
@@ -163,6 +152,7 @@ class TaskCancelled(Payload):
     agent_id: AgentId | None = None
     attempt: Attempt
     reason: str | None = None
+    actor: Actor | None = None
 
 
 class AgentEvent(Payload):
@@ -174,7 +164,6 @@ class AgentEvent(Payload):
 class _DeadLetter(Payload):
     task_type: Token
     payload: dict[str, Any]
-    fingerprint: str | None = None
 
 
 class DeadTask(TaskDead, _DeadLetter):
@@ -222,6 +211,7 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.task.released": TaskReleased,
     "evt.task.dead": TaskDead,
     "evt.task.cancelled": TaskCancelled,
+    **CHANGES,
     "dlq.task.dead": DeadTask,
     "dlq.task.failed": FailedTask,
     "dlq.message.rejected": MessageRejected,

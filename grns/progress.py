@@ -108,6 +108,18 @@ class Progress:
         """Take in the id of a transaction that began after all that is missing had been seen to be."""
         self._gaps = [gap if gap.bound is not None else Gap(gap.start, gap.end, xid) for gap in self._gaps]
 
+    def take(self, numbers: Sequence[int], *, xmin: int, limit: int) -> int:
+        """Take in one reading: missing numbers that turned up, then those beyond `high`, both sorted.
+
+        At most `limit` of each were read. Returns how many are taken: where late ones may have been cut off,
+        what lies beyond `high` is read again, for what lies between is not known yet.
+        """
+        first_fresh = bisect_right(numbers, self.high)
+        is_late_cut = first_fresh >= limit
+        taken = first_fresh if is_late_cut else len(numbers)
+        self.see(numbers[:first_fresh], numbers[first_fresh:taken], xmin=xmin, is_late_cut=is_late_cut)
+        return taken
+
     def see(self, late: Sequence[int], fresh: Sequence[int], *, xmin: int, is_late_cut: bool) -> None:
         """Take in what one snapshot shows.
 

@@ -49,7 +49,9 @@ class Reaper:
             return self._tick_seconds
         rows = await reap(self._database, _BATCH, self._lookback.seconds())
         for row in rows:
-            self._emit(TasksReaped(row["id"], row["agent_id"], row["attempt"], row["status"]))
+            self._emit(
+                TasksReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"])
+            )
         if rows:
             await self._transport.nudge(subjects.RELAY_NUDGE)
         if len(rows) == _BATCH:

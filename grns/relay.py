@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_right
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from operator import attrgetter
 
 from grns import subjects
 from grns.broker_watch import BrokerWatch
@@ -28,11 +26,11 @@ from grns.stretch import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import RelayFollows, RelayHeldUp, RelayLeads, RelayProgressed
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 
 _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
-_BY_SEQ = attrgetter("seq")
 
 
 class Lead:
@@ -49,6 +47,7 @@ class Lead:
         max_bytes: int,
         replay_seconds: float,
         emit: Emit,
+        spans: Spans,
     ) -> None:
         self._session = session
         self._cursor = cursor
@@ -73,6 +72,7 @@ class Lead:
             may_send=lambda: time.monotonic() < self._expires_at,
             max_bytes=max_bytes,
             emit=emit,
+            spans=spans,
         )
         self._sending = asyncio.create_task(self._outbound.run())
 
@@ -137,18 +137,8 @@ class Lead:
         reading = await log.read(self._session, progress.missing, progress.high, limit)
         if reading.entries:
             failpoint.reach("relay.read")
-        first_fresh = bisect_right(reading.entries, progress.high, key=_BY_SEQ)
-        late, fresh = reading.entries[:first_fresh], reading.entries[first_fresh:]
-        is_late_cut = len(late) >= limit
-        if is_late_cut:
-            fresh = []  # what lies between is not known yet: these are read again
-        progress.see(
-            [entry.seq for entry in late],
-            [entry.seq for entry in fresh],
-            xmin=reading.xmin,
-            is_late_cut=is_late_cut,
-        )
-        for entry in late + fresh:
+        taken = progress.take([entry.seq for entry in reading.entries], xmin=reading.xmin, limit=limit)
+        for entry in reading.entries[:taken]:
             self._outbound.add(Parcel(entry))
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
@@ -200,6 +190,7 @@ class Relay:
         max_bytes: int,
         replay_seconds: float,
         emit: Emit,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._database = database
         self._transport = transport
@@ -211,6 +202,7 @@ class Relay:
         self._max_bytes = max_bytes
         self._replay_seconds = replay_seconds
         self._emit = emit
+        self._spans = spans
         self._daemon = Daemon("relay", self._tick, emit=emit)
         self._lead: Lead | None = None
         self._resources = AsyncExitStack()
@@ -274,6 +266,7 @@ class Relay:
             max_bytes=self._max_bytes,
             replay_seconds=self._replay_seconds,
             emit=self._emit,
+            spans=self._spans,
         )
         self._emit(RelayLeads(cursor.epoch, cursor.low))
         return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isnan
-from typing import Literal
+from datetime import timedelta
+from math import isfinite, isnan
+from typing import Any, Literal
 
 JITTER = (0.8, 1.2)
 MAX_BACKOFF_SECONDS = 366 * 24 * 3600.0
@@ -44,3 +45,14 @@ class Backoff:
         if self.form == "polynomial":
             return self.base_seconds * attempts**2
         return self.base_seconds * 2.0 ** min(attempts - 1, _MAX_DOUBLINGS)
+
+
+def asked_seconds(after: Any) -> float | None:
+    """Return the delay that somebody asked for; None where they named none that can be one."""
+    if isinstance(after, timedelta):
+        after = after.total_seconds()
+    try:
+        seconds = float(after)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), MAX_BACKOFF_SECONDS) if isfinite(seconds) else None

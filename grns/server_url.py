@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -60,3 +61,13 @@ def _name(url: str) -> str:
     if parts.port is None and parts.scheme not in ("ws", "wss"):
         return f"{parts.netloc}:4222"
     return parts.netloc
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,7 +22,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from grns import server_url, subjects
+from grns import nudge_url, server_url, subjects
+from grns.destination import Guard, guard
 from grns.envelope import first_problem
 from grns.errors import SettingsError
 from grns.strict_json import Limits
@@ -28,6 +31,7 @@ from grns.strict_json import Limits
 PREFIX = "GRNS_"
 _OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_FAILPOINTS"})
 _ALIKE = 0.85
+_LONG_SECRET = re.compile(r"[A-Za-z0-9_-]{32,200}")
 _FILE = Path("grns.toml")
 # Written by `grns dev` while it runs, so that a second terminal finds the servers.
 _ANNOUNCED = Path(".grns/dev.toml")
@@ -183,6 +187,7 @@ class Settings(BaseSettings):
 
     reap_seconds: Seconds | None = Field(None, description="reaper's tick; min(2, lease / 5) where unset")
     promote_seconds: Seconds = Field(1.0, description="retry scheduler's tick")
+    operation_seconds: Seconds = Field(1.0, description="operation runner's tick while nothing is due")
     relay_busy_seconds: Seconds = Field(0.1, description="relay's poll while there is something to do")
     relay_idle_seconds: Seconds = Field(0.3, description="relay's poll otherwise")
     relay_window: int = Field(
@@ -192,11 +197,21 @@ class Settings(BaseSettings):
     relay_replay_seconds: Seconds = Field(
         3600.0, description="how far back from the last ones events are replayed to a broker that lost them"
     )
+    count_seconds: Seconds = Field(0.5, description="counter's tick")
     janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
+    request_window: int = Field(
+        1000,
+        ge=1,
+        le=100_000,
+        description="requests that a request desk takes in before it has answered others",
+    )
 
     log_retention_days: Days = Field(30.0, description="how long events stay in the log")
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
     dead_retention_days: Days = Field(90.0, description="how long dead and failed tasks stay")
+    minutes_retention_days: Days = Field(
+        7.0, description="how long it is known what happened in which minute"
+    )
     processed_retention_days: Days | None = Field(
         None, description="how long handled message ids are remembered; as long as the log where unset"
     )
@@ -213,14 +228,51 @@ class Settings(BaseSettings):
         3600.0, description="age at which a command that nobody serves is a dead letter"
     )
 
+    webhook_seconds: Seconds = Field(0.5, description="webhook sender's tick")
+    webhook_window: int = Field(
+        50, ge=1, le=1000, description="deliveries that one webhook sender has under way"
+    )
+    webhook_timeout_seconds: Seconds = Field(15.0, description="how long a webhook may take to answer")
+    webhook_attempts: int = Field(11, ge=1, le=100, description="how often a delivery is attempted")
+    webhook_failing_days: Days = Field(
+        5.0, description="how long nothing may be delivered to a webhook until it is disabled"
+    )
+    webhook_most_pending: int = Field(
+        100_000, ge=1, le=10_000_000, description="deliveries that may wait until a webhook is disabled"
+    )
+    webhook_retention_days: Days = Field(30.0, description="how long it is known what was sent to webhooks")
+    webhook_allow_http: bool = Field(False, description="let URLs of webhooks begin with http://")
+    webhook_allow_networks: str = Field(
+        "", description="networks that webhooks may be in besides public ones, as 10.0.0.0/8, by commas"
+    )
+    webhook_ca_file: Path | None = Field(
+        None, description="certificates that webhooks may show besides those that the system believes"
+    )
+
     payload_max_bytes: Bytes = Field(256 * 1024, description="largest payload of a task")
     result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
 
-    metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="port of the Prometheus endpoint; unset: none"
+    api_host: str = Field("127.0.0.1", description="address of the HTTP API")
+    api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0: a free one")
+    agent_lease_seconds: float = Field(
+        60.0, ge=1, le=86_400, description="how long an agent over HTTP has a task unless it renews"
     )
+    agent_wait_seconds: float = Field(
+        60.0, gt=0, le=300, description="how long an agent over HTTP may wait for a task at a time"
+    )
+    agent_nudge_hosts: str = Field(
+        "",
+        description="hosts to whose URLs agents may ask to be nudged, by commas: a name, or name:port",
+    )
+    web_secret: SecretStr | None = Field(
+        None,
+        description="what the dashboard's sessions are signed with, 32 letters or digits at least, the same"
+        " for all that serve it; unset: one of each process, and its end is theirs",
+    )
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus' port; unset: none")
     metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
+    otlp_endpoint: SecretStr | None = Field(None, description="URL of an OTLP/HTTP collector of traces")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe lines shown"
     )
@@ -234,6 +286,12 @@ class Settings(BaseSettings):
     def _workspace_is_a_token(cls, value: str) -> str:
         return subjects.token(value, name="workspace")
 
+    @field_validator("agent_nudge_hosts")
+    @classmethod
+    def _hosts_are_hosts(cls, value: str) -> str:
+        nudge_url.hosts(value)
+        return value
+
     @field_validator("nats_namespace")
     @classmethod
     def _namespace_is_a_token(cls, value: str | None) -> str | None:
@@ -244,6 +302,19 @@ class Settings(BaseSettings):
     def _database_is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
             server_url.check(value.get_secret_value(), ("postgresql", "postgres"))
+        return value
+
+    @field_validator("webhook_allow_networks")
+    @classmethod
+    def _networks_are_networks(cls, value: str) -> str:
+        guard(value, allows_http=False)
+        return value
+
+    @field_validator("web_secret")
+    @classmethod
+    def _secret_is_long(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _LONG_SECRET.fullmatch(value.get_secret_value()):
+            raise PydanticCustomError("secret", "no secret of 32 to 200 letters, digits, - and _")
         return value
 
     @field_validator("nats_url")
@@ -290,6 +361,11 @@ class Settings(BaseSettings):
     def nats_prefix(self) -> str:
         """What the names of all streams and subjects begin with at the broker."""
         return "" if self.nats_namespace is None else f"{self.nats_namespace}_"
+
+    @property
+    def webhook_guard(self) -> Guard:
+        """What webhooks may name, and be sent to."""
+        return guard(self.webhook_allow_networks, allows_http=self.webhook_allow_http)
 
     @property
     def payload_limits(self) -> Limits:

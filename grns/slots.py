@@ -19,6 +19,7 @@ class Slots:
         self.size = size
         self.taken = 0
         self.is_held = False
+        self._reasons: set[str] = set()  # to hold all back
         self.on_free: list[Callable[[], None]] = []
         self._lent = 0
 
@@ -53,16 +54,19 @@ class Slots:
         finally:
             self._lent -= 1
 
-    def hold(self) -> None:
-        """Let nobody have one, until `resume`."""
-        if not self.is_held:
-            self.is_held = True
-            self._tell()
+    def hold(self, why: str) -> None:
+        """Let nobody have one, until `resume` for the same reason."""
+        self._reasons.add(why)
+        self._weigh()
 
-    def resume(self) -> None:
-        """Let them be taken again."""
-        if self.is_held:
-            self.is_held = False
+    def resume(self, why: str) -> None:
+        """Let them be taken again, unless there is another reason to hold them."""
+        self._reasons.discard(why)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if self.is_held != bool(self._reasons):
+            self.is_held = not self.is_held
             self._tell()
 
     def _tell(self) -> None:

@@ -24,6 +24,11 @@ EXECUTE = "cmd.task.execute"
 SUBMIT = "cmd.task.submit"
 CANCEL = "cmd.task.cancel"
 
+# In the place of a workspace: all of them but the default one, which is not named.
+OTHER_WORKSPACES = "*"
+# How the subject of a command begins, and how that of the same message does where it is to be answered.
+_COMMAND, _REQUEST = "cmd.", "req."
+
 # Hints between processes, on core NATS and in no stream: losing one costs only delay.
 RELAY_NUDGE = f"nudge.relay.{VERSION}"
 
@@ -69,6 +74,25 @@ def front_door(workspace: str = DEFAULT_WORKSPACE) -> str:
     return message(EXECUTE, workspace)
 
 
+def request(kind: str, workspace: str = DEFAULT_WORKSPACE) -> str:
+    """Return the subject on which a command of `kind` is answered: a request, which is in no stream."""
+    return _REQUEST + message(kind, workspace).removeprefix(_COMMAND)
+
+
+def command_of(subject: str) -> str:
+    """Return the subject of the command that a request stands for; any other subject is its own."""
+    return _COMMAND + subject.removeprefix(_REQUEST) if subject.startswith(_REQUEST) else subject
+
+
+def workspace_of(subject: str) -> str:
+    """Return the workspace that a subject without any other routing names.
+
+    `BadInput('bad_name')` where none can be called so, `BadInput('bad_subject')` where it has no version.
+    """
+    routing = parse(subject).routing
+    return token(".".join(routing), name="workspace") if routing else DEFAULT_WORKSPACE
+
+
 def lease_nudge(agent_id: str) -> str:
     """Return the subject that asks one worker to renew now (and so to learn of cancellations)."""
     return f"nudge.lease.{VERSION}.{agent_id}"
@@ -80,7 +104,13 @@ def durable(filter_subject: str) -> str:
     The front door and the server's own subjects keep readable names. Lanes get a digest:
     joined names would collide (`a_b` + `c` and `a` + `b_c`).
     """
-    readable = {message(EXECUTE): "execute", message(SUBMIT): "submit", message(CANCEL): "cancel"}
+    readable = {
+        message(EXECUTE): "execute",
+        message(SUBMIT): "submit",
+        message(CANCEL): "cancel",
+        message(SUBMIT, OTHER_WORKSPACES): "submit_workspaces",
+        message(CANCEL, OTHER_WORKSPACES): "cancel_workspaces",
+    }
     if filter_subject in readable:
         return readable[filter_subject]
     return "execute_" + hashlib.sha256(filter_subject.encode()).hexdigest()[:16]

@@ -13,8 +13,8 @@ from typing import Any
 from grns import envelope, payloads, traces
 from grns.envelope import Envelope
 from grns.errors import BadInput, GrnsError, Rejected, Unavailable
+from grns.failure import said
 from grns.graveyard import Graveyard
-from grns.handlers import said
 from grns.store.database import Connection, Database
 from grns.store.fault import translated
 from grns.store.statement import statement

@@ -75,6 +75,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_CANCELLED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
 )
 
+# How the log writes where a task was before an event: one letter, in its column `was`.
+LETTERS: dict[Status, str] = {status: status.value[0] for status in Status} | {Status.RETRY_WAIT: "t"}
+
 # What each event leaves behind: replaying a task's events with this gives its status.
 STATUS_AFTER: dict[str, Status] = {row.event: row.target for row in TRANSITIONS}
 
@@ -110,6 +113,9 @@ class Task:
     queued_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    discarded_at: datetime | None = None
+    discarded_by: str | None = None
+    operation_id: int | None = None
 
     @property
     def is_terminal(self) -> bool:

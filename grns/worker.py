@@ -17,10 +17,12 @@ from grns.intake import Intake
 from grns.keeper_process import KeeperProcess
 from grns.lease import Leases
 from grns.outcome import Claim
+from grns.pause_watch import PauseWatch
 from grns.slots import Slots
 from grns.store import agent
 from grns.store.claim import Claimant
 from grns.store.database import Database
+from grns.telemetry import current
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
 from grns.telemetry.facts.work import WalkBroke, WorkerStopping
@@ -31,6 +33,7 @@ _LAST_WORDS_SECONDS = 5.0
 _FRONT_DOOR_DEPTH = 64
 _OPEN_AGAIN_SECONDS = 5.0
 _CONSUMERS = len(subjects.PRIORITIES) + 1
+_NO_KEEPER = "keeper"
 
 
 class Worker:
@@ -49,6 +52,7 @@ class Worker:
         slots: Slots,
         make_floor: Callable[[Worker], Floor],
         make_door: Callable[[Worker], FrontDoor],
+        make_pause_watch: Callable[[Worker], PauseWatch],
         grace_seconds: float,
         version: str,
         emit: Emit,
@@ -69,6 +73,9 @@ class Worker:
         self._floor_loop = Daemon("floor", self._floor.tick, emit=emit)
         slots.on_free.append(self._feed)
         self._door = make_door(self)
+        self._pause_watch = make_pause_watch(self)
+        self._pause_loop = Daemon("pause_watch", self._pause_watch.tick, emit=emit)
+        walk.on_paused.append(self._note_paused)
         self._consumers: list[Consumer] = []
         self._at_door: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -83,7 +90,10 @@ class Worker:
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
         floor = asyncio.create_task(self._floor_loop.run())
-        watches = [asyncio.create_task(self._watch()), asyncio.create_task(self._watch_keeper())]
+        watches = [
+            asyncio.create_task(watch)
+            for watch in (self._watch(), self._watch_keeper(), self._pause_loop.run())
+        ]
         # None of these ends by itself: without one, a worker would look alive and not be.
         await self._until_stopped(floor, *watches)
         self._emit(WorkerStopping(self._slots.taken, self._grace_seconds, "a second signal exits at once"))
@@ -106,6 +116,11 @@ class Worker:
     def is_broker_failing(self) -> bool:
         """True while commands cannot be fetched."""
         return len(self._consumers) < _CONSUMERS or any(consumer.is_failing for consumer in self._consumers)
+
+    def catch_up(self) -> None:
+        """Look for tasks that no command tells of: for some time none was followed."""
+        self._floor.catch_up()
+        self._floor_loop.wake()
 
     def start(self, claim: Claim) -> None:
         """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
@@ -169,6 +184,12 @@ class Worker:
             await work
         except Exception as error:
             self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+        finally:
+            current.end()  # a free slot starts the next task from here
+
+    def _note_paused(self, task_type: str) -> None:
+        if self._pause_watch.note(task_type):
+            self._pause_loop.wake()
 
     def _feed(self) -> None:
         """Ask Postgres for the next task where it had more than there were slots for."""
@@ -181,9 +202,9 @@ class Worker:
             self._leases.check()
             self._keeper.look()
             if self._keeper.is_keeping:
-                self._slots.resume()
+                self._slots.resume(_NO_KEEPER)
             else:  # what is claimed now would be cut before its lease is over, again and again
-                self._slots.hold()
+                self._slots.hold(_NO_KEEPER)
             if self._slots.free <= 0:
                 self._leases.note_full()
             self.intake.keep_waiting()
@@ -205,7 +226,9 @@ class Worker:
     async def _excuse_keeper(self) -> None:
         """Go on without a keeper while Postgres is away: none can be there, and nobody could do better."""
         try:
-            await agent.touch(self._database, self._claimant.agent_id, idle_seconds=0.0)
+            await agent.touch(
+                self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.taken
+            )
         except Unavailable:
             self._keeper.excuse()
 

@@ -19,6 +19,8 @@ from grns.store import migrate
 from grns.store.database import Database
 from tests.harness import Fleet
 
+pytest_plugins = ["tests.share"]
+
 _TEMPLATE = "grns_template"
 
 
@@ -28,6 +30,17 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
     if marker is None or "loop_factories" not in marker.kwargs:
         return {"asyncio": asyncio.new_event_loop}
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def _own_environment() -> Iterator[None]:
+    """Take back what a command has handed on as environment: the next test must not hear of it."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("GRNS_")}
+    yield
+    for name in [name for name in os.environ if name.startswith("GRNS_")]:
+        if before.get(name) != os.environ[name]:
+            del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

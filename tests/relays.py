@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.settings import load
 from grns.store.database import Database
 from grns.telemetry.fact import Fact
@@ -36,7 +37,7 @@ async def relaying(count: int = 1) -> AsyncIterator[Note]:
         for number in range(count):
             app = App(load(), (note,))
             database, transport = await resources.enter_async_context(app.connections(f"test {number}"))
-            relay = app.relay(database, transport)
+            relay = daemons.relay(app, database, transport)
             resources.push_async_callback(asyncio.wait_for, asyncio.create_task(relay.run()), 30)
             resources.callback(relay.stop)
         yield note

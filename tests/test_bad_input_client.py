@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from grns.app import App
+from grns.assembly import tools
 from grns.client import Client
 from grns.errors import BadInput, Unavailable
 from tests.bad_input import ACCEPTED, BAD_NAMES, EMPTY_PAYLOADS, NO_PAYLOADS, OPTIONS, VALUES, Case
@@ -25,7 +26,7 @@ NOT_IDS = [case.value for case in BAD_NAMES] + [None, 5, b"gr-0", [], {}]
 def client() -> Client:
     """A client of servers that are not there."""
     app = App(settings_for(NOBODY))
-    return app.client(app.database("test"), app.transport("test"), app.handlers_database())
+    return tools.client(app, app.database("test"), app.transport("test"), app.handlers_database())
 
 
 async def refusal(work: Awaitable[Any]) -> BadInput:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import click
@@ -57,7 +58,7 @@ def town(
 ) -> Iterator[Town]:
     with LocalNats(directory / "nats-of-the-town") as broker:
         town = Town(postgres, "", broker.url)
-        url = town.make_database("town", like="grns_template")
+        url = town.make_database(f"town_{uuid4().hex}", like="grns_template")
         environment = {
             "GRNS_DATABASE_URL": url,
             "GRNS_NATS_URL": broker.url,
@@ -225,21 +226,82 @@ def test_lists_go_on_where_they_ended(grns: Call) -> None:
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no such tasks\n")
 
 
+def test_a_list_is_of_what_its_terms_say(grns: Call) -> None:
+    payload = json.dumps({"order": {"id": 17}})
+    ids = [
+        grns("task", "submit", "filtered", "--delay", "1h", "--payload", payload).out.strip(),
+        grns("task", "submit", "filtered", "--delay", "2h", "--priority", "0").out.strip(),
+    ]
+
+    def listed(*words: str) -> list[str]:
+        return [row["id"] for row in grns("task", "list", "-o", "json", *words).json["items"]]
+
+    assert listed("type:filter*", "state:waiting") == ids, "the next one due is the first"
+    assert listed("type:filtered") == ids[::-1]
+    assert listed("type:filtered payload.order.id:17") == ids[:1]
+    assert listed("--filter", "-priority:0 type:filtered") == ids[:1]
+    assert listed("--type", "filtered", "--", "-payload.order.id:*") == ids[1:]
+    assert listed(ids[0]) == ids[:1]
+    assert listed("type:filtered", "age:>1h") == []
+    page = grns("task", "list", "type:filtered", "-o", "json").json
+    assert (page["next_cursor"], page["is_partial"]) == (None, False)
+
+
+def test_filters_are_saved(grns: Call) -> None:
+    task_id = grns("task", "submit", "kept", "--delay", "1h").out.strip()
+    saved = grns("filter", "save", "waiting-ones", "type:kept", "state:waiting", "-o", "json")
+    assert (saved.code, saved.json) == (0, {"name": "waiting-ones", "text": "state:waiting type:kept"})
+    rows = grns("filter", "list", "-o", "json").json["items"]
+    assert [(row["name"], row["saved_by"][:4]) for row in rows] == [("waiting-ones", "cli:")]
+    assert "waiting-ones" in grns("filter", "list").out
+    found = grns("task", "list", "--saved", "waiting-ones", "-o", "json").json["items"]
+    assert [row["id"] for row in found] == [task_id]
+    assert grns("task", "list", "--saved", "waiting-ones", "priority:0", "-o", "json").json["items"] == []
+    assert grns("dlq", "list", "--saved", "waiting-ones", "-o", "json").json["items"] == []
+    assert grns("filter", "delete", "waiting-ones").code == 0
+    for command in (["filter", "delete", "waiting-ones"], ["task", "list", "--saved", "waiting-ones"]):
+        missing = grns(*command)
+        assert (missing.code, missing.hint) == (3, "grns filter list")
+    assert grns("filter", "list").err == "no filter is saved\n"
+
+
+def test_terms_are_told_without_any_server(lonely: Call) -> None:
+    told = lonely("filter", "terms", "-o", "json").json["items"]
+    assert "dead" in next(row["values"] for row in told if row["name"] == "state")
+    assert "payload.order.id:17" in lonely("filter", "terms").out
+
+
+@pytest.mark.parametrize(
+    ("words", "goes_on"), [("task list sta", "state:"), ("dlq list state:dead,fa", "state:dead,failed")]
+)
+def test_terms_are_completed(
+    words: str,
+    goes_on: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("_GRNS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"grns {words}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert run([]) == 0
+    assert capsys.readouterr().out == f"plain,{goes_on}\n"
+
+
 def test_dead_tasks_are_listed_and_run_again(grns: Call) -> None:
     ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
     assert ended.code == 1
     task_id = ended.json["id"]
-    listed = grns("dlq", "list", "--type", "hopeless", "-o", "json").json["items"]
-    assert task_id in [row["id"] for row in listed]
+    for words in (["--type", "hopeless"], ["type:hope*", "age:<1h"], ["--what", "task", "error:*"], []):
+        listed = grns("dlq", "list", *words, "-o", "json").json["items"]
+        assert task_id in [row["id"] for row in listed]
+    assert grns("dlq", "list", "type:hopeless", "-o", "json", "--", "-error:*").json["items"] == []
     assert grns("dlq", "show", task_id).code == 0
+    assert grns("dlq", "discard", task_id, "--yes").code == 0
+    assert task_id not in grns("dlq", "list", "--type", "hopeless").out
     assert grns("dlq", "discard", task_id, "--yes").code == 4
-    named = ["dlq", "redrive", "--all", "--type", "hopeless"]
-    asked = grns(*named)
-    assert (asked.code, "--yes" in asked.sentence) == (2, True)
-    planned = grns(*named, "--dry-run", "-o", "json").json["items"]
-    assert {"id": task_id, "what": "task", "answer": "would be redriven"} in planned
-    done = grns(*named, "--yes", "-o", "json").json["items"]
-    assert {"id": task_id, "what": "task", "answer": "redriven"} in done
+    assert grns("dlq", "redrive", task_id).code == 0
+    assert grns("task", "wait", task_id, "--timeout", "20").code == 1
+    assert task_id in grns("dlq", "list", "--type", "hopeless").out
 
 
 def test_a_message_that_nobody_could_accept(grns: Call, town: Town) -> None:
@@ -319,7 +381,7 @@ def test_a_narrow_terminal_never_cuts_an_id(
     table([row] * 2, columns)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert all(len(click.unstyle(line).rstrip()) <= max(width, 50) for line in lines)
+    assert all(len(click.unstyle(line).rstrip()) <= max(width, 53) for line in lines)
     assert all("gr-06gvth4jukpbv0rmaajaog611c" in line and "succeeded" in line for line in lines[1:])
     assert ("x" * 20 in lines[1], "y" * 10 in lines[1]) == (width >= 80, width >= 100)
     assert ("a_long_type" * 3 in lines[1]) == (width == 200)
@@ -377,11 +439,31 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
     told = lonely("--help")
     assert told.code == 0
     commands = [
-        *(["dev", "demo", "bench", "worker", "server", "relay", "reaper", "retry-scheduler", "janitor"]),
+        *(["dev", "demo", "bench", "worker", "server", "api"]),
+        *(["relay", "reaper", "retry-scheduler", "counter", "janitor"]),
         *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
         *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),
-        *("events tail", "events replay", "db upgrade", "db current", "broker apply", "broker info"),
-        *("schema export", "config show"),
+        *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
+        *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
+        *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
+        *(
+            "events tail",
+            "events export",
+            "events replay",
+            "explain",
+            "doctor",
+            "top",
+            "db upgrade",
+            "db current",
+            "broker apply",
+            "broker info",
+        ),
+        *("schema export", "config show", "request-desk"),
+        *("operation-runner", "task edit", "dlq resend", "dlq export"),
+        *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "redrive"]),
+        *(f"webhook {verb}" for verb in ["create", "list", "show", "edit", "delete", "rotate", "ping"]),
+        *("webhook deliveries", "webhook resend", "webhook-sender"),
+        *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "abort"]),
     ]
     for command in commands:
         helped = lonely(*command.split(), "--help")
@@ -416,9 +498,39 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task submit x --max-attempts 0", "is not in the range"),
         ("task list --limit 0", "is not in the range"),
         ("task list --status done", "is not one of"),
+        ("task list state:done", "state is one of"),
+        ("task list stat:dead", "did you mean state?"),
+        ("task list --filter -age:1h", "age is a bound"),
+        ("task list -state:dead", "No such option"),
+        ("task list --saved a.b", "name must be"),
+        ("dlq list --what message type:x", "only tasks have"),
+        ("filter save x", "Missing argument"),
+        ("filter save x type:", "a value is missing"),
         ("dlq redrive", "name some ids"),
-        ("dlq redrive x --all", "name some ids"),
-        ("dlq redrive x --what task", "go with --all"),
+        ("task cancel", "name some ids"),
+        ("task cancel x --filter type:x", "name some ids"),
+        ("task cancel x --rate 1/s", "go with --filter"),
+        ("task cancel --filter state:dead --yes", "one can cancel only"),
+        ("dlq redrive x --messages", "name some ids"),
+        ("dlq redrive x --filter state:dead", "name some ids"),
+        ("dlq redrive x --canary", "go with --filter"),
+        ("dlq redrive --filter state:queued --yes", "one can redrive only"),
+        ("dlq redrive --filter colour:red --yes", "colour"),
+        ("dlq redrive --filter= --rate 0 --yes", "is no rate"),
+        ("dlq redrive --filter= --rate 5/day --yes", "is no rate"),
+        ("dlq redrive --filter= --patch {bad --yes", "not one JSON document"),
+        ("dlq redrive --filter= --patch [1] --yes", "patch"),
+        ("dlq redrive --filter= --agent-type a.b --yes", "agent_type must be"),
+        ("dlq discard --filter= --canary", "No such option"),
+        ("dlq resend x", "is not a valid UUID"),
+        ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --header x", "is no header"),
+        ("dlq export --messages --filter type:x", "chooses among tasks"),
+        ("task edit x", "an edit names"),
+        ("task edit x --payload {} --patch {}", "patch"),
+        ("task edit x --priority 4", "is not in the range"),
+        ("operation show x", "is not a valid whole number"),
+        ("operation list --state dead", "is not one of"),
+        ("issue show a.b", "fingerprint must be"),
         ("events tail --kind >", "is no kind"),
         ("--workspace a.b task list", "workspace must be"),
         ("worker", "Missing argument"),
@@ -441,7 +553,7 @@ def test_what_is_wrong_is_said_in_one_sentence(lonely: Call, command: str, says:
 
 
 def test_a_command_alone_shows_its_help(lonely: Call) -> None:
-    for command in ([], ["task"], ["dlq"]):
+    for command in ([], ["task"], ["dlq"], ["filter"]):
         assert lonely(*command).code == 2
 
 
@@ -512,7 +624,7 @@ def test_servers_that_are_gone(lonely: Call, tmp_path: Path) -> None:
     os.environ["GRNS_NATS_URL"] = f"nats://grns:{CANARY}@{gone}"
     os.environ["GRNS_NATS_STARTUP_SECONDS"] = "0.2"
     commands = ["task list", "task submit x", "dlq list", "db current", "db upgrade", "relay", "broker info"]
-    for command in [*commands, "broker apply", "events tail"]:
+    for command in [*commands, "broker apply", "events tail", "events export", "top --once"]:
         refused = lonely(*command.split())
         assert refused.code == 5, command
         assert refused.hint or "`grns dev`" in refused.sentence

@@ -15,6 +15,7 @@ import pytest
 
 import grns
 from grns.app import App
+from grns.assembly import daemons
 from grns.client import Client
 from grns.errors import GrnsError, Unavailable
 from grns.local import LocalNats
@@ -37,7 +38,7 @@ async def client(database: Database, broker: LocalNats) -> AsyncIterator[Client]
     # a short lease: what was not ended comes again when it is over
     connecting = grns.connect(database_url=database.url, nats_url=broker.url, lease_seconds=5.0)
     async with connecting as client, app.connections("relay") as theirs:
-        relay = app.relay(*theirs)
+        relay = daemons.relay(app, *theirs)
         relaying = asyncio.create_task(relay.run())
         yield client
         relay.stop()

@@ -19,6 +19,7 @@ import pytest
 
 from grns import command, subjects
 from grns.app import App
+from grns.assembly import tools
 from grns.cli import run
 from grns.client import Client
 from grns.errors import BadInput, Rejected, Unavailable
@@ -85,7 +86,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
 def client() -> Client:
     """A client of servers that are not there: what it accepts gets as far as them."""
     app = App(settings_for(NOBODY))
-    return app.client(app.database("test"), app.transport("test"), app.handlers_database())
+    return tools.client(app, app.database("test"), app.transport("test"), app.handlers_database())
 
 
 async def by_client(client: Client, fields: dict[str, Any]) -> str:
@@ -249,6 +250,13 @@ NAMES = [case for case in NAMES if isinstance(case.value, str)]
         (["dlq", "list", "--after", "MjAyNi0wMi0wNlQyMTowMDowMCAA"], "bad_cursor"),
         (["dlq", "list", "--after", "é" * 5000], "bad_cursor"),
         (["dlq", "list", "--limit", "-1"], "bad_limit"),
+        (["task", "list", "state:" + "x" * 3000], "bad_filter"),
+        (["task", "list", "x" * 5000], "bad_filter"),
+        (["task", "list", "type:\u202e", "age:1h"], "bad_filter"),
+        (["task", "list", "type:\udcff"], "bad_filter"),
+        (["dlq", "list", "--filter", "type:a\x00b"], "bad_filter"),
+        (["filter", "save", "a", "\x1b[2J:x"], "bad_filter"),
+        (["filter", "save", "../x", "state:dead"], "bad_name"),
         (["task", "list", "--limit", "x" * 5000], "bad_limit"),
         (["task", "wait", "gr-0", "--timeout", "\u202e"], "bad_timeout"),
         (["task", "submit", "noop", "--payload", "@" + "x" * 5000], "bad_file"),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grns import payloads, subjects
-from grns.envelope import Envelope, assemble, decode, encode, rfc3339, traceparent
+from grns.envelope import Envelope, assemble, decode, encode, read_traceparent, rfc3339, traceparent
 from grns.errors import Rejected
 from grns.payloads import PAYLOADS, MessageRejected, TaskExecute, model_of, read
 from grns.settings import load
@@ -275,11 +275,44 @@ def test_traceparent_is_what_w3c_says(trace_id: str, message_id: UUID) -> None:
 
 def test_a_w3c_trace_id_is_kept() -> None:
     identity, trace = uuid4(), "4bf92f3577b34da6a3ce929d0e0e4736"
-    assert traceparent(trace, str(identity)) == f"00-{trace}-{identity.hex[:16]}-01"
+    assert traceparent(trace, str(identity)) == f"00-{trace}-{identity.hex[16:]}-01"
     others = ("0" * 32, trace.upper(), trace + "0", trace[:-1], trace + "\n", "x" * 32)
     made = {traceparent(other, str(identity))[3:35] for other in others}
     assert len(made) == len(others)
     assert not made & {trace, "0" * 32}
+
+
+def test_messages_of_one_statement_have_spans_of_their_own() -> None:
+    """Their ids differ in the last digits only: see grns.message_id."""
+    batch = str(uuid4())[:28]
+    spans = {traceparent("t", f"{batch}{place:08x}")[36:52] for place in range(1, 100)}
+    assert len(spans) == 99
+
+
+@given(hostile_traces, st.uuids(version=4))
+def test_a_traceparent_is_read_as_it_was_made(trace_id: str, message_id: UUID) -> None:
+    header = traceparent(trace_id, str(message_id))
+    assert read_traceparent(header) == (header[3:35], header[36:52])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "", "00", "x" * 55, "00-" + "0" * 32 + "-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-" + "0" * 16 + "-01",
+        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+    ],
+)  # fmt: skip
+def test_what_is_no_traceparent_is_none(header: str) -> None:
+    assert read_traceparent(header) is None
+
+
+def test_a_traceparent_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
+    later = "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-comes"
+    assert read_traceparent(later) == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 
 
 def test_the_largest_rejected_message_can_be_told() -> None:

@@ -10,24 +10,30 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import orjson
 import pytest
 from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
 
-from grns import export, payloads, subjects
+from grns import export, payloads, problem, subjects
 from grns.envelope import assemble, decode, encode
-from grns.errors import Rejected
+from grns.errors import NotFound, Rejected
+from grns.request_desk import COMMANDS, REQUESTS
 from grns.settings import load
+from grns.task import Status, Task
 from tests import bad_input
 from tests.harness import ROOT
 
 DOCUMENTS: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in export.documents().items()}
-SCHEMAS = {name: document for name, document in DOCUMENTS.items() if name != export.ASYNCAPI}
+SCHEMAS = {name: document for name, document in DOCUMENTS.items() if name.endswith(".schema.json")}
 ASYNCAPI = DOCUMENTS[export.ASYNCAPI]
 NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, tzinfo=UTC)
 ERROR = {"class": "ValueError", "message": "no"}
 DEAD = {"task_id": "t1", "attempt": 3, "max_attempts": 3, "error": ERROR, "error_class": "ValueError"}
 FAILED = {"task_id": "t1", "agent_id": "worker-1", "attempt": 1, "error": ERROR, "error_class": "ValueError"}
 TASK = {"task_type": "fetch_page", "payload": {"url": "https://example.org"}, "fingerprint": None}
+ACTOR = {"actor": "cli:ann@desk"}
+OPERATION = ACTOR | {"operation_id": "op-1", "action": "redrive", "state": "running"}
+LETTER = ACTOR | {"letter_id": str(uuid4()), "reason": "bad_json", "subject": "cmd.task.execute.v1"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "cmd.task.execute": {"task_id": "t1", "target_agent_type": "worker", "reason": "new_task"},
     "cmd.task.submit": {"task_type": "fetch_page", "payload": {}, "priority": 1},
@@ -79,6 +85,33 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.task.released": {"task_id": "t1", "agent_id": "worker-1", "attempt": 1, "reason": "shutdown"},
     "evt.task.dead": DEAD,
     "evt.task.cancelled": {"task_id": "t1", "attempt": 0, "reason": None},
+    "evt.task.changed": ACTOR | {"task_id": "t1", "fields": ["priority"], "priority": 0},
+    "evt.task.discarded": ACTOR | {"task_id": "t1", "status": "dead", "fingerprint": "0f0f"},
+    "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
+    "evt.pool.resumed": ACTOR | {"agent_type": "crawler", "task_type": "fetch_page"},
+    "evt.key.created": ACTOR | {"key_id": "7f3a", "name": "ci", "scopes": ["read"]},
+    "evt.key.revoked": ACTOR | {"key_id": "7f3a", "name": "ci"},
+    "evt.workspace.created": ACTOR | {"workspace": "acme"},
+    "evt.filter.saved": ACTOR | {"name": "flaky", "text": "error:Timeout*"},
+    "evt.filter.deleted": ACTOR | {"name": "flaky", "text": "error:Timeout*"},
+    "evt.issue.changed": {
+        "fingerprint": "0f0f",
+        "state": "regressed",
+        "was": "resolved",
+        "error_class": "ValueError",
+        "sample_task_id": "t1",
+    },
+    "evt.operation.created": OPERATION | {"filter": "state:dead", "matched": 7},
+    "evt.operation.changed": OPERATION | {"was": "paused"},
+    "evt.operation.ended": OPERATION | {"moved": 5, "skipped": 1, "failed_again": 1},
+    "evt.letter.resent": LETTER,
+    "evt.letter.discarded": LETTER,
+    "evt.webhook.created": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
+    "evt.webhook.changed": ACTOR | {"webhook_id": "w1", "kinds": [], "is_enabled": False},
+    "evt.webhook.deleted": ACTOR | {"webhook_id": "w1", "kinds": []},
+    "evt.webhook.pinged": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
+    "evt.webhook.resent": ACTOR
+    | {"webhook_id": "w1", "kinds": [], "message_id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f"},
     "dlq.task.dead": DEAD | TASK,
     "dlq.task.failed": FAILED | TASK,
     "dlq.message.rejected": {
@@ -237,7 +270,7 @@ def test_every_channel_declares_what_its_address_names() -> None:
     addresses = [channel["address"] for channel in ASYNCAPI["channels"].values()]
     assert len(set(addresses)) == len(addresses)
     for channel in ASYNCAPI["channels"].values():
-        named = set(re.findall(r"\{(\w+)\}", channel["address"]))
+        named = set(re.findall(r"\{(\w+)\}", channel["address"] or ""))  # an inbox has none of its own
         assert set(channel.get("parameters", {})) == named
         for parameter in channel.get("parameters", {}).values():
             assert set(parameter) <= {"enum", "default", "description", "examples", "location"}
@@ -271,6 +304,28 @@ def test_addresses_are_the_subjects_of_the_code() -> None:
     )
     for kind in payloads.PAYLOADS:
         assert subjects.message(kind, subjects.DEFAULT_WORKSPACE) in addresses
+    for subject in (*COMMANDS, *REQUESTS):
+        assert subject.replace(subjects.OTHER_WORKSPACES, "{workspace}") in addresses
+
+
+def test_every_request_is_answered_with_a_task_or_a_problem() -> None:
+    asked = {name: one for name, one in ASYNCAPI["operations"].items() if ".req." in name}
+    assert len(asked) == len(REQUESTS)
+    for operation in asked.values():
+        assert operation["action"] == "receive"
+        reply = operation["reply"]
+        assert resolved(ASYNCAPI, reply["channel"]["$ref"])["address"] is None
+        messages = [resolved(ASYNCAPI, resolved(ASYNCAPI, one["$ref"])["$ref"]) for one in reply["messages"]]
+        assert [message["name"] for message in messages] == ["Task", "Problem"]
+
+
+def test_what_answers_hold_fits_its_schema() -> None:
+    task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
+    for answer in (task, problem.of(NotFound("there is no task gr-1"))):
+        name = type(answer).__name__
+        schema = {"$ref": f"#/components/schemas/{name}", "components": ASYNCAPI["components"]}
+        Draft202012Validator(schema).validate(json.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z)))
+        assert ASYNCAPI["components"]["schemas"][name]["title"] == name
 
 
 # ---------------------------------------------------------------- the files

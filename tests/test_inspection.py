@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.cli import run
 from grns.inspection import Inspection, Inspector
 from grns.local import LocalNats
 from grns.outcome import Verb
 from grns.settings import load
-from grns.store import agent
+from grns.store import agent, pause
 from grns.store.audit import INVARIANTS
+from grns.store.change import note
 from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.store.fault import Contended
@@ -72,6 +74,23 @@ async def test_nothing_is_said_of_what_is_sound(shared: Database) -> None:
     assert inspection.findings == []
     assert inspection.tasks == len(ROADS) + 1
     assert inspection.log_rows > 3 * inspection.tasks
+
+
+async def test_an_event_that_moves_no_task_is_no_wound(shared: Database) -> None:
+    """Also where it is the last that the log says of a task that has gone."""
+    ended = (await place(shared, "dead")).id
+    said: dict[str, dict[str, Any]] = {
+        "evt.task.changed": {"fields": ["priority"], "priority": 0},
+        "evt.task.discarded": {"status": "dead"},
+    }
+    for kind, payload in said.items():
+        await note(
+            shared, workspace="default", kind=kind, actor=None, task_id=ended,
+            payload={"task_id": ended, **payload},
+        )  # fmt: skip
+    assert (await found(shared)).findings == []
+    await fetch(shared, "delete from grns.tasks where id = $1", ended)
+    assert (await found(shared)).findings == []
 
 
 async def test_an_empty_database_is_sound(shared: Database) -> None:
@@ -265,6 +284,23 @@ async def test_what_nobody_serves_waits_and_is_not_stuck(shared: Database) -> No
     assert not (await found(shared)).counts
 
 
+@pytest.mark.parametrize(
+    ("agent_type", "task_type", "count"),
+    [("worker", None, 0), ("worker", "noop", 0), ("worker", "other", 1), ("writer", None, 1)],
+)
+async def test_what_is_paused_waits_and_is_not_stuck(
+    shared: Database, agent_type: str, task_type: str | None, count: int
+) -> None:
+    await queued_for_long(shared)
+    await pause.begin(
+        shared, workspace="default", agent_type=agent_type, task_type=task_type, actor="cli:me@here",
+        reason=None, until=60.0,
+    )  # fmt: skip
+    assert (await found(shared)).counts["undelivered"] == count
+    await fetch(shared, "update grns.pauses set until = now()")
+    assert (await found(shared)).counts["undelivered"] == 1, "and now it is"
+
+
 LATE: dict[str, tuple[Callable[[Database], Awaitable[str]], int]] = {
     "undelivered": (queued_for_long, 1),
     "unreaped": (expired_for_long, 1),
@@ -347,7 +383,7 @@ async def fail_over(url: str, *, is_noted: bool = True, kept_versions: int = 8) 
     app = App(load())
     transport = app.transport("test")
     await transport.connect()
-    relay = app.relay(database, transport)
+    relay = daemons.relay(app, database, transport)
     running = asyncio.create_task(relay.run())
     await eventually(lambda: is_relayed(database))
     await fetch(

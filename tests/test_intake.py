@@ -261,8 +261,8 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
         await stage.be_quick()
     (running,) = stage.receive(stage.urgent, "a")
     await asyncio.sleep(0)
-    stage.slots.hold()
-    stage.slots.hold()
+    for why in ("keeper", "keeper", "pause"):
+        stage.slots.hold(why)
     assert (stage.slots.taken, stage.slots.free > 0, stage.slots.try_take()) == (1, False, False)
     assert stage.idle[1].depth <= 0
     (late,) = stage.receive(stage.idle, "b")
@@ -270,8 +270,11 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
     assert (running.settled, stage.started) == (["ack"], ["a"])
     assert stage.idle[1].depth <= 0 or stage.idle[0].held == stage.idle[1].depth
     assert late.settled == ([] if is_quick else ["nak"]), "where tasks are long another worker has it"
-    stage.slots.resume()
-    stage.slots.resume()
+    stage.slots.resume("keeper")
+    await asyncio.sleep(0)
+    assert (stage.slots.is_held, stage.started) == (True, ["a"]), "there is another reason"
+    for _ in range(2):
+        stage.slots.resume("pause")
     await asyncio.sleep(0)
     assert stage.started == (["a", "b"] if is_quick else ["a"])
     assert stage.slots.taken == stage.idle[0].held == (1 if is_quick else 0)

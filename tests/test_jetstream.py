@@ -47,6 +47,7 @@ from grns.transport.jetstream.fact import harmless, ignore
 from grns.transport.jetstream.option import next_server, options
 from grns.transport.jetstream.publisher import verdict
 from grns.transport.jetstream.reply import Replies
+from grns.transport.jetstream.request import is_inbox
 from grns.transport.jetstream.stream import matches, parse_headers
 from tests.cluster import cluster
 from tests.rude import RUDE, rude
@@ -187,6 +188,30 @@ async def test_deliveries_are_understood_and_acked_in_both_forms(
 
 
 # Configurations
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("_INBOX.abc", True),
+        ("_INBOX_acme.abc.1", True),
+        ("_GR_.cluster.server._INBOX.abc.1", True),  # as it comes through a gateway
+        ("_R_.abc.def", True),  # as it comes from another account
+        ("_GR_.cluster.server.$JS.API.STREAM.PURGE.GRNS_CMD", False),
+        ("_GR_._INBOX.abc", False),
+        ("_INBOX", False),
+        ("_INBOX.", False),
+        ("_INBOX..abc", False),
+        ("_INBOX.>", False),
+        ("_INBOX.*.abc", False),
+        ("_INBOX.a b", False),
+        ("_inbox.abc", False),
+        ("$SYS.REQ.SERVER.PING", False),
+        ("", False),
+    ],
+)
+def test_an_inbox_is_told_from_any_other_subject(reply: str, expected: bool) -> None:
+    assert is_inbox(reply) is expected
 
 
 def test_durables_are_named_by_what_they_serve() -> None:

@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from grns import keeper_process
-from grns.app import App, KeeperOrders
+from grns.app import App
+from grns.assembly.workers import KeeperOrders
 from grns.keeper import Keeper
 from grns.lease import LeaseBook, State, Verdict
 from grns.local import LocalNats

@@ -1,32 +1,81 @@
-"""The log: one line per fact, with all its fields."""
+"""The log: one line per fact, with all its fields, and what a line is about is in it."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import io
 import json
+import pkgutil
 from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
 
 import pytest
 import structlog
 
-from grns.telemetry import log
+from grns.outcome import Claim
+from grns.telemetry import current, facts, log
+from grns.telemetry.fact import Fact
 from grns.telemetry.facts.bus import TransportFailing
-from grns.telemetry.facts.work import AttemptFinished
+from grns.telemetry.facts.upkeep import Measured
+from grns.telemetry.facts.work import AttemptFinished, LeaseLost, WalkBroke
+
+CLAIM = Claim("gr-1", "noop", 2, "{}", 3, 3, 0, uuid4(), "tr-1", None, 0.5, 0.0)
+OF_IT = {"task_id": "gr-1", "task_type": "noop", "attempt": 3, "trace_id": "tr-1"}
+
+# Facts about a task whose trace nobody knows where they are told, and why.
+WITHOUT_TRACE = {
+    "TaskNotClaimed": "the row is not ours to read: it may be another workspace's, or not there",
+    "NoHandler": "the same",
+    "DeliveryDeferred": "Postgres did not answer, or the row is locked",
+    "CommandDispatched": "a command is sent on by its id alone",
+    "OrderHandled": "it may be about a task that was deleted since",
+    "InvariantViolated": "a finding names a task, if it is one's; `grns task show` has all of it",
+}
 
 
 @pytest.fixture(autouse=True)
 def _own_configuration() -> Iterator[None]:
     yield
+    current.end()
     structlog.reset_defaults()
 
 
-def test_a_line_has_all_fields_of_its_fact() -> None:
+@pytest.fixture
+def stream() -> io.StringIO:
+    """Where the log of this process goes."""
     stream = io.StringIO()
     log.configure(level="debug", format="json", stream=stream)
+    return stream
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    """Return what was logged."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def every_fact() -> list[type[Fact]]:
+    """Return all kinds of facts that there are."""
+    found = []
+    for module in pkgutil.iter_modules(facts.__path__):
+        room = importlib.import_module(f"{facts.__name__}.{module.name}")
+        found += [
+            value
+            for value in vars(room).values()
+            if isinstance(value, type) and issubclass(value, Fact) and value.__module__ == room.__name__
+        ]
+    return found
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_a_line_has_all_fields_of_its_fact(stream: io.StringIO) -> None:
     leaf = log.LogLeaf(level="debug", service="worker")
     leaf.read(AttemptFinished("gr-1", "noop", 1, "tr-1", "succeeded", 0.5, None, None))
     leaf.read(TransportFailing("broker_error", "refused"))
-    finished, failing = (json.loads(line) for line in stream.getvalue().splitlines())
+    finished, failing = lines(stream)
     assert {name: finished[name] for name in AttemptFinished.__match_args__} == {
         "task_id": "gr-1", "task_type": "noop", "attempt": 1, "trace_id": "tr-1", "status": "succeeded",
         "run_seconds": 0.5, "total_seconds": None, "error_class": None,
@@ -37,3 +86,56 @@ def test_a_line_has_all_fields_of_its_fact() -> None:
         "worker",
     )
     assert (failing["what"], failing["detail"], failing["level"]) == ("broker_error", "refused", "warning")
+
+
+def test_readings_of_gauges_can_be_written(stream: io.StringIO) -> None:
+    log.LogLeaf(level="debug").read(Measured("grns_workers", [(("default", "worker"), 2.0)]))
+    assert lines(stream)[0]["readings"] == [[["default", "worker"], 2.0]]
+
+
+# ---------------------------------------------------------------- what a line is about
+
+
+@pytest.mark.parametrize("kind", every_fact(), ids=lambda kind: kind.__name__)
+def test_a_fact_about_an_attempt_names_task_attempt_and_trace(kind: type[Fact]) -> None:
+    fields = set(kind.__match_args__)
+    if "attempt" in fields and "webhook" not in fields:  # those are attempts to deliver
+        assert {"task_id", "trace_id"} <= fields
+    if "task_id" in fields:
+        assert ("trace_id" in fields) == (kind.__name__ not in WITHOUT_TRACE)
+
+
+def test_no_reason_is_left_of_a_fact_that_is_gone() -> None:
+    assert WITHOUT_TRACE.keys() <= {kind.__name__ for kind in every_fact()}
+
+
+async def test_what_an_attempt_logs_names_it_whoever_logs(stream: io.StringIO) -> None:
+    """The handler's own logger, in the loop and in threads, and facts that know of no task."""
+    leaf = log.LogLeaf(level="debug", service="worker")
+
+    def in_thread() -> None:
+        structlog.get_logger().info("from a thread")
+
+    async def attempt() -> None:
+        current.begin(CLAIM)
+        structlog.get_logger().info("from the loop", attempt="mine")
+        await asyncio.to_thread(in_thread)
+        leaf.read(WalkBroke("KeyError", "'x'"))
+        leaf.read(LeaseLost("gr-2", 9, "tr-2", "lost"))
+
+    await asyncio.create_task(attempt())
+    structlog.get_logger().info("from elsewhere")
+    loop, thread, broke, other, elsewhere = lines(stream)
+    assert {name: loop.get(name) for name in OF_IT} == OF_IT | {"attempt": "mine"}, "who says it, has said it"
+    for line in (thread, broke):
+        assert {name: line.get(name) for name in OF_IT} == OF_IT
+    assert (other["task_id"], other["attempt"], other["trace_id"]) == ("gr-2", 9, "tr-2")
+    assert "task_type" not in other, "nothing of one task is told of another"
+    assert not elsewhere.keys() & OF_IT.keys()
+
+
+def test_what_comes_after_an_attempt_is_not_its_own(stream: io.StringIO) -> None:
+    current.begin(CLAIM)
+    current.end()
+    structlog.get_logger().info("next")
+    assert not lines(stream)[0].keys() & OF_IT.keys()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import nats
 import pytest
 
 from grns import subjects
@@ -16,9 +17,9 @@ from grns.errors import BadInput, NotFound
 from grns.local import LocalNats
 from grns.settings import Settings, load
 from grns.store.database import Database
-from grns.transport.base import Delivery, Message, Receipt
+from grns.transport.base import Delivery, Message, Receipt, Request
 from grns.transport.jetstream import JetStream
-from tests.harness import Fleet, all_in, eventually, manage, ready, submit
+from tests.harness import LIMIT_SECONDS, Fleet, all_in, eventually, manage, ready, submit
 
 LANE = subjects.lane("default", "worker", 2)
 DOOR = subjects.front_door()
@@ -131,6 +132,52 @@ async def test_hints_and_observers_stay_among_their_own(broker: LocalNats) -> No
         await eventually(look_again)
         assert nudged == ["theirs"]
         assert seen == [(QUEUED, b"theirs"), (QUEUED, b"ours")]
+
+
+async def test_requests_are_answered_by_their_own_installation(broker: LocalNats) -> None:
+    asked = subjects.request(subjects.SUBMIT)
+    seen: list[str] = []
+
+    def answering(name: str) -> Callable[[Request], None]:
+        def answer(request: Request) -> None:
+            seen.append(request.subject)
+            request.answer(name.encode(), {})
+
+        return answer
+
+    client = await nats.connect(broker.url)
+    try:
+        async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
+            for name, transport in (("ours", ours), ("theirs", theirs)):
+                await transport.serve(asked, "grns", answering(name))
+                await transport.state(subjects.CMD_STREAM)  # the broker has heard of it
+            for _ in range(20):  # shared, half of them would go astray
+                assert (await client.request(asked, timeout=LIMIT_SECONDS)).data == b"ours"
+                assert (await client.request(f"staging_{asked}", timeout=LIMIT_SECONDS)).data == b"theirs"
+    finally:
+        await client.close()
+    assert set(seen) == {asked}, "in our own names"
+
+
+async def test_a_pause_is_of_ones_own_durable(broker: LocalNats) -> None:
+    async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
+        for transport in (ours, theirs):
+            for subject in (LANE, DOOR):
+                await (await transport.consume(subject, lambda _delivery: None, depth=1)).stop()
+        for subject in (LANE, DOOR):
+            assert await theirs.pause(subject, seconds=60.0)
+        assert await paused(broker, "GRNS_CMD") == []
+        assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}", f"staging_{LANE}"]
+        assert await ours.pause(LANE, seconds=60.0)
+        assert await theirs.pause(LANE, seconds=0.0)
+        assert await paused(broker, "GRNS_CMD") == [LANE]
+        assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}"]
+
+
+async def paused(broker: LocalNats, stream: str) -> list[str]:
+    """Return what the paused durables of a stream serve."""
+    durables = (await manage(broker.url, f"CONSUMER.LIST.{stream}"))["consumers"]
+    return sorted(one["config"]["filter_subject"] for one in durables if one.get("paused"))
 
 
 async def test_only_streams_of_a_namespace_are_removed(broker: LocalNats) -> None:

@@ -79,6 +79,16 @@ def test_what_was_cut_off_is_not_given_up() -> None:
     assert progress.done.beyond == [(2, 3)]
 
 
+def test_where_late_ones_are_cut_off_what_lies_beyond_is_read_again() -> None:
+    progress = Progress(0)
+    assert progress.take([1, 5, 9], xmin=1, limit=3) == 3
+    assert progress.take([2, 3, 10, 11], xmin=1, limit=2) == 2
+    assert (progress.high, progress.missing) == (9, [(4, 5), (6, 9)])
+    assert progress.take([4, 10, 11], xmin=1, limit=2) == 3
+    assert (progress.high, progress.missing) == (11, [(6, 9)])
+    assert progress.take([], xmin=1, limit=2) == 0
+
+
 @given(st.data())
 def test_every_number_ends_done_or_found(data: st.DataObject) -> None:
     """Numbers commit late, or never; whatever the order, none that commits is missed."""

@@ -21,6 +21,7 @@ import pytest
 import grns
 from grns import cli
 from grns.local import LocalNats
+from grns.local.port import free_port
 from grns.settings import Settings
 from grns.store.database import Database
 from tests.harness import ROOT, Fleet, all_in, eventually, submit
@@ -69,7 +70,8 @@ async def test_the_pool_and_all_ways_to_use_it(
         await connection.execute(
             "create table payments (order_id text); create table invoices (task_id text, kind text)"
         )
-    fleet.start("server")
+    port = free_port()
+    fleet.start("server", "--api", GRNS_API_PORT=str(port))
     fleet.start(*shlex.split(commands(block("sh", "--concurrency 20"))[0])[1:])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRNS_DATABASE_URL", database_url)
@@ -90,6 +92,8 @@ async def test_the_pool_and_all_ways_to_use_it(
 
         failed = await from_the_shell()
         assert "only https" in str((await client.get(failed)).last_error)
+
+        await from_curl(port, client)
 
         known = await submit(database, "fetch_page", payload={"url": "https://example.org/nats"})
         await from_nats(broker.url, block("sh", "nats pub"), known.id)
@@ -145,6 +149,36 @@ async def from_the_shell() -> str:
     return task_id
 
 
+async def from_curl(port: int, client: grns.Client) -> None:
+    """Type the README's curl commands; each has to be answered well, and with what is said of it."""
+    api, json_type, *lines = commands(block("sh", "API=http").replace("8080", str(port)))
+    said: dict[str, dict[str, Any]] = {}
+    task_id = key = ""
+    for line in lines:
+        asked = line.replace("TASK_ID", task_id).replace("KEY", key)
+        answer = await curl(f"{api}\n{json_type}\n{asked.replace('curl ', 'curl --fail-with-body ', 1)}")
+        if "ftp:" in line:
+            task_id = answer["id"]
+            assert (await client.wait(task_id, timeout_seconds=LIMIT_SECONDS)).status == "failed"
+        key = answer.get("key", key)
+        said[line.split("$API")[1].split()[0]] = answer
+    assert task_id in {row["id"] for row in said["/tasks"]["items"]}
+    assert said["/tasks/TASK_ID/redrive"]["answer"] == "redriven"
+    assert (await client.wait(task_id, timeout_seconds=LIMIT_SECONDS)).status == "succeeded"
+    assert said["/pools/worker/resume"]["reason"] == "deploy"
+    assert said["/counts"]["total"] >= 1
+
+
+async def curl(script: str) -> dict[str, Any]:
+    """Run a script whose last line asks the API, and return the answer; `curl` has to be installed."""
+    done = await asyncio.to_thread(
+        subprocess.run, ["bash", "-euc", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert done.returncode == 0, (script, done.stdout)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
 async def from_nats(url: str, code: str, task_id: str) -> None:
     """Publish what the README gives to `nats pub`."""
     words = shlex.split(code.replace("TASK_ID", task_id))
@@ -167,7 +201,8 @@ async def invoiced(database: Database, wanted: set[str]) -> bool:
 
 
 def test_its_links_lead_somewhere() -> None:
-    for path in re.findall(r"`((?:[a-z]+/)+[A-Za-z_.]*|[A-Z]+\.md|docker-compose\.yml)`", README):
+    named = r"`((?:[a-z]+/)+[A-Za-z_.]*|[A-Z]+\.md|docker-compose\.yml)`"
+    for path in [*re.findall(named, README), *re.findall(r"\]\(([a-zA-Z/.]+)\)", README)]:
         assert (ROOT / path).exists(), path
 
 

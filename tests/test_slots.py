@@ -47,10 +47,10 @@ def test_no_more_are_lent_than_there_are() -> None:
 def test_what_is_held_back_cannot_be_lent() -> None:
     slots = Slots(2)
     slots.take()
-    slots.hold()
+    slots.hold("a test")
     with slots.lent():
         assert not slots.try_take()
-        slots.resume()
+        slots.resume("a test")
         assert slots.free == 2
 
 
@@ -62,6 +62,6 @@ def test_whoever_waits_for_a_slot_is_told_of_each() -> None:
     with slots.lent():
         pass
     slots.give()
-    slots.hold()
-    slots.resume()
+    slots.hold("a test")
+    slots.resume("a test")
     assert seen == [1, 1, 0, 1]

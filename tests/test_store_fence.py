@@ -291,7 +291,7 @@ async def test_a_cancel_that_waited_for_a_claim_is_a_request(shared: Database) -
 async def test_a_redrive_that_waited_for_another_does_nothing(shared: Database) -> None:
     task_id = (await place(shared, "dead")).id
     async with stranger(shared) as connection:
-        await connection.fetch(statement("redrive"), [task_id], "default")
+        await connection.fetch(statement("redrive"), [task_id], "default", None, None)
         asked = asyncio.create_task(redrive(shared, task_id))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("commit")

@@ -25,6 +25,8 @@ LEASE_SECONDS = 15.0
 WORKER = Claimant("worker-one", "default", "worker", {"noop": 3}, LEASE_SECONDS)
 OTHER_WORKER = Claimant("worker-two", "default", "worker", {"noop": 3}, LEASE_SECONDS)
 ERROR = '{"class": "ValueError", "message": "no such thing"}'
+FINGERPRINT = "0f" * 8
+ACTOR = "cli:ann@desk"  # who cancels and redrives here
 
 # Where a task can be, by the steps that lead there.
 ROADS = {
@@ -75,9 +77,14 @@ async def empty(database: Database) -> None:
 _EMPTY = """
     select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid();
+    delete from grns.pauses;
     delete from grns.tasks; delete from grns.events; delete from grns.dead_letters;
     delete from grns.processed_messages; delete from grns.agents; delete from grns.failovers;
-    delete from grns.replays;
+    delete from grns.replays; delete from grns.task_counts; delete from grns.deleted_tasks;
+    delete from grns.task_minutes; delete from grns.issues; delete from grns.operations;
+    delete from grns.operation_tasks; delete from grns.webhooks; delete from grns.webhook_secrets;
+    delete from grns.webhook_deliveries; update grns.webhook_cursor set low = 0;
+    update grns.count_cursor set epoch = 0, moves = 0, owner = null, lease_until = '-infinity', low = 0, counted = '{}';
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
     update grns.relay_cursor set epoch = 0, owner = null, lease_until = '-infinity', low = 0, published = '{}';
@@ -139,7 +146,9 @@ def outcome(verb: Verb) -> Outcome:
     """Return an outcome as a worker would make it."""
     if verb is Verb.SUCCEED:
         return Outcome(verb, result='{"answer": 42}')
-    return Outcome(verb, error=ERROR, error_class="ValueError", fingerprint="0f" * 8, backoff_seconds=100.0)
+    return Outcome(
+        verb, error=ERROR, error_class="ValueError", fingerprint=FINGERPRINT, backoff_seconds=100.0
+    )
 
 
 def ending(claim: Claim, verb: Verb = Verb.SUCCEED) -> Finish:
@@ -159,13 +168,14 @@ async def release(database: Database, *claims: Claim) -> dict[str, str]:
 
 async def cancel(database: Database, *ids: str, reason: str = "not needed") -> dict[str, str]:
     """Cancel tasks; returns the answers by id."""
-    rows = await database.run("cancel", list(ids), reason, "default")
+    rows = await database.run("cancel", list(ids), reason, "default", ACTOR)
     return {row["id"]: row["answer"] for row in rows}
 
 
 async def redrive(database: Database, *ids: str) -> dict[str, str]:
     """Open tasks again; returns the answers by id."""
-    return {row["id"]: row["answer"] for row in await database.run("redrive", list(ids), "default")}
+    rows = await database.run("redrive", list(ids), "default", ACTOR, None)
+    return {row["id"]: row["answer"] for row in rows}
 
 
 async def lapse(database: Database, *ids: str) -> None:

@@ -42,10 +42,7 @@ class Reader:
         )
         reading = await log.read(self._database, known.missing, known.high, limit)
         numbers = [entry.seq for entry in reading.entries]
-        late = [number for number in numbers if number <= known.high]
-        fresh = [number for number in numbers if number > known.high]
-        is_late_cut = len(late) >= limit
-        known.see(late, [] if is_late_cut else fresh, xmin=reading.xmin, is_late_cut=is_late_cut)
+        numbers = numbers[: known.take(numbers, xmin=reading.xmin, limit=limit)]
         for number in numbers:
             known.done.add(number)
         return numbers

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.store import agent
 from grns.store.database import Database
 from grns.store.sweep import reap, tick_reaper
@@ -133,7 +134,7 @@ async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Databas
 
     app = App(settings_for(shared.url, lease_seconds=15.0, reap_seconds=0.05), (_Note(),))
     held = await place(shared, "running")
-    reaper = app.reaper(shared, app.transport("test"))
+    reaper = daemons.reaper(app, shared, app.transport("test"))
     running = asyncio.create_task(reaper.run())
 
     async def has_ticked() -> bool:

@@ -82,7 +82,7 @@ async def test_a_key_belongs_to_its_workspace(shared: Database) -> None:
 
 async def test_a_key_counts_after_its_task_has_ended(shared: Database) -> None:
     first = await submit(shared, idempotency_key="k")
-    await shared.run("cancel", [first.id], "not needed", "default")
+    await shared.run("cancel", [first.id], "not needed", "default", None)
     assert not (await submit(shared, idempotency_key="k")).is_new
     assert (await row_of(shared, first.id))["status"] == "cancelled"
 

@@ -12,15 +12,18 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from grns.fingerprint import fingerprint
 from grns.outcome import Claim, Verb
 from grns.payloads import PAYLOADS
 from grns.store.claim import Claims
 from grns.store.database import Database, Session
 from grns.store.finish import Finishes
 from grns.store.sweep import promote, reap
-from grns.task import TERMINAL, TRANSITIONS, Status, Transition
+from grns.task import LETTERS, TERMINAL, TRANSITIONS, Status, Transition
 from tests.harness import eventually, submit
 from tests.test_store_kit import (
+    ACTOR,
+    FINGERPRINT,
     ROADS,
     WORKER,
     cancel,
@@ -247,7 +250,8 @@ def _check_still(statement: str, road: str, before: Row, after: Row, news: Seque
     if statement == "cancel" and before["status"] == "running":
         assert after["cancel_requested_at"] is not None
         assert after["cancel_reason"] == ("not needed" if road in _ASKED else "why")
-        asked = dict.fromkeys(("cancel_requested_at", "cancel_reason", "updated_at"))
+        assert after["cancel_actor"] == ACTOR
+        asked = dict.fromkeys(("cancel_requested_at", "cancel_reason", "cancel_actor", "updated_at"))
         before, after = before | asked, after | asked
     assert after == before, road
 
@@ -262,6 +266,10 @@ def _check_step(transition: Transition, before: Row | None, after: Row, news: Se
     assert [row["kind"] for row in news] == expected
     assert news[0]["message_id"] == after["last_message_id"]
     assert len({row["message_id"] for row in news}) == len(news)
+    is_asked_for = transition.by == "redrive" or transition.target is Status.CANCELLED
+    was = LETTERS[transition.source].encode() if transition.source else None
+    assert [row["was"] for row in news] == [was] + [None] * (len(news) - 1)
+    assert [row["actor"] for row in news] == [ACTOR if is_asked_for else None] + [None] * (len(news) - 1)
     for row in news:
         assert row["version"] == after["version"]
         assert (row["workspace"], row["trace_id"]) == (after["workspace"], after["trace_id"])
@@ -275,7 +283,7 @@ def _check_step(transition: Transition, before: Row | None, after: Row, news: Se
 def _check_payload(transition: Transition, before: Row, after: Row, row: Row) -> None:
     """The payload fits its model and says what the row says."""
     model = PAYLOADS[row["kind"]].model_validate_json(row["payload"])
-    said = model.model_dump(by_alias=True)
+    said = model.model_dump(by_alias=True, exclude_unset=True)
     truth = {name: after[name] for name in ("task_type", "agent_type", "priority", "attempt", "fingerprint")}
     truth |= {name: after[name] for name in ("next_attempt_at", "result_ref")}
     truth["task_id"] = after["id"]
@@ -288,7 +296,10 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
     if transition.command and row["kind"] != "evt.task.lease_expired":
         truth["reason"] = "shutdown" if row["kind"] == "evt.task.released" else transition.command
     if transition.target is Status.CANCELLED:
-        truth["reason"] = after["cancel_reason"]
+        truth["reason"], truth["actor"] = after["cancel_reason"], ACTOR
+    if transition.by == "redrive":
+        is_dead = before["status"] in (Status.DEAD, Status.FAILED)
+        truth["actor"], truth["fingerprint"] = ACTOR, before["fingerprint"] if is_dead else None
     known = {name: value for name, value in said.items() if name in truth}
     assert known == {name: truth[name] for name in known}
 
@@ -337,13 +348,15 @@ def _check_special(statement: str, before: Row, after: Row, news: Sequence[Row])
         assert (after["forgiven"], after["released"]) == (before["forgiven"] + 1, before["released"] + 1)
     elif statement == "redrive":
         assert (after["forgiven"], after["released"]) == (after["attempt"], 0)
-        assert (after["cancel_requested_at"], after["cancel_reason"]) == (None, None)
+        assert (after["cancel_requested_at"], after["cancel_reason"], after["cancel_actor"]) == (None,) * 3
     elif after["status"] == "succeeded":
         assert json.loads(after["result"]) == {"answer": 42}
         assert after["result_ref"] == f"db://tasks/{after['id']}"
     elif after["status"] == "dead":
         classes = {"reap": "lease_expired", "release": "released"}
         assert said["error_class"] == classes.get(statement, "ValueError")
+        made = {name: fingerprint("noop", error_class, "") for name, error_class in classes.items()}
+        assert after["fingerprint"] == made.get(statement, FINGERPRINT)
 
 
 @pytest.mark.parametrize("delay_seconds", [0.0, 7.0])

@@ -7,15 +7,16 @@ import asyncio
 import pytest
 
 from grns.app import App
+from grns.assembly import daemons
 from grns.errors import Unavailable
 from grns.store import upkeep
 from grns.store.database import Database
 from grns.store.failover import failovers, note_server
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
-from grns.telemetry.facts.upkeep import InvariantChecked, QueueAge, RowsDeleted
+from grns.telemetry.facts.upkeep import InvariantChecked, Measured, RowsDeleted
 from tests.harness import eventually, settings_for, submit_many
-from tests.test_store_kit import ROADS, fetch, finish, place, stranger
+from tests.test_store_kit import ROADS, cancel, fetch, finish, place, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -45,9 +46,10 @@ async def age(database: Database, days: float) -> None:
     await fetch(database, "update grns.events set created_at = now() - $1 * interval '1 day'", days)
 
 
-async def relayed_up_to(database: Database, low: int) -> None:
-    """Let the relay be done with the log up to a number."""
+async def read_up_to(database: Database, low: int, counted: int | None = None) -> None:
+    """Let the relay be done with the log up to a number, and the counter up to there or to another one."""
     await fetch(database, "update grns.relay_cursor set low = $1", low)
+    await fetch(database, "update grns.count_cursor set low = $1", low if counted is None else counted)
 
 
 async def use_up(database: Database, number: int) -> None:
@@ -76,7 +78,7 @@ async def test_a_long_log_has_large_partitions_and_not_many(database: Database) 
     kept = 1_000_000
     for number in range(4 * ROWS, 5 * ROWS, 50_000):
         await use_up(database, number)
-        await relayed_up_to(database, number - kept)
+        await read_up_to(database, number - kept)
         await upkeep.keep_partitions(database, 1000, DAY)
         # What is below the watermark is gone: nothing was ever written there.
         (log,) = await fetch(
@@ -96,21 +98,22 @@ async def test_a_partition_is_made_beside_a_stranger_who_writes(database: Databa
 
 
 @pytest.mark.parametrize(
-    ("days", "low", "is_kept"),
+    ("days", "low", "counted", "is_kept"),
     [
-        pytest.param(31, ROWS, False, id="old_and_relayed"),
-        pytest.param(31, ROWS - 1, True, id="one_row_not_relayed"),
-        pytest.param(29, ROWS, True, id="young"),
+        pytest.param(31, ROWS, ROWS, False, id="old_relayed_and_counted"),
+        pytest.param(31, ROWS - 1, ROWS, True, id="one_row_not_relayed"),
+        pytest.param(31, ROWS, ROWS - 1, True, id="one_row_not_counted"),
+        pytest.param(29, ROWS, ROWS, True, id="young"),
     ],
 )
-async def test_a_partition_goes_when_it_is_old_and_below_the_watermark(
-    database: Database, days: float, low: int, is_kept: bool
+async def test_a_partition_goes_when_it_is_old_and_below_the_watermarks(
+    database: Database, days: float, low: int, counted: int, is_kept: bool
 ) -> None:
     await submit_many(database, 2)
     await age(database, days)
     await use_up(database, ROWS + 5)
     (late,) = await submit_many(database, 1)
-    await relayed_up_to(database, low)
+    await read_up_to(database, low, counted)
     first = (await partitions(database))[0]
     await upkeep.keep_partitions(database, ROWS, 30 * DAY)
     await upkeep.keep_partitions(database, ROWS, 30 * DAY)
@@ -123,7 +126,7 @@ async def test_a_partition_goes_when_it_is_old_and_below_the_watermark(
 async def test_the_partition_that_is_written_never_goes(database: Database) -> None:
     await submit_many(database, 1)
     await age(database, 1000)
-    await relayed_up_to(database, 2)
+    await read_up_to(database, 2)
     await upkeep.keep_partitions(database, ROWS, DAY)
     assert len(await partitions(database)) == 4
 
@@ -141,7 +144,7 @@ async def test_an_empty_partition_goes_once_nothing_can_come_into_it(
 ) -> None:
     """Submissions that were undone have taken all of its numbers."""
     await use_up(database, high)
-    await relayed_up_to(database, low)
+    await read_up_to(database, low)
     first = (await partitions(database))[0]
     await upkeep.keep_partitions(database, ROWS, DAY)
     assert (first in await partitions(database)) == is_kept
@@ -152,7 +155,7 @@ async def test_a_stranger_who_reads_the_log_delays_it_and_breaks_nothing(databas
     await age(database, 31)
     await use_up(database, ROWS + 5)
     await submit_many(database, 1)
-    await relayed_up_to(database, ROWS)
+    await read_up_to(database, ROWS)
     async with stranger(database) as connection:
         await connection.fetch("select from grns.events")
         await upkeep.keep_partitions(database, ROWS, 30 * DAY)
@@ -184,7 +187,7 @@ async def test_only_tasks_that_ended_long_ago_go(shared: Database, road: str) ->
 async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
     ids = sorted(await submit_many(shared, 7))
     gone = ids[1::2]
-    await shared.run("cancel", gone, "not needed", "default")
+    await cancel(shared, *gone)
     await fetch(
         shared, "update grns.tasks set finished_at = now() - interval '2 days' where finished_at is not null"
     )
@@ -196,6 +199,41 @@ async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
     assert (seen, deleted) == (7, 3)
     assert page.last_id == ""
     assert sorted(row["id"] for row in await fetch(shared, "select id from grns.tasks")) == ids[::2]
+
+
+async def test_what_was_counted_is_forgotten_by_age(shared: Database) -> None:
+    """An issue goes with its hours and facets, what was not seen for long first; not while a task has it."""
+    async with shared.connection() as connection:
+        await connection.execute(_COUNTED)
+        await connection.execute("update grns.issues set open_count = 1 where fingerprint = 'issue-9'")
+    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 3
+    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 2
+    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 0
+    assert await upkeep.delete_issue_hours(shared, 100, 6.5 * DAY) == 3
+    assert await upkeep.delete_issues(shared, 2, 4.5 * DAY) == 2
+    rows = await fetch(shared, "select fingerprint from grns.issues order by 1")
+    assert [row["fingerprint"] for row in rows] == [f"issue-{days}" for days in (*range(7), 9)]
+    await fetch(shared, "update grns.issues set open_count = 0")
+    assert await upkeep.delete_issues(shared, 100, 4.5 * DAY) == 3
+    for table in ("issues", "issue_hours", "issue_facets", "task_minutes"):
+        assert len(await fetch(shared, f"select from grns.{table}")) == 5, table
+
+
+# One of each for each of the last ten days.
+_COUNTED = """
+    insert into grns.task_minutes
+    select 'default', now() - n * interval '1 day', 'noop', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1
+    from generate_series(0, 9) as n;
+    insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,
+        last_seen, total, open_count)
+    select 'default', 'issue-' || n, 'ValueError', 'no', 'gr-1', now() - interval '99 days',
+        now() - n * interval '1 day', 1, 0
+    from generate_series(0, 9) as n;
+    insert into grns.issue_hours
+    select 'default', 'issue-' || n, now() - n * interval '1 day', 1 from generate_series(0, 9) as n;
+    insert into grns.issue_facets
+    select 'default', 'issue-' || n, 'worker', 'worker-1', 1 from generate_series(0, 9) as n;
+"""
 
 
 async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database) -> None:
@@ -233,7 +271,7 @@ async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database)
     )
     # What was handled is remembered for as long as the log can bring it back.
     app = App(settings_for(shared.url, janitor_seconds=3600.0, log_retention_days=3.5))
-    janitor = app.janitor(shared, app.transport("test"))
+    janitor = daemons.janitor(app, shared, app.transport("test"))
     running = asyncio.create_task(janitor.run())
 
     async def left() -> tuple[int, int]:
@@ -278,7 +316,7 @@ class _Told:
         match fact:
             case RowsDeleted():
                 self.done.add(fact.table)
-            case QueueAge():
+            case Measured(metric="grns_queue_oldest_seconds"):
                 self.done.add("queue_ages")
             case InvariantChecked():
                 self.done.add("inspection")
@@ -308,7 +346,7 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
     told = _Told()
     app = App(settings_for(shared.url, janitor_seconds=0.5), (told,))
     hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
-    janitor = app.janitor(hurried, app.transport("test"))
+    janitor = daemons.janitor(app, hurried, app.transport("test"))
     chores = {"failover", "queue_ages", "processed_messages", "agents", "replays", "tasks", "inspection"}
     async with hurried.opened():
         async with stranger(shared) as connection:
@@ -366,7 +404,7 @@ async def test_the_janitor_forgets_replays_with_the_log(shared: Database) -> Non
         " select now() - interval '9 years', now() - interval '9 years', '1', 1, '1', 2",
     )
     app = App(settings_for(shared.url, log_retention_days=3.5))
-    janitor = app.janitor(shared, app.transport("test"))
+    janitor = daemons.janitor(app, shared, app.transport("test"))
     running = asyncio.create_task(janitor.run())
 
     async def are_forgotten() -> bool:
@@ -376,23 +414,6 @@ async def test_the_janitor_forgets_replays_with_the_log(shared: Database) -> Non
     janitor.stop()
     await running
     assert len(await failovers(shared, 0)) == 1, "of these there are few"
-
-
-async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) -> None:
-    await submit_many(shared, 2, priority=1)
-    await submit_many(shared, 1, agent_type="nobody")
-    await fetch(shared, "update grns.tasks set queued_at = now() - interval '100 s'")
-    await submit_many(shared, 1, priority=1)
-    assert await upkeep.queue_ages(shared) == [], "no worker, no lane"
-    await fetch(
-        shared,
-        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
-        " task_types, lease_seconds) values ('a', 'default', 'worker', 'h', 1, '0', 1, '{}', 15)",
-    )
-    rows = {row["priority"]: row for row in await upkeep.queue_ages(shared)}
-    assert {row["agent_type"] for row in rows.values()} == {"worker"}
-    assert 100 <= rows[1]["oldest_seconds"] < 160
-    assert [rows[priority]["oldest_seconds"] for priority in (0, 2, 3)] == [0, 0, 0], "empty ones, too"
 
 
 async def test_without_room_in_the_log_everybody_waits_and_nothing_is_refused(database: Database) -> None:

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from grns import subjects
 from grns.errors import BadInput
 from grns.payloads import PAYLOADS
-from grns.subjects import Parsed, agent_type, durable, front_door, lane, message, parse, token
+from grns.subjects import (
+    Parsed,
+    agent_type,
+    command_of,
+    durable,
+    front_door,
+    lane,
+    message,
+    parse,
+    request,
+    token,
+    workspace_of,
+)
 from tests.bad_input import BAD_NAMES, Case
 
 names = st.from_regex(r"\A[A-Za-z0-9_-]{1,64}\Z")
@@ -105,6 +117,31 @@ def test_a_subject_is_not_echoed_at_length() -> None:
     assert "\x1b" not in str(raised.value)
 
 
+# ---------------------------------------------------------------- requests
+
+
+def test_the_subjects_of_requests() -> None:
+    assert request(subjects.SUBMIT) == "req.task.submit.v1"
+    assert request(subjects.CANCEL, "tenant") == "req.task.cancel.v1.tenant"
+    assert subjects.request(subjects.SUBMIT).split(".")[0] not in subjects.STREAM_OF, (
+        "no stream answers first"
+    )
+
+
+@given(st.sampled_from([subjects.SUBMIT, subjects.CANCEL]), names)
+def test_a_request_stands_for_a_command(kind: str, workspace: str) -> None:
+    command = message(kind, workspace)
+    assert command_of(request(kind, workspace)) == command == command_of(command)
+    assert workspace_of(command) == workspace
+
+
+@pytest.mark.parametrize("case", BAD_NAMES, ids=str)
+def test_a_subject_that_names_no_workspace(case: Case) -> None:
+    with pytest.raises(BadInput) as raised:
+        workspace_of(f"cmd.task.submit.v1.{case.value}")
+    assert raised.value.code == "bad_name"
+
+
 # ---------------------------------------------------------------- durables
 
 
@@ -112,6 +149,11 @@ def test_durables_of_the_front_door_are_readable() -> None:
     assert durable("cmd.task.execute.v1") == "execute"
     assert durable("cmd.task.submit.v1") == "submit"
     assert durable("cmd.task.cancel.v1") == "cancel"
+
+
+def test_what_may_be_asked_of_any_other_workspace_has_a_durable_of_its_own() -> None:
+    assert durable("cmd.task.submit.v1.*") == "submit_workspaces"
+    assert durable("cmd.task.cancel.v1.*") == "cancel_workspaces"
 
 
 def test_joined_names_do_not_collide() -> None:

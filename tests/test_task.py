@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from grns.payloads import PAYLOADS
 from grns.task import (
+    LETTERS,
     REDRIVABLE,
     STATUS_AFTER,
     TERMINAL,
@@ -83,6 +84,12 @@ def test_each_transition_tells_what_the_protocol_knows(row: Transition) -> None:
     if row.dead_letter is not None:
         assert row.dead_letter == f"dlq.task.{row.target}"
         assert row.dead_letter in PAYLOADS
+
+
+def test_each_status_has_a_letter_of_its_own() -> None:
+    assert LETTERS.keys() == set(Status)
+    assert len(set(LETTERS.values())) == len(Status)
+    assert all(len(letter) == 1 for letter in LETTERS.values())
 
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=ids)

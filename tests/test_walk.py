@@ -22,6 +22,7 @@ from grns.outcome import Claim
 from grns.pool import Pool
 from grns.settings import load
 from grns.slots import Slots
+from grns.store import pause
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
@@ -203,6 +204,25 @@ async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: 
     ], "each type is told of once"
 
 
+@pytest.mark.parametrize("way", ["lane", "door"])
+async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
+    stage: Stage, shared: Database, way: str
+) -> None:
+    told: list[str] = []
+    stage.walk.on_paused.append(told.append)
+    task_id = (await submit(shared)).id
+    before = await row_of(shared, task_id), await log_of(shared, task_id)
+    await pause.begin(
+        shared, workspace="default", agent_type="worker", task_type=None, actor="cli:me@here", reason=None,
+        until=None,
+    )  # fmt: skip
+    delivery = asking_for(shared, task_id)
+    await (stage.walk.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+    assert (delivery.end, told) == (("ack", None), ["noop"])
+    assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
+    assert (stage.slots.free, stage.started) == (1, [])
+
+
 @pytest.mark.parametrize("why", ["said", "is", "no_slot"])
 async def test_what_is_not_for_us_now_is_sent_on(stage: Stage, shared: Database, why: str) -> None:
     """The command names another agent type, the task is another's, or there is no free slot here."""
@@ -292,7 +312,7 @@ async def test_a_broker_that_goes_at_the_wrong_moment_costs_the_door_no_slot(
     stage: Stage, shared: Database
 ) -> None:
     task_id = (await submit(shared)).id
-    await shared.run("cancel", [task_id], None, "default")
+    await shared.run("cancel", [task_id], None, "default", None)
     free = stage.slots.free
     delivery = asking_for(shared, task_id)
 

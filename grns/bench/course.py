@@ -6,6 +6,7 @@ import asyncio
 import signal
 
 from grns.app import App
+from grns.assembly import tools
 from grns.bench import distance, place, rate
 from grns.bench.plan import Figures, Plan, Result
 from grns.bench.pool import AGENT_TYPE, NOOP
@@ -42,7 +43,7 @@ async def _measure(settings: Settings, plan: Plan, stage: Stage, show: Show) -> 
     app = App(settings)
     async with app.connections("bench") as (database, transport):
         found = await distance.look(database, transport, show)
-        client = app.client(database, transport, app.handlers_database())
+        client = tools.client(app, database, transport, app.handlers_database())
         bench = Bench(plan, client, database, transport, stage, show)
         figures = Figures(
             in_bulk=await rate.in_bulk(bench),

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any
 
 import click
 
 from grns.app import App
+from grns.assembly import daemons, doors
 from grns.cli.process import make_app, run, run_services
+from grns.daemon import Service
 from grns.errors import Unavailable
 from grns.settings import load
 
-_ALL = ("relay", "reaper", "retry-scheduler", "janitor")
+_ALL = (
+    "relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner",
+    "webhook-sender",
+)  # fmt: skip
 
 
-def _run(names: tuple[str, ...], service: str, metrics_port: int | None) -> None:
-    settings = load(metrics_port=metrics_port)
+def _run(names: tuple[str, ...], service: str, *, has_api: bool = False, **flags: Any) -> None:
+    settings = load(**flags)
     with ExitStack() as resources:
         app = make_app(settings, service, resources)
-        run(settings, lambda: _serve(app, names, service))
+        run(settings, lambda: _serve(app, names, service, has_api=has_api))
 
 
-async def _serve(app: App, names: tuple[str, ...], service: str) -> None:
-    async with app.connections(service, is_patient=True) as (database, transport):
+async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: bool) -> None:
+    async with (
+        app.connections(service, is_patient=True) as (database, transport),
+        AsyncExitStack() as resources,
+    ):
         await _require_schema(app)
-        await run_services([app.daemons[name](database, transport) for name in names])
+        services: list[Service] = [daemons.DAEMONS[name](app, database, transport) for name in names]
+        if has_api:
+            # Connections of its own: however much is asked of it, the daemons have theirs.
+            of_api = app.database("api")
+            await resources.enter_async_context(of_api.opened())
+            services.append(doors.api(app, of_api, transport))
+        await run_services(services)
 
 
 async def _require_schema(app: App) -> None:
@@ -35,19 +50,52 @@ async def _require_schema(app: App) -> None:
         raise Unavailable("the schema grns is missing in this database: run `grns db upgrade`")
 
 
+_METRICS_PORT = click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
+)
+
+
 def _command(name: str, service: tuple[str, ...], help_text: str) -> click.Command:
     @click.command(name, help=help_text)
-    @click.option(
-        "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
-    )
+    @_METRICS_PORT
     def command(metrics_port: int | None) -> None:
-        _run(service, name, metrics_port)
+        _run(service, name, metrics_port=metrics_port)
 
     return command
 
 
-server = _command("server", _ALL, "Run relay, reaper, retry scheduler and janitor in one process.")
+@click.command()
+@click.option(
+    "--api", "has_api", is_flag=True, help="Serve the HTTP API, too (GRNS_API_HOST, GRNS_API_PORT)."
+)
+@_METRICS_PORT
+def server(has_api: bool, metrics_port: int | None) -> None:
+    """Run all daemons in one process, from the relay to the webhook sender."""
+    _run(_ALL, "server", has_api=has_api, metrics_port=metrics_port)
+
+
+@click.command()
+@click.option(
+    "--host", "api_host", help="Address to serve on; others than this machine's need a key to be there."
+)
+@click.option("--port", "api_port", type=click.IntRange(0, 65535), help="Port to serve on; 0: a free one.")
+@_METRICS_PORT
+def api(api_host: str | None, api_port: int | None, metrics_port: int | None) -> None:
+    """Serve the HTTP API. Any number may run."""
+    _run((), "api", has_api=True, api_host=api_host, api_port=api_port, metrics_port=metrics_port)
+
+
 relay = _command("relay", ("relay",), "Publish the log to the broker. One leads, others stand by.")
+request_desk = _command(
+    "request-desk", ("request-desk",), "Create and cancel tasks for who asks over NATS. Any number may run."
+)
 reaper = _command("reaper", ("reaper",), "Take back tasks whose lease is over. Any number may run.")
 retry_scheduler = _command("retry-scheduler", ("retry-scheduler",), "Queue what is due. Any number may run.")
+counter = _command("counter", ("counter",), "Count what the log says. One leads, others stand by.")
 janitor = _command("janitor", ("janitor",), "Keep partitions and retention. Any number may run.")
+operation_runner = _command(
+    "operation-runner", ("operation-runner",), "Redrive, discard and cancel in bulk. Any number may run."
+)
+webhook_sender = _command(
+    "webhook-sender", ("webhook-sender",), "Send events to webhooks. Any number may run."
+)

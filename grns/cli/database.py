@@ -25,19 +25,23 @@ def upgrade(is_printed: bool) -> None:
     if is_printed:
         click.echo(migrate.script(), nl=False)
         return
-    before, after = asyncio.run(_upgrade())
+    before, after, obstacle = asyncio.run(_upgrade())
     failure.note(f"the schema is at {after}" + (" already" if before == after else ""))
+    if obstacle is not None:
+        failure.note(f"the database does not keep workspaces apart, grns alone does: {obstacle}")
 
 
-async def _upgrade() -> tuple[str | None, str | None]:
+async def _upgrade() -> tuple[str | None, str | None, str | None]:
+    from grns.cli.session import reading
     from grns.settings import load
-    from grns.store import migrate
+    from grns.store import access, migrate
 
     url = load().require_database_url()
     before = await migrate.current(url)
     if before != migrate.newest():
         await migrate.upgrade(url)
-    return before, await migrate.current(url)
+    async with reading() as session:
+        return before, await migrate.current(url), await access.obstacle(session.database)
 
 
 @db.command()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,16 +13,8 @@ from grns.cli.output import Column, Output, document, fields, heading, table
 from grns.cli.text import lasted, shortened
 from grns.client import Client
 from grns.task import Task
+from grns.timeline import timeline
 
-_ENDS = {
-    "evt.task.completed": "succeeded",
-    "evt.task.retry_scheduled": "retry_wait",
-    "evt.task.failed": "failed",
-    "evt.task.dead": "dead",
-    "evt.task.cancelled": "cancelled",
-    "evt.task.lease_expired": "lease expired",
-    "evt.task.released": "released",
-}
 _SUMMARY_WIDTH = 100
 
 
@@ -42,43 +35,22 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
         Column("V", lambda row: row["version"]),
         Column("AT", lambda row: row["created_at"]),
         Column("KIND", lambda row: row["kind"]),
-        Column("WHAT IT SAYS", lambda row: summary(row["payload"]), may_shrink=True),
+        Column("BY", lambda row: row["actor"], may_shrink=True, spare=2),
+        Column("WHAT IT SAYS", lambda row: summary(row["payload"]), may_shrink=True, wraps=True),
     ]
     out.rows(history, columns)
     out.end(history, None, nothing="the log about this task has been deleted")
 
 
-def timeline(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the attempts that the log tells of: who claimed when, and how and when it ended."""
-    attempts: dict[int, dict[str, Any]] = {}
-    for row in history:
-        number, payload = row["attempt"], row["payload"]
-        if row["kind"] == "evt.task.claimed":
-            attempts[number] = {
-                "attempt": number,
-                "agent_id": payload.get("agent_id"),
-                "claimed_at": row["created_at"],
-                "ended_at": None,
-                "outcome": None,
-                "reason": None,
-            }
-        elif row["kind"] in _ENDS and attempts.get(number, {"outcome": ""})["outcome"] is None:
-            attempts[number] |= {
-                "ended_at": row["created_at"],
-                "outcome": _ENDS[row["kind"]],
-                "reason": payload.get("error_class") or payload.get("reason"),
-            }
-    return [attempts[number] for number in sorted(attempts)]
-
-
 def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)) -> str:
-    """Return a payload in one short line."""
+    """Return a payload in one line: a short one for people, the whole of it for whatever else reads it."""
     parts = (
         f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in payload.items()
         if name not in without and value is not None
     )
-    return shortened(" ".join(parts), _SUMMARY_WIDTH)
+    line = " ".join(parts)
+    return shortened(line, _SUMMARY_WIDTH) if sys.stdout.isatty() else line
 
 
 def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
@@ -102,6 +74,9 @@ def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
             ("lease until", task.lease_until),
             ("cancel asked", task.cancel_requested_at),
             ("finished", task.finished_at),
+            ("discarded", task.discarded_at),
+            ("discarded by", task.discarded_by),
+            ("operation", task.operation_id),
             ("fingerprint", task.fingerprint),
         ]
     )

@@ -20,12 +20,16 @@ import click
 from grns.cli import failure
 from grns.cli.failure import INTERRUPTED
 from grns.cli.group import Verb
-from grns.errors import InUse
+from grns.errors import InUse, SettingsError, Unavailable
 
 if TYPE_CHECKING:
+    from grns.api.server import ApiServer
     from grns.app import App
+    from grns.daemon import Service
     from grns.local import LocalStack
     from grns.local.process import Process
+    from grns.store.database import Database
+    from grns.transport.base import Transport
 
 ROOT = Path(".grns")
 # Under the names that grns/settings.py reads.
@@ -42,6 +46,9 @@ _END_SECONDS = 40.0  # more than a worker's grace
 @click.command(cls=Verb)
 @click.option("--port-postgres", type=click.IntRange(1, 65535), help="Port of Postgres; else a free one.")
 @click.option("--port-nats", type=click.IntRange(1, 65535), help="Port of NATS; else a free one.")
+@click.option(
+    "--port-api", type=click.IntRange(1, 65535), help="Port of the HTTP API; else 8080, or a free one."
+)
 @click.option("--no-worker", "is_bare", is_flag=True, help=f"Without a worker of {_POOL}.")
 @click.option(
     "--log-level",
@@ -51,7 +58,9 @@ _END_SECONDS = 40.0  # more than a worker's grace
     envvar="GRNS_LOG_LEVEL",
     help="Least severe lines of the daemons that are shown.",
 )
-def dev(port_postgres: int | None, port_nats: int | None, is_bare: bool, log_level: str) -> None:
+def dev(
+    port_postgres: int | None, port_nats: int | None, port_api: int | None, is_bare: bool, log_level: str
+) -> None:
     """Run Postgres, NATS, all daemons and a worker here until Ctrl-C. Data is kept in ./.grns.
 
     While it runs, every other command in this directory or below finds the servers by itself.
@@ -63,7 +72,7 @@ def dev(port_postgres: int | None, port_nats: int | None, is_bare: bool, log_lev
 
         settings = load(database_url=stack.postgres.url, nats_url=stack.nats.url, log_level=log_level)
         app = make_app(settings, "dev", resources)
-        run(settings, lambda: _serve(app, stack, is_bare=is_bare))
+        run(settings, lambda: _serve(app, stack, port_api, is_bare=is_bare))
 
 
 @contextmanager
@@ -90,7 +99,8 @@ def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalSt
         stack.stop()
 
 
-async def _serve(app: App, stack: LocalStack, *, is_bare: bool) -> None:
+async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: bool) -> None:
+    from grns.assembly import daemons
     from grns.cli.process import run_services
     from grns.store import migrate
 
@@ -105,12 +115,29 @@ async def _serve(app: App, stack: LocalStack, *, is_bare: bool) -> None:
             worker.start()
         async with app.connections("dev") as (database, transport):
             await transport.provision()
-            daemons = [make(database, transport) for make in app.daemons.values()]
-            services = [*daemons, _Announcement(stack, worker), *([worker] if worker else [])]
+            running: list[Service] = [make(app, database, transport) for make in daemons.DAEMONS.values()]
+            api = _api(app, database, transport, port_api)
+            services: list[Service] = [*running, _Announcement(stack, worker, api)]
+            services += [one for one in (worker, api) if one is not None]
             await run_services(services)
     finally:
         if worker is not None:
             worker.end()
+
+
+def _api(app: App, database: Database, transport: Transport, port: int | None) -> ApiServer | None:
+    """Return the API's server, None where what it needs is not installed."""
+    from grns.assembly import doors
+
+    try:
+        return doors.api(app, database, transport, port=port)
+    except Unavailable:
+        if port is not None:
+            raise
+        return doors.api(app, database, transport, port=0)
+    except SettingsError as error:
+        failure.note(f"without the HTTP API: {error}")
+        return None
 
 
 class _Worker:
@@ -161,9 +188,10 @@ class _Announcement:
     not even by a second Ctrl-C.
     """
 
-    def __init__(self, stack: LocalStack, worker: _Worker | None) -> None:
+    def __init__(self, stack: LocalStack, worker: _Worker | None, api: ApiServer | None) -> None:
         self._stack = stack
         self._worker = worker
+        self._api = api
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -186,6 +214,9 @@ class _Announcement:
     def _greet(self) -> None:
         click.echo(f"Postgres  {self._stack.postgres.url}")
         click.echo(f"NATS      {self._stack.nats.url}")
+        if self._api is not None:
+            click.echo(f"dashboard {self._api.url}/")
+            click.echo(f"API       {self._api.url}/api/v1/")
         click.echo(f"data      {self._stack.root}")
         if self._worker is not None:
             click.echo(f"worker    {_POOL}, log in {self._worker.log}")
@@ -195,7 +226,10 @@ class _Announcement:
             click.echo(f"  {grns} worker {_POOL}")
         click.echo(f"  {_TRY % (grns, json.__file__)}")
         click.echo(f"  {grns} task list")
-        click.echo(f"  {grns} events tail\n")
+        click.echo(f"  {grns} events tail")
+        if self._api is not None:
+            click.echo(f"  curl -s {self._api.url}/api/v1/tasks")
+        click.echo("")
         click.echo("In any other directory, first:\n")
         click.echo(f"  export GRNS_DATABASE_URL={shlex.quote(self._stack.postgres.url)}")
         click.echo(f"  export GRNS_NATS_URL={shlex.quote(self._stack.nats.url)}\n")

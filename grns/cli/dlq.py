@@ -8,64 +8,88 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.cli import failure, option
+from grns.cli import bulk, failure, option
+from grns.cli.export import export
+from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option
+from grns.cli.output import Column, Output, output_option, when
+from grns.cli.resend import resend
 from grns.cli.text import counted
 
 if TYPE_CHECKING:
-    from grns.store.listing import DeadFilter
+    from grns.store.page import Page
+    from grns.store.task_page import Count
 
 _IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
-_ALL = click.option("--all", "is_all", is_flag=True, help="All of them, as `list` shows them.")
+_MESSAGES = click.option(
+    "--messages", "is_messages", is_flag=True, help="All messages that belong to no task."
+)
+_OF_FILTER = ("rate_per_minute", "is_detached", "canary", "patch", "agent_type")
 _TYPE = click.option(
     "--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only tasks of this type."
 )
-_NOTHING = "nothing"
 _WHAT = click.option("--what", type=click.Choice(["task", "message"]), help="Only tasks, or only messages.")
 
 
 @click.group(cls=Noun)
 def dlq() -> None:
-    """Look through dead letters; redrive or discard them."""
+    """Look through dead letters; redrive, discard or export them."""
 
 
 @dlq.command("list")
+@filter_options
 @_WHAT
 @_TYPE
 @option.page_options(option.Cursor())
 @output_option
-def list_dead(out: Output, limit: int, after: str | None, what: str | None, task_type: str | None) -> None:
-    """List dead and failed tasks, and rejected messages, the latest first."""
+def list_dead(
+    out: Output,
+    limit: int,
+    after: str | None,
+    what: str | None,
+    task_type: str | None,
+    terms: Sequence[str],
+    said: str | None,
+    saved: str | None,
+) -> None:
+    """List dead and failed tasks, and rejected messages, the latest first.
+
+    With TERMs only the tasks that they fit: type:fetch_*, error:Timeout*, age:<1h; see `grns filter terms`.
+    """
+    from grns.store import listing
+
+    wanted = read(*terms, said, task_type and f"type:{task_type}")
+    listing.DeadFilter(what, wanted)  # what does not go together is said before anything is connected to
 
     async def look() -> None:
         from grns.cli.session import reading
-        from grns.store import listing
 
-        wanted = listing.DeadFilter(what, task_type)
         async with reading() as session:
             page = await listing.list_dead(
-                session.database, workspace=session.workspace, wanted=wanted, limit=limit, after=after
+                session.database,
+                workspace=session.workspace,
+                wanted=listing.DeadFilter(what, await together(session, wanted, saved)),
+                limit=limit,
+                after=after,
             )
-            _list(out, page.rows, await listing.now(session.database), page.next_cursor)
+            _list(out, page, await listing.now(session.database))
 
     asyncio.run(look())
 
 
-def _list(out: Output, rows: Sequence[dict[str, Any]], now: Any, next_cursor: str | None) -> None:
-    from grns.cli.text import ago
+def _list(out: Output, page: Page, now: Any) -> None:
 
     columns = [
         Column("ID", lambda row: row["id"]),
-        Column("WHAT", lambda row: row["what"], spare=1),
+        Column("WHAT", lambda row: row["what"], spare=2),
         Column("TYPE / SUBJECT", lambda row: row["name"], may_shrink=True),
         Column("STATUS", lambda row: row["status"], is_status=True),
         Column("REASON", lambda row: row["reason"], may_shrink=True),
-        Column("WHEN", lambda row: ago(row["at"], now), spare=2),
+        Column("WHEN", lambda row: when(row["at"], now), spare=1),
         Column("ATTEMPTS", lambda row: row["attempts"], spare=3),
     ]
-    out.rows(rows, columns, next_cursor=next_cursor)
-    out.end(rows, next_cursor, nothing="no dead letters")
+    out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
+    out.end(page.rows, page.next_cursor, nothing="no dead letters", is_partial=page.is_partial)
 
 
 @dlq.command()
@@ -81,103 +105,112 @@ def show(out: Output, letter_id: str, is_raw: bool) -> None:
 
 @dlq.command()
 @_IDS
-@_ALL
-@_WHAT
-@_TYPE
+@_MESSAGES
+@bulk.bulk_options
+@bulk.redrive_options
 @option.sure_options
 @output_option
 def redrive(out: Output, **said: Any) -> None:
-    """Run dead tasks again, and send rejected messages again. With --all they are counted first."""
-    _check(said)
-    if said["is_all"]:
-        _all(out, said, "redrive")
-    else:
-        _named(out, said, "redrive")
+    """Run dead tasks again, and send rejected messages again.
+
+    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself: at a
+    rate, one of them first, with another payload, for another agent type.
+    """
+    _act(out, "redrive", said)
 
 
 @dlq.command()
 @_IDS
-@_ALL
+@_MESSAGES
+@bulk.bulk_options
 @option.sure_options
 @output_option
 def discard(out: Output, **said: Any) -> None:
-    """Close rejected messages. Tasks stay until their retention ends."""
-    _check(said)
-    if said["is_all"]:
-        _all(out, said | {"what": "message", "task_type": None}, "discard")
+    """Set dead tasks aside, and close rejected messages: lists leave them out from now on.
+
+    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself.
+    """
+    _act(out, "discard", said)
+
+
+dlq.add_command(resend)
+dlq.add_command(export)
+
+
+def _act(out: Output, verb: str, said: dict[str, Any]) -> None:
+    """Do it to what was named, to all messages, or to the tasks that a filter finds."""
+    ids, is_messages = said.pop("ids"), said.pop("is_messages")
+    has_filter = said["wanted"] is not None or said["saved"] is not None
+    if [bool(ids), is_messages, has_filter].count(True) != 1:
+        raise click.UsageError("name some ids, or say --filter, --saved or --messages")
+    if has_filter:
+        bulk.run(out, verb, **said)
+        return
+    if any(said.get(name) for name in _OF_FILTER):
+        raise click.UsageError("--rate, --detach, --canary, --patch and --agent-type go with --filter")
+    if is_messages:
+        _messages(out, said, verb)
     else:
-        _named(out, said, "discard")
+        _named(out, ids, said, verb)
 
 
-def _check(said: dict[str, Any]) -> None:
-    if said["is_all"] == bool(said["ids"]):
-        raise click.UsageError("name some ids, or say --all")
-    if not said["is_all"] and (said.get("what") or said.get("task_type")):
-        raise click.UsageError("--what and --type choose among all: they go with --all")
-
-
-def _named(out: Output, said: dict[str, Any], verb: str) -> None:
+def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> None:
     """Do it to what was named."""
     from grns.cli import letter
     from grns.cli.session import reading, writing
 
-    ids: Sequence[str] = said["ids"]
-    # What was named one by one is opened again without a question; to close it, there is one.
+    # What was named one by one is opened again without a question; to set it aside, there is one.
     if verb == "discard" and not said["is_trial"]:
-        option.confirm(f"discard {counted(len(ids), 'message')}", is_sure=said["is_sure"])
+        option.confirm(f"discard {counted(len(ids), 'dead letter')}", is_sure=said["is_sure"])
 
     async def act() -> list[dict[str, str]]:
         async with reading() if said["is_trial"] else writing() as session:
             letters = letter.Letters(session)
             found = await letters.find(ids)
-            if said["is_trial"]:
-                return letter.plan(found, verb)
-            return await (letters.redrive(found) if verb == "redrive" else letters.discard(found))
+            return (
+                letter.plan(found, verb)
+                if said["is_trial"]
+                else await letters.act(found, verb, said["reason"])
+            )
 
     answers = asyncio.run(act())
     letter.show(out, answers)
     letter.judge(answers)
 
 
-def _all(out: Output, said: dict[str, Any], verb: str) -> None:
-    """Count them, ask, and do it page by page, the latest first."""
+def _messages(out: Output, said: dict[str, Any], verb: str) -> None:
+    """Count all messages, ask, and do it page by page, the latest first."""
     from grns.cli import letter
-    from grns.store.listing import DeadFilter
 
-    wanted = DeadFilter(said["what"], said["task_type"])
     is_trial: bool = said["is_trial"]
-    count = asyncio.run(_count(wanted))
+    count = asyncio.run(_count())
+    told = f"{'' if count.is_exact else 'at least '}{counted(count.number, 'message')}"
     if is_trial:
-        failure.note(f"would {verb} {count}")
-    elif count != _NOTHING:
-        option.confirm(f"{verb} {count}", is_sure=said["is_sure"])
+        failure.note(f"would {verb} {told}")
+    elif count.number:
+        option.confirm_count(f"{verb} {told}", count.number, is_sure=said["is_sure"])
     answers: list[dict[str, str]] = []
     try:
-        asyncio.run(_each_page(wanted, verb, answers, is_trial=is_trial))
+        asyncio.run(_each_page(verb, answers, said["reason"], is_trial=is_trial))
     finally:  # what was done before something went wrong is told too
         letter.show(out, answers)
     out.end(answers, None, nothing=f"nothing to {verb}")
     letter.judge(answers)
 
 
-async def _each_page(wanted: DeadFilter, verb: str, answers: list[dict[str, str]], *, is_trial: bool) -> None:
+async def _each_page(verb: str, answers: list[dict[str, str]], reason: str | None, *, is_trial: bool) -> None:
     from grns.cli import letter
     from grns.cli.session import reading, writing
 
     async with reading() if is_trial else writing() as session:
         letters = letter.Letters(session)
-        async for found in letters.pages(wanted):
-            if is_trial:
-                answers += letter.plan(found, verb)
-            else:
-                answers += await (letters.redrive(found) if verb == "redrive" else letters.discard(found))
+        async for found in letters.messages():
+            answers += letter.plan(found, verb) if is_trial else await letters.act(found, verb, reason)
 
 
-async def _count(wanted: DeadFilter) -> str:
+async def _count() -> Count:
     from grns.cli.letter import Letters
     from grns.cli.session import reading
 
     async with reading() as session:
-        counts = await Letters(session).count(wanted)
-    parts = [counted(counts[what], what) for what in ("task", "message") if counts.get(what)]
-    return " and ".join(parts) or _NOTHING
+        return await Letters(session).count()

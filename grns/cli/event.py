@@ -1,70 +1,206 @@
-"""`grns events …`: what happens, as it happens."""
+"""`grns events …`: what happens, as it happens; the log as lines of JSON; events published again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from grns.cli import failure, option
 from grns.cli.group import Noun
-from grns.cli.output import Output, output_option, text
+from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
+from grns.cli.text import shortened
 
-# A kind has two to four tokens behind `evt`: together these are all there can be.
-_EVERYTHING = ("evt.*.*", "evt.*.*.*", "evt.*.*.*.*")
+if TYPE_CHECKING:
+    from grns.cli.event_log import EventLog
+    from grns.cli.session import Session
 
-Seen = tuple[str, bytes, Mapping[str, str]]
+_PAUSE_SECONDS = 0.5
+_AWAY_SECONDS = 2.0
+_HIGHEST = 2**63 - 1
+_WIDE = 120  # from so many columns on an event is one line
 
 
 @click.group(cls=Noun)
 def events() -> None:
-    """Follow what happens, or have what happened published again."""
+    """Follow what happens, take what happened out of the log, or have it published again."""
 
 
 events.add_command(replay)
 
 
+def _chosen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says which events are wanted, and behind which number or time."""
+    for added in (
+        click.option(
+            "--since", type=option.Moment(), metavar="TIME", help="From 2h ago on, or 2026-01-31T12:00:00Z."
+        ),
+        click.option(
+            "--after", type=click.IntRange(0, _HIGHEST), metavar="SEQ", help="Go on behind this event."
+        ),
+        click.option("--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only what concerns it."),
+        click.option(
+            "--kind",
+            "kinds",
+            metavar="PATTERN",
+            multiple=True,
+            type=option.Kind(has_commands=True),
+            help="Only evt.task.dead, evt.task.*, dlq.*.*, cmd.*.*; without: all events and dead letters.",
+        ),
+    ):
+        function = added(function)
+    return function
+
+
 @events.command()
-@click.option(
-    "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.Kind(), help="Only evt.task.dead, …"
-)
-@click.option("--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only what concerns this task.")
+@_chosen
 @output_option
-def tail(out: Output, kinds: Sequence[str], task_id: str | None) -> None:
-    """Print the workspace's events from now on, one a line, until Ctrl-C."""
+def tail(
+    out: Output,
+    kinds: Sequence[str],
+    task_id: str | None,
+    after: int | None,
+    since: float | datetime | None,
+) -> None:
+    """Print the workspace's events, one a line, until Ctrl-C: from now on, or behind --after or --since.
+
+    They are read from the log as far as it is settled, about half a second behind: nothing is left out and
+    nothing comes twice, and whoever goes on with the last SEQ misses nothing.
+    """
     out.is_endless = True
-    asyncio.run(_follow(out, kinds or _EVERYTHING, task_id))
+    asyncio.run(_tail(out, kinds, task_id, after, since))
 
 
-async def _follow(out: Output, kinds: Sequence[str], task_id: str | None) -> None:
-    from grns.cli.session import listening
-    from grns.subjects import message
+@events.command()
+@_chosen
+@click.option("--until", type=option.Moment(), metavar="TIME", help="Only what happened before then.")
+def export(
+    kinds: Sequence[str],
+    task_id: str | None,
+    after: int | None,
+    since: float | datetime | None,
+    until: float | datetime | None,
+) -> None:
+    """Write the workspace's log, one JSON document a line, the oldest first.
 
-    seen: asyncio.Queue[Seen] = asyncio.Queue()
-    async with listening() as (app, transport):
-        workspace = app.settings.workspace
-        for kind in kinds:
-            await transport.observe(message(kind, workspace), lambda *what: seen.put_nowait(what))
-        failure.note(f"following {', '.join(kinds)} of workspace {workspace}; Ctrl-C ends")
-        while True:
-            subject, body, headers = await seen.get()
-            if task_id is None or headers.get("Grns-Task") == task_id:
-                _print(out, subject, body, headers)
+    It ends where the log is settled now, and says on standard error behind which SEQ the rest will be, also
+    where it is cut short: with --after that, the next export begins there.
+    """
+    asyncio.run(_export(kinds, task_id, after, since, until))
 
 
-def _print(out: Output, subject: str, body: bytes, headers: Mapping[str, str]) -> None:
+async def _tail(
+    out: Output,
+    kinds: Sequence[str],
+    task_id: str | None,
+    after: int | None,
+    since: float | datetime | None,
+) -> None:
+    from grns.cli.session import reading
+
+    async with reading() as session:
+        log = await _opened(session, kinds, task_id, after=after, since=since, is_from_now=True)
+        failure.note(
+            f"following {', '.join(kinds) or 'all events'} of workspace {session.workspace}; Ctrl-C ends"
+        )
+        try:
+            await _follow(out, log)
+        finally:
+            failure.note(f"it goes on with --after {log.behind}")
+
+
+async def _follow(out: Output, log: EventLog) -> None:
+    """Print what is new, for ever; while Postgres is away, wait for it."""
+    from grns.errors import Unavailable
+
+    is_away = False
+    while True:
+        try:
+            rows = await log.page()
+        except Unavailable as error:
+            if not is_away:
+                failure.note(f"waiting: {error}")
+            is_away = True
+            await asyncio.sleep(_AWAY_SECONDS)
+            continue
+        is_away = False
+        for row in rows:
+            _print(out, row)
+        log.keep()
+        if log.is_at_end:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            log.look_again()
+
+
+async def _export(
+    kinds: Sequence[str],
+    task_id: str | None,
+    after: int | None,
+    since: float | datetime | None,
+    until: float | datetime | None,
+) -> None:
+    from grns.cli.session import reading
+
+    out, count = Output(JSONL), 0
+    async with reading() as session:
+        log = await _opened(session, kinds, task_id, after=after, since=since, until=until)
+        is_whole = False
+        try:
+            while not log.is_at_end:
+                rows = await log.page()
+                out.rows(rows, [])
+                sys.stdout.flush()
+                log.keep()
+                count += len(rows)
+            is_whole = True
+        finally:
+            said = f"{count} exported" if is_whole else "cut short"
+            failure.note(f"{said}; it goes on with --after {log.behind}")
+        if (held := await log.held_up()) is not None:
+            failure.note(held)
+
+
+async def _opened(
+    session: Session,
+    kinds: Sequence[str],
+    task_id: str | None,
+    *,
+    after: int | None,
+    since: float | datetime | None,
+    until: float | datetime | None = None,
+    is_from_now: bool = False,
+) -> EventLog:
+    from grns.cli.event_log import EventLog
+    from grns.store.event import Wanted
+
+    log = EventLog(session.database, Wanted(session.workspace, kinds, task_id))
+    await log.open(after=after, since=since, until=until, is_from_now=is_from_now)
+    if after is not None and after < log.first - 1:
+        failure.note(f"the log begins with {log.first} now: what was between {after} and that is deleted")
+    return log
+
+
+def _print(out: Output, row: Mapping[str, Any]) -> None:
+    out.record(row, lambda: _draw(row))
+
+
+def _draw(row: Mapping[str, Any]) -> None:
+    """Write an event for people: in one line, or in two where a terminal is narrow."""
     from grns.cli.detail import summary
-    from grns.envelope import decode
-    from grns.errors import Rejected
 
-    try:
-        said = decode(body)
-    except Rejected as error:  # anybody may publish here
-        failure.note(f"{subject}: {error}")
-        return
-    record = {"subject": subject, "version": headers.get("Grns-Version"), **said.model_dump(mode="json")}
-    task = headers.get("Grns-Task", "-")
-    line = f"{said.emitted_at:%H:%M:%S.%f}"[:12] + f"Z  {said.kind:<26}  {task:<29}  {summary(said.payload)}"
-    out.record(record, lambda: text(line))
+    at = f"{row['created_at']:%H:%M:%S.%f}"[:12]
+    head = f"{at}Z  {row['kind']:<26}  {row['task_id'] or '-':<29}"
+    by = row["actor"] if row["actor"] and "actor" not in row["payload"] else None
+    said = summary({"by": by, **row["payload"]})
+    width = shutil.get_terminal_size().columns
+    if sys.stdout.isatty() and width < _WIDE:
+        text(f"{row['seq']:>6}  {head.rstrip()}")
+        text(f"{'':8}{shortened(said, width - 8)}")
+    else:
+        text(f"{row['seq']:>9}  {head}  {said}")

@@ -6,13 +6,15 @@ import fcntl
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
 from grns.cli.group import State
 from grns.cli.text import bounded, safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
+from grns.key import redacted
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
 _LONGEST = 500
@@ -53,11 +55,23 @@ def hinted(error: GrnsError, command: str) -> GrnsError:
     return error
 
 
+@contextmanager
+def hinting(*, missing: str, conflict: str | None = None) -> Iterator[None]:
+    """Let what does not exist, or cannot be done as it is now, be told with the command that helps."""
+    try:
+        yield
+    except NotFound as error:
+        raise hinted(error, missing) from error
+    except Conflict as error:
+        raise (hinted(error, conflict) if conflict else error) from error
+
+
 def say(sentence: str, hint: str | None = None) -> None:
     """Write one sentence, and the command to try next, to stderr."""
-    click.echo(click.style("grns: ", fg="red", bold=True) + safe(sentence), err=True, color=_color())
+    told = safe(redacted(sentence))
+    click.echo(click.style("grns: ", fg="red", bold=True) + told, err=True, color=_color())
     if hint:
-        click.echo(f"  try: {bounded(safe(hint), _LONGEST // 2)}", err=True)
+        click.echo(f"  try: {bounded(safe(redacted(hint)), _LONGEST // 2)}", err=True)
 
 
 def note(sentence: str) -> None:
@@ -67,7 +81,7 @@ def note(sentence: str) -> None:
 
 def _tell(error: Exception, state: State) -> int:
     if isinstance(error, click.ClickException):
-        say(_coded(error, error.format_message().replace("\n", " ")), _help_of(error))
+        say(_coded(error, " ".join(error.format_message().split())), _help_of(error))
         return error.exit_code
     if isinstance(error, SettingsError) and (flag := _flag_in(str(error), state)):
         say(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import click
 
+from grns.actor import of_process
+from grns.assembly import tools
 from grns.cli import failure
 from grns.cli.output import Column, Output
 from grns.cli.session import Session
 from grns.errors import GrnsError, NotFound, Unavailable
 from grns.store import listing
-from grns.store.database import run
 from grns.store.listing import MESSAGE, TASK, DeadFilter
+from grns.store.task_page import Count
 from grns.task import REDRIVABLE
-from grns.transport.base import Message
+from grns.triage import Triage
 
 _BATCH = 500
-_STAYS = "a task stays until its retention ends"
 _MISSING = "not found"
 _DONE = frozenset({"redriven", "discarded", "would be redriven", "would be discarded"})
 
@@ -33,12 +34,11 @@ class Letter(NamedTuple):
     what: str
     state: str
 
-    def refusal(self, verb: str) -> str | None:
-        """Return why it cannot be redriven or discarded, None where it can."""
+    @property
+    def refusal(self) -> str | None:
+        """Why it can be neither redriven nor discarded, None where it can."""
         if self.what == MESSAGE:
             return None if self.state == "new" else f"{self.state} before"
-        if verb == "discard":
-            return _STAYS
         return None if self.state in REDRIVABLE else self.state
 
 
@@ -48,20 +48,21 @@ class Letters:
 
     session: Session
 
-    async def count(self, wanted: DeadFilter) -> dict[str, int]:
-        """Return how many there are, by kind."""
-        return await listing.count_dead(
-            self.session.database, workspace=self.session.workspace, wanted=wanted
+    async def count(self) -> Count:
+        """Return how many messages there are that nobody has dealt with."""
+        counts = await listing.count_dead(
+            self.session.database, workspace=self.session.workspace, wanted=DeadFilter(MESSAGE)
         )
+        return counts[MESSAGE]
 
-    async def pages(self, wanted: DeadFilter) -> AsyncIterator[dict[str, Letter]]:
+    async def messages(self) -> AsyncIterator[dict[str, Letter]]:
         """Return them all, some at a time; each page begins behind the last, whatever became of that."""
         after: str | None = None
         while True:
             page = await listing.list_dead(
                 self.session.database,
                 workspace=self.session.workspace,
-                wanted=wanted,
+                wanted=DeadFilter(MESSAGE),
                 limit=_BATCH,
                 after=after,
             )
@@ -77,10 +78,18 @@ class Letters:
     async def message(self, letter_id: str) -> dict[str, Any] | None:
         """Return a message, None where the id is that of none."""
         try:
-            number = UUID(letter_id)
-        except ValueError:
+            return await self._triage.letter(UUID(letter_id))
+        except (ValueError, NotFound):
             return None
-        return await listing.read_message(self.session.database, number, self.session.workspace)
+
+    async def act(self, found: Mapping[str, Letter | None], verb: str, reason: str | None) -> list[Answer]:
+        """Redrive or discard what was found; the answers come in its order."""
+        done = await (self._redrive(found, reason) if verb == "redrive" else self._discard(found, reason))
+        return _answers(found, done)
+
+    @property
+    def _triage(self) -> Triage:
+        return tools.triage(self.session.app, self.session.database, self.session.transport)
 
     async def _find(self, letter_id: str) -> Letter | None:
         message = await self.message(letter_id)
@@ -92,30 +101,38 @@ class Letters:
             return None
         return Letter(TASK, task.status.value)
 
-    async def redrive(self, found: Mapping[str, Letter | None]) -> list[Answer]:
+    async def _redrive(self, found: Mapping[str, Letter | None], reason: str | None) -> dict[str, str]:
         """Open tasks again, and send messages again."""
-        tasks, messages = _able(found, TASK, "redrive"), _able(found, MESSAGE, "redrive")
+        tasks, messages = _able(found, TASK), _able(found, MESSAGE)
         if messages and not self.session.transport.is_connected:
             raise Unavailable("messages are sent again through the broker, and it does not answer")
-        done: dict[str, str] = {}
-        for start in range(0, len(tasks), _BATCH):
-            done |= await self.session.client.redrive_many(tasks[start : start + _BATCH])
+        done = await self.session.client.redrive_many(tasks, reason=reason) if tasks else {}
         for letter_id in messages:
-            done[letter_id] = await _send_again(self.session, UUID(letter_id))
-        return _answers(found, "redrive", done)
+            try:
+                await self._triage.resend(UUID(letter_id), actor=of_process("cli"), reason=reason)
+            except GrnsError as error:
+                done[letter_id] = str(error)
+            else:
+                done[letter_id] = "redriven"
+        return done
 
-    async def discard(self, found: Mapping[str, Letter | None]) -> list[Answer]:
-        """Close messages; tasks are not touched."""
-        numbers = [UUID(letter_id) for letter_id in _able(found, MESSAGE, "discard")]
-        rows = await self.session.database.run("discard_dead_letters", numbers, "discarded")
-        return _answers(found, "discard", {str(row["id"]): "discarded" for row in rows})
+    async def _discard(self, found: Mapping[str, Letter | None], reason: str | None) -> dict[str, str]:
+        """Set tasks aside, and close messages."""
+        tasks, messages = _able(found, TASK), [UUID(letter_id) for letter_id in _able(found, MESSAGE)]
+        actor, done = of_process("cli"), dict[str, str]()
+        if tasks:
+            done |= await self._triage.discard(tasks, actor=actor, reason=reason)
+        if messages:
+            closed = await self._triage.discard_letters(messages, actor=actor, reason=reason)
+            done |= {str(number): "discarded" for number in closed}
+        return done
 
 
 def plan(found: Mapping[str, Letter | None], verb: str) -> list[Answer]:
     """Return what a verb would do to what was found."""
-    able = {name for what in (TASK, MESSAGE) for name in _able(found, what, verb)}
+    able = {name for what in (TASK, MESSAGE) for name in _able(found, what)}
     would = "would be redriven" if verb == "redrive" else "would be discarded"
-    return _answers(found, verb, dict.fromkeys(able, would))
+    return _answers(found, dict.fromkeys(able, would))
 
 
 def show(out: Output, answers: Sequence[Answer]) -> None:
@@ -140,48 +157,21 @@ def judge(answers: Sequence[Answer]) -> None:
         raise click.exceptions.Exit(failure.CONFLICT)
 
 
-async def _send_again(session: Session, letter_id: UUID) -> str:
-    """Publish a kept message on its subject, and mark it, while nobody else can."""
-    try:
-        async with session.database.transaction() as connection:
-            kept = await listing.lock_message(connection, letter_id, session.workspace)
-            if kept is None or kept["state"] != "new":
-                return "somebody else was faster"
-            # Sent before it is marked: after a crash between the two it is sent twice, never not at all.
-            await session.transport.publish(_copy(letter_id, kept))
-            await run(connection, "discard_dead_letters", [letter_id], "redriven")
-            return "redriven"
-    except GrnsError as error:
-        return str(error)
-
-
-def _copy(letter_id: UUID, kept: Mapping[str, Any]) -> Message:
-    """Return the message to send, without the headers that the broker itself acts on.
-
-    The envelope inside keeps its own `message_id`: it is the same message. The broker's
-    `Nats-Msg-Id` has to be another one, because an id that came within the stream's window
-    stores nothing, even where the first copy is long gone: it would be answered as a
-    duplicate, and lost. Derived from the dead letter, it stays the same when this is tried twice.
-    """
-    headers = {name: value for name, value in kept["headers"].items() if not name.lower().startswith("nats-")}
-    return Message(kept["subject"], kept["body"], str(uuid5(letter_id, "redrive")), headers)
-
-
-def _able(found: Mapping[str, Letter | None], what: str, verb: str) -> list[str]:
+def _able(found: Mapping[str, Letter | None], what: str) -> list[str]:
     return [
         letter_id
         for letter_id, letter in found.items()
-        if letter is not None and letter.what == what and letter.refusal(verb) is None
+        if letter is not None and letter.what == what and letter.refusal is None
     ]
 
 
-def _answers(found: Mapping[str, Letter | None], verb: str, done: Mapping[str, str]) -> list[Answer]:
+def _answers(found: Mapping[str, Letter | None], done: Mapping[str, str]) -> list[Answer]:
     """Return an answer for each: what was done, why nothing was, or that it changed meanwhile."""
     return [
         {
             "id": letter_id,
             "what": letter.what if letter else "-",
-            "answer": done.get(letter_id) or letter.refusal(verb) or "somebody else was faster"
+            "answer": done.get(letter_id) or letter.refusal or "somebody else was faster"
             if letter
             else _MISSING,
         }

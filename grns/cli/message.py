@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from grns import letter
 from grns.cli import failure
 from grns.cli.detail import show_task
 from grns.cli.letter import Letters
@@ -41,9 +42,7 @@ def _show(out: Output, message: Mapping[str, Any], *, is_raw: bool) -> None:
             raise BadInput("bad_option", "--raw could harm a terminal: send it to a file or a pipe")
         sys.stdout.buffer.write(body)
         return
-    record = {name: value for name, value in message.items() if name != "body"}
-    record |= {"body_base64": body, "body_text": _text(body), "body_size": len(body)}
-    out.record(record, lambda: _draw(message, body))
+    out.record(letter.document(message), lambda: _draw(message, body))
 
 
 def _draw(message: Mapping[str, Any], body: bytes) -> None:
@@ -72,17 +71,9 @@ def _draw(message: Mapping[str, Any], body: bytes) -> None:
 
 def _lines(body: bytes) -> list[str]:
     """Return the beginning of a body: its lines where it is text, else hexadecimal."""
-    if _text(body) is None:
+    if letter.text(body) is None:
         return _hexadecimal(body[:_SHOWN_BYTES])
     return body[:_SHOWN_BYTES].decode(errors="ignore").split("\n")
-
-
-def _text(body: bytes) -> str | None:
-    """Return the bytes as text, None where they are none."""
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _hexadecimal(body: bytes) -> list[str]:

@@ -11,12 +11,14 @@ from typing import Any
 
 import click
 
+from grns import duration
 from grns.errors import BadInput
 
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
-_KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
+_MANY = 100
+_WORDS = r"(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}"
+_KIND = re.compile(rf"(evt|dlq){_WORDS}", re.ASCII)
+_ANY_KIND = re.compile(rf"(evt|dlq|cmd){_WORDS}", re.ASCII)
 
 
 class Refused(click.BadParameter):
@@ -51,6 +53,8 @@ class Token(click.ParamType[str]):
 class Whole(click.IntRange):
     """A whole number between two others."""
 
+    name = "whole number"
+
     def __init__(self, least: int, most: int, *, code: str) -> None:
         super().__init__(least, most)
         self._code = code
@@ -65,16 +69,16 @@ class Whole(click.IntRange):
 
 
 class Cursor(click.ParamType[str]):
-    """The place behind which a list of dead letters goes on."""
+    """The place behind which a list goes on."""
 
     name = "cursor"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the cursor."""
-        from grns.store.listing import place
+        from grns.store.page import parts
 
         try:
-            place(value)
+            parts(value)
         except BadInput as error:
             raise Refused(error.code, str(error), param, ctx) from error
         cursor: str = value
@@ -93,11 +97,11 @@ class Duration(click.ParamType[float]):
         """Return the seconds."""
         if isinstance(value, (int, float)):
             return float(value)
-        found = _DURATION.fullmatch(value)
-        if found is None or found[2] not in _UNITS:
+        seconds = duration.parse(value)
+        if seconds is None:
             sentence = f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d"
             raise Refused(self._code, sentence, param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return seconds
 
 
 class Moment(click.ParamType[float | datetime]):
@@ -111,8 +115,7 @@ class Moment(click.ParamType[float | datetime]):
         """Return the seconds ago, or the time."""
         if isinstance(value, (float, datetime)):
             return value
-        if (found := _DURATION.fullmatch(value)) and found[2] in _UNITS:
-            seconds = float(found[1]) * _UNITS[found[2]]
+        if (seconds := duration.parse(value)) is not None:
             if seconds > _LONGEST_AGO_SECONDS:
                 self.fail(f"{ascii(value)[:100]} is more than ten years ago", param, ctx)
             return seconds
@@ -136,9 +139,12 @@ class Kind(click.ParamType[str]):
 
     name = "kind"
 
+    def __init__(self, *, has_commands: bool = False) -> None:
+        self._pattern = _ANY_KIND if has_commands else _KIND
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the pattern."""
-        if not _KIND.fullmatch(value):
+        if not self._pattern.fullmatch(value):
             self.fail(
                 f"{ascii(value)[:100]} is no kind: write evt.task.dead, evt.task.* (one word for each *)"
                 " or dlq.task.*",
@@ -162,7 +168,7 @@ def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("task_id", metavar="ID", type=TASK_ID)(function)
 
 
-def page_options(cursor: click.ParamType[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add what says which part of a long list is wanted, passed on as `limit` and `after`."""
     after = click.option("--after", metavar="CURSOR", type=cursor, help="Go on behind this place.")
     limit = click.option(
@@ -209,7 +215,23 @@ def confirm(sentence: str, *, is_sure: bool) -> None:
     """Ask before something is done; `Abort` for no, `UsageError` where nobody can be asked."""
     if is_sure:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"{sentence} needs --yes where nobody can be asked; --dry-run shows it first")
+    _require_terminal(sentence)
     if not click.confirm(f"{sentence}?", err=True):
         raise click.Abort
+
+
+def confirm_count(sentence: str, count: int, *, is_sure: bool) -> None:
+    """Ask as `confirm` does; where it is about many, not for a yes but for their number."""
+    if is_sure or count <= _MANY:
+        confirm(sentence, is_sure=is_sure)
+        return
+    _require_terminal(sentence)
+    if click.prompt(f"{sentence}? Type {count} to do it", default="", show_default=False, err=True) != str(
+        count
+    ):
+        raise click.Abort
+
+
+def _require_terminal(sentence: str) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{sentence} needs --yes where nobody can be asked; --dry-run shows it first")

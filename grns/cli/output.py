@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from textwrap import wrap
 from typing import Any
 
 import click
 
-from grns.cli.text import safe
+from grns.cli.text import ago, safe
 
 TABLE, JSON, JSONL = "table", "json", "jsonl"
 _GAP = 2
-_SHRUNK = 8
+_SHRUNK = 11
+_NOTHING = "-"
 
 Row = Mapping[str, Any]
 
@@ -32,6 +34,25 @@ _STYLES = {
     "failed": "red",
     "dead": "bold red",
     "cancelled": "bright_black",
+    "pending": "blue",
+    "canary": "cyan",
+    "paused": "yellow",
+    "done": "green",
+    "delivered": "green",
+    "aborted": "bright_black",
+    "new": "yellow",
+    "acknowledged": "cyan",
+    "ignored": "bright_black",
+    "resolved": "green",
+    "regressed": "bold red",
+    "valid": "green",
+    "expired": "yellow",
+    "revoked": "bright_black",
+    "enabled": "green",
+    "alive": "green",
+    "silent": "red",
+    "failing": "red",
+    "disabled": "bright_black",
 }
 
 
@@ -39,8 +60,9 @@ _STYLES = {
 class Column:
     """One column of a table: its head, the cell that it makes of a row, and how the cell is shown.
 
-    On a terminal that is too narrow, columns that may shrink do so, then those that can be spared are
-    left out, the one with the highest number first. Nothing else is ever cut: an id is there to be copied.
+    On a terminal that is too narrow, those that can be spared and say nothing are left out, then columns
+    that may shrink do so, then more are left out, the one with the highest number first. What wraps, the last
+    column alone, goes on in the next line. Nothing else is ever cut: an id is there to be copied.
     """
 
     title: str
@@ -48,6 +70,24 @@ class Column:
     is_status: bool = False
     may_shrink: bool = field(default=False, kw_only=True)
     spare: int = field(default=0, kw_only=True)
+    wraps: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class When:
+    """A time in a table: how long ago on a terminal; exact everywhere else, so that it stays the same."""
+
+    at: datetime
+    now: datetime
+
+    def __str__(self) -> str:
+        """Return how long ago it was."""
+        return ago(self.at, self.now)
+
+
+def when(at: datetime | None, now: datetime) -> When | None:
+    """Return a time for a table; None where there is none."""
+    return None if at is None else When(at, now)
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,17 +137,20 @@ class Output:
         if self.is_endless:
             sys.stdout.flush()
 
-    def end(self, rows: Sequence[Row], next_cursor: str | None, *, nothing: str) -> None:
-        """Tell a person that there was nothing, or that there is more."""
-        if self.is_table and not rows:
+    def end(
+        self, rows: Sequence[Row], next_cursor: str | None, *, nothing: str, is_partial: bool = False
+    ) -> None:
+        """Tell a person that there was nothing, or is more; or may be, where not all was looked at."""
+        if self.is_table and not rows and not is_partial:
             click.echo(nothing, err=True)
         elif self.form != JSON and next_cursor is not None:
-            click.echo(f"there is more: --after {next_cursor}", err=True)
+            more = "not all was looked at, go on" if is_partial else "there is more"
+            click.echo(f"{more}: --after {next_cursor}", err=True)
 
 
 def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:
     """Write a table: fitted to a terminal, and whole everywhere else."""
-    cells = [[_text(column.cell(row)) for column in columns] for row in rows]
+    cells = [[told(column.cell(row)) for column in columns] for row in rows]
     if sys.stdout.isatty():
         _fitted(cells, columns)
     else:
@@ -116,7 +159,7 @@ def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:
 
 def fields(pairs: Iterable[tuple[str, object]]) -> None:
     """Write names and values, those without a value left out."""
-    shown = [(name, _text(value)) for name, value in pairs if value is not None]
+    shown = [(name, told(value)) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         _write(f"{name.ljust(width)}  {_painted(value) if name == 'status' else value}")
@@ -169,15 +212,18 @@ def _escape(letter: str) -> str:
     return json.dumps(letter)[1:-1] if ord(letter) > 0x7F else f"\\u{ord(letter):04x}"
 
 
-def _text(value: object) -> str:
+def told(value: object) -> str:
+    """Return a value as a cell of a table shows it."""
     if value is None:
-        return "-"
+        return _NOTHING
+    if isinstance(value, When) and not sys.stdout.isatty():
+        value = value.at
     return safe(jsonable(value) if isinstance(value, datetime) else str(value))  # type: ignore[arg-type]
 
 
 def _painted(status: str, width: int = 0) -> str:
     padded = status.ljust(width)
-    style = _STYLES.get(status)
+    style = _STYLES.get(status.partition(" ")[0])
     if style is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return padded
     return click.style(padded, fg=style.split()[-1], bold="bold" in style)
@@ -196,15 +242,22 @@ def _whole(lines: Sequence[Sequence[str]]) -> None:
         _write("  ".join(padded).rstrip())
 
 
-def _fitted(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> None:
+def _fitted(cells: Sequence[list[str]], columns: Sequence[Column]) -> None:
     widths = _widths(cells, columns, shutil.get_terminal_size().columns)
     _write(_bold("".join(_sized(columns[place].title, width) for place, width in widths.items()).rstrip()))
+    *_, last = widths
     for line in cells:
+        rest: list[str] = []
+        if columns[last].wraps:
+            line[last], *rest = _wrapped(line[last], widths[last] - _GAP)
         shown = (
             _painted(line[place], width) if columns[place].is_status else _sized(line[place], width)
             for place, width in widths.items()
         )
         _write("".join(shown).rstrip())
+        before = " " * (sum(widths.values()) - widths[last])
+        for more in rest:
+            _write(before + more)
 
 
 def _widths(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int) -> dict[int, int]:
@@ -215,11 +268,15 @@ def _widths(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int
         place: max(cell_len(text) for text in (column.title, *(line[place] for line in cells))) + _GAP
         for place, column in enumerate(columns)
     }
+    room += _GAP  # there is none behind the last column
+    if sum(whole.values()) > room:
+        for place, column in enumerate(columns):
+            if column.spare and all(line[place] == _NOTHING for line in cells):
+                del whole[place]
     widths = {
         place: min(width, _SHRUNK + _GAP) if columns[place].may_shrink else width
         for place, width in whole.items()
     }
-    room += _GAP  # there is none behind the last column
     for place in sorted(widths, key=lambda place: -columns[place].spare):
         if sum(widths.values()) <= room or columns[place].spare == 0:
             break
@@ -230,6 +287,14 @@ def _widths(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int
         widths[place] += more
         left -= more
     return widths
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines of a width; there is at least one."""
+    from rich.cells import chop_cells
+
+    # Words are kept whole where a letter is one cell wide.
+    return (wrap(text, width) if text.isascii() else chop_cells(text, width)) or [""]
 
 
 def _sized(text: str, width: int) -> str:

@@ -36,6 +36,8 @@ def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
     if settings.metrics_port is not None:
         resources.callback(serve(metrics, settings.metrics_host, settings.metrics_port))
     app = App(settings, (LogLeaf(level=settings.log_level, service=service), metrics))
+    app.trace(service)
+    resources.callback(app.spans.close)
     if service != "keeper":  # its worker has told already
         for sentence in misspelt():
             app.telemetry.emit(SettingMisspelt(sentence))

@@ -6,8 +6,8 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -102,31 +102,49 @@ async def _replay(
         days = session.app.settings.remembered_days
         if is_forgotten:
             failure.note(f"event handlers handle again what they handled more than {days:g} days ago")
-        try:
-            number = await store.request(
-                session.database,
-                workspace=None if is_everywhere else session.workspace,
-                patterns=[_expression(kind) for kind in kinds] or _EVERYTHING,
-                since=since,
-                until=until,
-                remembered_seconds=None if is_forgotten else days * _DAY_SECONDS,
-            )
-        except Conflict as error:
-            raise failure.hinted(
-                Conflict(f"{error}: {days:g} days; --forgotten lets them handle it again"),
-                f"grns events replay --since {days:g}d",
-            ) from error
-        except BadInput as error:
-            raise failure.hinted(error, "grns events replay --since 2h --until 1h") from error
-        await session.transport.nudge(RELAY_NUDGE)
-        try:
+        asking = store.request(
+            session.database,
+            workspace=None if is_everywhere else session.workspace,
+            patterns=[_expression(kind) for kind in kinds] or _EVERYTHING,
+            since=since,
+            until=until,
+            remembered_seconds=None if is_forgotten else days * _DAY_SECONDS,
+        )
+        async with _asked(session.database, asking, days) as number:
+            await session.transport.nudge(RELAY_NUDGE)
             with _progress() as show:
-                async with asyncio.timeout(timeout):
-                    return await _watch(session.database, number, show)
-        except TimeoutError as error:
-            raise WaitTimeout(f"replay {number} was not done in time, and is withdrawn") from error
-        finally:
-            await store.withdraw(session.database, number)  # nothing to do where it is done
+                try:
+                    async with asyncio.timeout(timeout):
+                        return await _watch(session.database, number, show)
+                except TimeoutError as error:
+                    late = f"replay {number} was not done in time, and is withdrawn"
+                    raise WaitTimeout(late) from error
+
+
+@asynccontextmanager
+async def _asked(
+    database: Any, request: Coroutine[Any, Any, int], remembered_days: float
+) -> AsyncIterator[int]:
+    """Ask for a replay, and in the end withdraw what is not done of it: also where Ctrl-C comes between."""
+    from grns.store import replay as store
+
+    asking = asyncio.ensure_future(request)
+    try:
+        number = await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        await store.withdraw(database, await asking)
+        raise
+    except Conflict as error:
+        raise failure.hinted(
+            Conflict(f"{error}: {remembered_days:g} days; --forgotten lets them handle it again"),
+            f"grns events replay --since {remembered_days:g}d",
+        ) from error
+    except BadInput as error:
+        raise failure.hinted(error, "grns events replay --since 2h --until 1h") from error
+    try:
+        yield number
+    finally:
+        await store.withdraw(database, number)  # nothing to do where it is done
 
 
 def _expression(kind: str) -> str:

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from grns.actor import of_process
 from grns.app import App
+from grns.assembly import tools
 from grns.cli import failure
 from grns.client import Client
 from grns.settings import Settings, load, misspelt
@@ -74,7 +76,7 @@ async def listening() -> AsyncIterator[tuple[App, Transport]]:
 
 def _client(app: App, database: Database, transport: Transport) -> Client:
     """Return a client; no command subscribes, so handlers' connections stay closed."""
-    return app.client(database, transport, app.handlers_database())
+    return tools.client(app, database, transport, app.handlers_database(), actor=of_process("cli"))
 
 
 def impatient_settings() -> Settings:

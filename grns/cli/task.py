@@ -1,4 +1,4 @@
-"""`grns task …`: submit, list, show, events, wait, cancel, redrive."""
+"""`grns task …`: submit, list, count, show, events, wait, edit, cancel, redrive."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.cli import failure, option
+from grns.cli import bulk, failure, option
+from grns.cli.batch import submit_many
+from grns.cli.edit import edit
+from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
-from grns.cli.output import Column, Output, output_option, text
+from grns.cli.output import Column, Output, output_option, text, when
 
 if TYPE_CHECKING:
+    from grns.filter import Filter
     from grns.task import Task
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD = "bad_submission"
 _STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
+_TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 
 @click.group(cls=Noun)
 def task() -> None:
-    """Submit tasks, look at them, and end them or open them again."""
+    """Submit tasks, look at them, change them, and end them or open them again."""
 
 
 @task.command()
@@ -91,26 +96,39 @@ async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout
 
 
 @task.command("list")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only those that are there.")
-@click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only these.")
-@click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="Only its tasks.")
-@option.page_options(option.Token("cursor", code="bad_cursor"))
+@filter_options
+@click.option("--status", type=click.Choice(_STATUSES), metavar="STATUS", help="state:STATUS")
+@click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="type:TYPE")
+@click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="agent:NAME")
+@option.page_options(option.Cursor())
 @output_option
-def list_tasks(out: Output, limit: int, after: str | None, **wanted: str | None) -> None:
-    """List tasks, the latest first."""
-    asyncio.run(_list(out, limit, after, wanted))
+def list_tasks(
+    out: Output,
+    limit: int,
+    after: str | None,
+    terms: Sequence[str],
+    said: str | None,
+    saved: str | None,
+    **named: str | None,
+) -> None:
+    """List the tasks that all TERMs fit; without any, all of them, the latest first.
+
+    TERM is state:dead, type:fetch_*, agent:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or
+    how an id begins; `grns filter terms` lists all. Write '-state:dead' behind -- or in --filter.
+    """
+    wanted = read(*terms, said, *(f"{_TERM_OF[name]}:{value}" for name, value in named.items() if value))
+    asyncio.run(_list(out, limit, after, wanted, saved))
 
 
-async def _list(out: Output, limit: int, after: str | None, wanted: dict[str, str | None]) -> None:
+async def _list(out: Output, limit: int, after: str | None, wanted: Filter, saved: str | None) -> None:
     from grns.cli.session import reading
-    from grns.cli.text import ago
-    from grns.store import listing
+    from grns.store import listing, task_page
 
     async with reading() as session:
-        page = await listing.list_tasks(
+        page = await task_page.list_tasks(
             session.database,
             workspace=session.workspace,
-            wanted=listing.TaskFilter(**wanted),
+            wanted=await together(session, wanted, saved),
             limit=limit,
             after=after,
         )
@@ -122,12 +140,45 @@ async def _list(out: Output, limit: int, after: str | None, wanted: dict[str, st
         Column("PRIO", lambda row: row["priority"], spare=4),
         Column("STATUS", lambda row: row["status"], is_status=True),
         Column("ATTEMPT", _attempts, spare=3),
-        Column("CREATED", lambda row: ago(row["created_at"], now), spare=1),
-        Column("CHANGED", lambda row: ago(row["updated_at"], now), spare=5),
+        Column("CREATED", lambda row: when(row["created_at"], now), spare=1),
+        Column("CHANGED", lambda row: when(row["updated_at"], now), spare=5),
         Column("ERROR", lambda row: row["error_class"], may_shrink=True),
     ]
-    out.rows(page.rows, columns, next_cursor=page.next_cursor)
-    out.end(page.rows, page.next_cursor, nothing="no such tasks")
+    out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
+    out.end(page.rows, page.next_cursor, nothing="no such tasks", is_partial=page.is_partial)
+
+
+@task.command("count")
+@filter_options
+@output_option
+def count_tasks(out: Output, terms: Sequence[str], said: str | None, saved: str | None) -> None:
+    """Count the tasks that all TERMs fit; without any, how many there are in each state."""
+    wanted = read(*terms, said)
+    asyncio.run(_count(out, wanted, saved))
+
+
+async def _count(out: Output, wanted: Filter, saved: str | None) -> None:
+    from grns.cli.session import reading
+    from grns.store import task_page
+    from grns.store.count import count_states
+
+    async with reading() as session:
+        if not wanted.terms and saved is None:
+            states = await count_states(session.database, workspace=session.workspace)
+            rows = [{"status": status, "count": count} for status, count in states.items()]
+            columns = [
+                Column("STATUS", lambda row: row["status"], is_status=True),
+                Column("TASKS", lambda row: row["count"]),
+            ]
+            out.rows(rows, columns, total=sum(states.values()))
+            return
+        found = await task_page.count(
+            session.database, workspace=session.workspace, wanted=await together(session, wanted, saved)
+        )
+    record = {"count": found.number, "is_exact": found.is_exact}
+    out.record(record, lambda: text(str(found.number)))
+    if out.is_table and not found.is_exact:
+        failure.note("at least: not all was looked at")
 
 
 def _attempts(row: Mapping[str, Any]) -> str:
@@ -193,11 +244,23 @@ async def _await(client: Any, out: Output, task_id: str, timeout: float | None) 
 
 
 @task.command()
-@option.task_ids
-@click.option("--reason", help="Why: it is kept with the task.")
+@click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
+@bulk.bulk_options
+@option.sure_options
 @output_option
-def cancel(out: Output, ids: Sequence[str], reason: str | None) -> None:
-    """End tasks that have not ended. One that runs is asked to: it may yet succeed."""
+def cancel(out: Output, ids: Sequence[str], reason: str | None, **said: Any) -> None:
+    """End tasks that have not ended. One that runs is asked to: it may yet succeed.
+
+    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself.
+    """
+    has_filter = said["wanted"] is not None or said["saved"] is not None
+    if has_filter == bool(ids):
+        raise click.UsageError("name some ids, or say --filter or --saved")
+    if has_filter:
+        bulk.run(out, "cancel", reason=reason, **said)
+        return
+    if any(said.values()):
+        raise click.UsageError("--rate, --detach, --dry-run and --yes go with --filter")
 
     async def act(client: Any) -> dict[str, str]:
         answers: dict[str, str] = await client.cancel_many(ids, reason=reason)
@@ -210,15 +273,20 @@ def cancel(out: Output, ids: Sequence[str], reason: str | None) -> None:
 
 @task.command()
 @option.task_ids
+@click.option("--reason", help="Why: it is kept in the log.")
 @output_option
-def redrive(out: Output, ids: Sequence[str]) -> None:
+def redrive(out: Output, ids: Sequence[str], reason: str | None) -> None:
     """Open dead, failed or cancelled tasks again, with all their attempts before them."""
 
     async def act(client: Any) -> dict[str, str]:
-        answers: dict[str, str] = await client.redrive_many(ids)
+        answers: dict[str, str] = await client.redrive_many(ids, reason=reason)
         return answers
 
     _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")
+
+
+task.add_command(edit)
+task.add_command(submit_many)
 
 
 def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from grns.duration import lasted as lasted
+
 # Up to so many seconds, in units of so many.
 _UNITS = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (129_600.0, 3600.0, "h"), (float("inf"), 86_400.0, "d"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -42,17 +44,6 @@ def ago(instant: datetime, now: datetime) -> str:
         f"{int(abs(seconds) // unit)} {name}" for below, unit, name in _UNITS if abs(seconds) < below
     )
     return f"{distance} ago" if seconds > 0 else f"in {distance}"
-
-
-def lasted(seconds: float) -> str:
-    """Return a duration."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def sized(count: int) -> str:

@@ -12,7 +12,9 @@ from types import ModuleType
 
 import click
 
-from grns.app import App, KeeperOrders
+from grns.app import App
+from grns.assembly import workers
+from grns.assembly.workers import KeeperOrders
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import BadInput, SettingsError
@@ -53,7 +55,17 @@ def worker(
     pool = load_pool(target)
     with ExitStack() as resources:
         app = make_app(settings, "worker", resources)
-        run(settings, lambda: end_after(_work(app, pool)))
+        run(settings, lambda: end_after(_work_and_tell(app, pool)))
+
+
+async def _work_and_tell(app: App, pool: Pool) -> None:
+    import asyncio
+
+    try:
+        await _work(app, pool)
+    finally:
+        if app.spans.is_on:  # the process ends without a look back
+            await asyncio.to_thread(app.spans.close)
 
 
 async def _work(app: App, pool: Pool) -> None:
@@ -69,7 +81,7 @@ async def _work(app: App, pool: Pool) -> None:
                 app.settings.database_host(), app.settings.nats_hosts(),
             )
         )  # fmt: skip
-        await run_services([app.worker(pool, database, transport, handlers_database)])
+        await run_services([workers.worker(app, pool, database, transport, handlers_database)])
 
 
 @click.command(hidden=True)
@@ -84,7 +96,8 @@ def keeper(book_descriptor: int, ready_descriptor: int) -> None:
         return  # the worker died before it had said anything
     orders = KeeperOrders.read(line, book_descriptor)
     with ExitStack() as resources:
-        app = make_app(orders.settings.model_copy(update={"metrics_port": None}), "keeper", resources)
+        quiet = {"metrics_port": None, "otlp_endpoint": None}
+        app = make_app(orders.settings.model_copy(update=quiet), "keeper", resources)
         run(orders.settings, lambda: _keep(app, orders, ready_descriptor))
 
 
@@ -108,7 +121,7 @@ async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
     async with app.connections("keeper", size=2, is_patient=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
-        await app.keeper(orders, database, transport).run()
+        await workers.keeper(app, orders, database, transport).run()
     looking.cancel()
 
 

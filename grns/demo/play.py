@@ -105,7 +105,7 @@ async def _start_processes(cast: Cast) -> None:
     while len(await cast.truth.agents()) < WORKERS:
         cast.stage.check()
         await asyncio.sleep(_LOOK_SECONDS)
-    cast.show.say(f"relay, reaper, retry scheduler and janitor run, and {WORKERS} workers")
+    cast.show.say(f"relay, reaper, retry scheduler, counter and janitor run, and {WORKERS} workers")
 
 
 async def _submit(cast: Cast, paths: list[str]) -> Counter[str]:

@@ -47,7 +47,7 @@ class Stage:
         self._stack.start()
 
     def start_server(self) -> None:
-        """Start relay, reaper, retry scheduler and janitor, in one process."""
+        """Start relay, reaper, retry scheduler, counter and janitor, in one process."""
         self._start("server", "server")
 
     def start_worker(self) -> None:

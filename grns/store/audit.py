@@ -61,7 +61,7 @@ async def audit_tasks(database: Database, after: str, limit: int) -> Page[str]:
 
 async def audit_log(database: Database, after: int, limit: int) -> Page[int]:
     """Look at up to `limit` rows of the log, from the number `after` on."""
-    rows = await database.run("audit_log", after, limit, _ENDS)
+    rows = await database.run("audit_log", after, limit, list(STATUS_AFTER), _ENDS)
     return Page(rows[0]["seen"], rows[0]["last_seq"] or after, _findings(rows))
 
 

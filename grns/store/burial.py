@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grns.store.database import Database
+from grns.store.database import Database, Session
 
 HEAD_BYTES = 256 * 1024
 
@@ -28,7 +28,7 @@ class Corpse:
     body: bytes
 
 
-async def bury(database: Database, corpses: Sequence[Corpse]) -> None:
+async def bury(database: Database | Session, corpses: Sequence[Corpse]) -> None:
     """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat."""
     await database.run(
         "bury_messages",

@@ -62,11 +62,19 @@ class Claims:
     """
 
     def __init__(
-        self, database: Database, claimant: Claimant, *, batch_limit: int, keeping: Keeping | None = None
+        self,
+        database: Database,
+        claimant: Claimant,
+        *,
+        batch_limit: int,
+        keeping: Keeping | None = None,
+        new_lease_id: Callable[[], UUID] = random_uuid,
     ) -> None:
+        """Make it; `new_lease_id` is one that nobody can guess, where it is shown to somebody."""
         self._database = database
         self._who = claimant
         self._keeping = keeping
+        self._new_lease_id = new_lease_id
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
         self._batch: Batch[_Wish, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
@@ -80,7 +88,7 @@ class Claims:
         self, task_id: str, causation_id: UUID | None = None, *, token: str = ""
     ) -> Claim | Unclaimed:
         """Claim one task, or say why it cannot be claimed now; `token` names the delivery that asks."""
-        wish = _Wish(task_id, random_uuid(), causation_id, token)
+        wish = _Wish(task_id, self._new_lease_id(), causation_id, token)
         try:
             return await self._batch.ask(wish)
         except asyncio.CancelledError:
@@ -90,7 +98,7 @@ class Claims:
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
-        leases = [random_uuid() for _ in range(count)]
+        leases = [self._new_lease_id() for _ in range(count)]
         sent_at = time.monotonic()
         try:
             rows = await self._run(

@@ -82,6 +82,11 @@ class Database:
         """The URL, with its password: for those who need connections of another kind."""
         return self._url
 
+    @property
+    def size(self) -> int:
+        """How many connections there are at most."""
+        return self._size
+
     async def connect(self) -> None:
         """Open the first connection, where one is kept, or say why it cannot be had."""
         settings = {"application_name": f"grns {self._name}"[:63]}
@@ -157,12 +162,17 @@ class Database:
         It is `read committed`, whatever the server's default: renewals write the row that it will finish.
         """
         async with self.connection() as connection:
+            is_lent = False
             try:
                 async with connection.transaction(isolation="read_committed"):
+                    is_lent = True
                     yield connection
+                    is_lent = False
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 if _is_broken(connection):
                     raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
+                if isinstance(error, OSError) and not is_lent:  # none of the borrower's
+                    raise OutcomeUnknown("no answer to the begin or end of a transaction") from error
                 raise
             finally:
                 if not _is_broken(connection):
@@ -184,6 +194,12 @@ class Session:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend the connection."""
         yield self._connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend the connection inside a transaction, or as a part of the one that it is in."""
+        async with self._connection.transaction(isolation="read_committed"):
+            yield self._connection
 
 
 def _is_broken(connection: Connection) -> bool:

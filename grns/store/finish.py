@@ -10,7 +10,7 @@ from uuid import UUID
 from grns.errors import LeaseLost, OutcomeUnknown, Unavailable
 from grns.outcome import Claim, Finished, Outcome
 from grns.store.batch import Batch
-from grns.store.database import Connection, Database, Row, run
+from grns.store.database import Connection, Database, Row, Session, run
 from grns.store.fault import Contended
 from grns.task import random_uuid
 
@@ -32,7 +32,7 @@ class Finish:
 class Finishes:
     """Writes outcomes, one await at a time; what waits together is one statement."""
 
-    def __init__(self, database: Database, *, batch_limit: int) -> None:
+    def __init__(self, database: Database | Session, *, batch_limit: int) -> None:
         self._database = database
         self._batch: Batch[Finish, Finished] = Batch(self._send, limit=batch_limit)
 
@@ -48,11 +48,17 @@ class Finishes:
         rows = await self._read_back([finish])
         return _finished(rows[finish.event_id]) if rows else None
 
-    async def release(self, claims: Sequence[Claim], reason: str) -> dict[str, str]:
-        """Give attempts back without spending them; returns the verdict per task id."""
+    async def release(
+        self, claims: Sequence[Claim], reason: str, *, event_ids: Sequence[UUID] = ()
+    ) -> dict[str, str]:
+        """Give attempts back without spending them; returns the verdict per task id.
+
+        `event_ids` are chosen by whoever may have to look up afterwards whether it was written.
+        """
+        events = event_ids or [random_uuid() for _ in claims]
         rows = await self._database.run(
             "release", [claim.id for claim in claims], [claim.attempt for claim in claims],
-            [claim.lease_id for claim in claims], events := [random_uuid() for _ in claims], reason,
+            [claim.lease_id for claim in claims], events, reason,
         )  # fmt: skip
         ids = dict(zip(events, (claim.id for claim in claims), strict=True))
         return {ids[row["event_id"]]: row["verdict"] for row in rows}

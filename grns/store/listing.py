@@ -1,129 +1,100 @@
-"""Lists for people and programs: filtered, newest first, page by page. The database's clock dates them."""
+"""Dead letters for people and programs: dead tasks and rejected messages, the latest first, page by page."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    Subquery,
-    Text,
-    cast,
-    func,
-    literal,
-    literal_column,
-    null,
-    select,
-    tuple_,
-    union_all,
-)
-from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
+from sqlalchemy import Select, func, select
 
 from grns.errors import BadInput
-from grns.store.database import Connection, Database, Row
-from grns.store.fault import translated
-from grns.store.table import dead_letters, tasks
+from grns.filter import Filter
+from grns.store import query, task_page
+from grns.store.database import Connection, Database, Row, Session
+from grns.store.page import Page, cursor, place
+from grns.store.table import dead_letters
+from grns.store.task_page import MOST_COUNTED, Count
+from grns.task import Status
 
 TASK, MESSAGE = "task", "message"
 
-# A filter that few rows pass makes Postgres look at many: nobody's lease depends on the answer.
-_ANSWER_SECONDS = 60.0
+_DEAD = frozenset({Status.DEAD, Status.FAILED})
+_LAST_UUID = UUID(int=2**128 - 1)
 
-
-@dataclass(frozen=True)
-class Page:
-    """Some rows of a list, and the cursor behind which the rest begins; None where this is all."""
-
-    rows: list[dict[str, Any]]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True)
-class TaskFilter:
-    """Which tasks are wanted; None does not filter."""
-
-    status: str | None = None
-    task_type: str | None = None
-    agent_type: str | None = None
+# When something went wrong, and what: where a list of both kinds is cut.
+Place = tuple[datetime, str]
 
 
 @dataclass(frozen=True)
 class DeadFilter:
-    """Which dead letters are wanted: `what` is task or message; a message has no task type."""
+    """Which dead letters are wanted: `what` is task or message. Of messages a filter knows nothing."""
 
     what: str | None = None
-    task_type: str | None = None
+    tasks: Filter = field(default_factory=Filter)
+
+    def __post_init__(self) -> None:
+        if self.what == MESSAGE and self.tasks.terms:
+            raise BadInput("bad_filter", "what a filter asks for only tasks have: ask for one or the other")
+
+    @property
+    def has_tasks(self) -> bool:
+        """Say whether tasks are wanted."""
+        return self.what != MESSAGE
+
+    @property
+    def has_messages(self) -> bool:
+        """Say whether messages are wanted."""
+        return self.what != TASK and not self.tasks.terms
 
 
-async def now(database: Database) -> datetime:
+async def now(database: Database | Session) -> datetime:
     """Return the time of the clock that everything was dated by."""
-    rows = await _run(database, select(func.now().label("now")))
+    rows = await query.run(database, select(func.now().label("now")))
     instant: datetime = rows[0]["now"]
     return instant
 
 
-async def list_tasks(
-    database: Database, *, workspace: str, wanted: TaskFilter, limit: int, after: str | None = None
-) -> Page:
-    """Return tasks, the latest first. Ids sort by time, so that the primary key is the order."""
-    found = select(
-        tasks.c.id,
-        tasks.c.task_type,
-        tasks.c.agent_type,
-        tasks.c.priority,
-        tasks.c.status,
-        tasks.c.attempt,
-        func.coalesce(tasks.c.attempt_limit, tasks.c.max_attempts).label("max_attempts"),
-        tasks.c.last_error["class"].astext.label("error_class"),
-        tasks.c.owner_agent_id,
-        tasks.c.next_attempt_at,
-        tasks.c.created_at,
-        tasks.c.updated_at,
-        tasks.c.finished_at,
-    ).where(tasks.c.workspace == workspace, *_equal(wanted.status, wanted.task_type, wanted.agent_type))
-    if after is not None:
-        found = found.where(tasks.c.id < after)
-    rows = await _run(database, found.order_by(tasks.c.id.desc()).limit(limit + 1))
-    return _page(rows, limit, lambda row: str(row["id"]))
-
-
 async def list_dead(
-    database: Database, *, workspace: str, wanted: DeadFilter, limit: int, after: str | None = None
+    database: Database | Session, *, workspace: str, wanted: DeadFilter, limit: int, after: str | None = None
 ) -> Page:
     """Return dead and failed tasks, and messages that belong to no task and nobody has dealt with."""
-    dead = _dead(workspace, wanted)
-    found = select(dead)
-    if after is not None:
-        at, named = place(after)
-        found = found.where(tuple_(dead.c.at, dead.c.id) < tuple_(literal(at, dead.c.at.type), named))
-    rows = await _run(database, found.order_by(dead.c.at.desc(), dead.c.id.desc()).limit(limit + 1))
-    return _page(rows, limit, _cursor)
+    if not wanted.has_messages:
+        return await _tasks(database, workspace, wanted.tasks, limit, after)
+    at = None if after is None else place(after)
+    found = [await _messages(database, workspace, limit, at)]
+    if wanted.has_tasks:
+        behind = at and task_page.behind_ended(*at)
+        found.append(await _tasks(database, workspace, wanted.tasks, limit, behind))
+    return _merged(found, limit)
 
 
-async def count_dead(database: Database, *, workspace: str, wanted: DeadFilter) -> dict[str, int]:
-    """Return how many tasks and messages `list_dead` would find, by `what`."""
-    dead = _dead(workspace, wanted)
-    rows = await _run(database, select(dead.c.what, func.count().label("count")).group_by(dead.c.what))
-    return {row["what"]: row["count"] for row in rows}
+async def count_dead(database: Database | Session, *, workspace: str, wanted: DeadFilter) -> dict[str, Count]:
+    """Return how many tasks and messages `list_dead` finds, by `what`."""
+    counts: dict[str, Count] = {}
+    if wanted.has_tasks:
+        counts[TASK] = await task_page.count(database, workspace=workspace, wanted=wanted.tasks, among=_DEAD)
+    if wanted.has_messages:
+        (row,) = await database.run("count_letters", workspace, MOST_COUNTED)
+        counts[MESSAGE] = Count(row["number"], row["number"] < MOST_COUNTED)
+    return counts
 
 
-async def read_message(database: Database, message_id: UUID, workspace: str) -> dict[str, Any] | None:
+async def read_message(
+    database: Database | Session, message_id: UUID, workspace: str
+) -> dict[str, Any] | None:
     """Return one message of the dead letters, whole, whatever became of it."""
-    rows = await _run(database, _message(message_id, workspace))
+    rows = await query.run(database, _message(message_id, workspace))
     return _whole(rows[0]) if rows else None
 
 
 async def lock_message(connection: Connection, message_id: UUID, workspace: str) -> dict[str, Any] | None:
     """Return one message for somebody who is about to deal with it; None where somebody else is."""
     found = _message(message_id, workspace).with_for_update(skip_locked=True)
-    rows = await _fetch(connection, found)
+    rows = await query.fetch(connection, found)
     return _whole(rows[0]) if rows else None
 
 
@@ -135,89 +106,57 @@ def _whole(row: Row) -> dict[str, Any]:
     return {**row, "headers": json.loads(row["headers"])}
 
 
-def _equal(
-    status: str | None, task_type: str | None, agent_type: str | None = None
-) -> list[ColumnElement[bool]]:
-    pairs = (
-        (tasks.c.status, status), (tasks.c.task_type, task_type), (tasks.c.agent_type, agent_type)
-    )  # fmt: skip
-    return [column == value for column, value in pairs if value is not None]
-
-
-def _dead(workspace: str, wanted: DeadFilter) -> Subquery:
-    """Return both kinds of dead letters under the same names."""
-    ended = select(
-        tasks.c.id,
-        literal_column(f"'{TASK}'", Text).label("what"),
-        tasks.c.task_type.label("name"),
-        tasks.c.last_error["class"].astext.label("reason"),
-        tasks.c.finished_at.label("at"),
-        tasks.c.attempt.label("attempts"),
-        tasks.c.status,
-        tasks.c.fingerprint,
-    ).where(
-        tasks.c.workspace == workspace,
-        # Written out and no parameters: only so does the planner know the partial index to fit.
-        tasks.c.status.in_([literal_column("'dead'"), literal_column("'failed'")]),
-        *_equal(None, wanted.task_type),
+async def _tasks(
+    database: Database | Session, workspace: str, wanted: Filter, limit: int, after: str | None
+) -> Page:
+    page = await task_page.list_tasks(
+        database, workspace=workspace, wanted=wanted, limit=limit, after=after, among=_DEAD
     )
-    rejected = select(
-        cast(dead_letters.c.id, Text).label("id"),
-        literal_column(f"'{MESSAGE}'", Text).label("what"),
-        dead_letters.c.subject.label("name"),
-        dead_letters.c.reason,
-        dead_letters.c.created_at.label("at"),
-        dead_letters.c.delivery_count.label("attempts"),
-        dead_letters.c.state.label("status"),
-        cast(null(), Text).label("fingerprint"),
-    ).where(dead_letters.c.workspace == workspace, dead_letters.c.state == "new")
-    has_messages = wanted.what != TASK and wanted.task_type is None
-    parts = ([] if wanted.what == MESSAGE else [ended]) + ([rejected] if has_messages else [])
-    if not parts:
-        raise BadInput("bad_filter", "messages have no task type: ask for one or the other")
-    return (union_all(*parts) if len(parts) > 1 else parts[0]).subquery("dead")
+    rows = [
+        {
+            "id": row["id"],
+            "what": TASK,
+            "name": row["task_type"],
+            "reason": row["error_class"],
+            "at": row["finished_at"],
+            "attempts": row["attempt"],
+            "status": row["status"],
+            "fingerprint": row["fingerprint"],
+        }
+        for row in page.rows
+    ]
+    return Page(rows, page.next_cursor, page.is_partial)
 
 
-def _page(rows: Sequence[Row], limit: int, cursor: Any) -> Page:
-    shown = [dict(row) for row in rows[:limit]]
-    return Page(shown, cursor(shown[-1]) if len(rows) > limit else None)
+async def _messages(database: Database | Session, workspace: str, limit: int, behind: Place | None) -> Page:
+    at, named = behind or (None, None)
+    rows = await database.run("list_letters", workspace, limit + 1, at, named and _number(named))
+    shown = [{**row, "id": str(row["id"]), "what": MESSAGE, "fingerprint": None} for row in rows[:limit]]
+    return Page(shown, _cursor(shown[-1]) if len(rows) > limit else None)
+
+
+def _number(named: str) -> UUID:
+    """Return behind which message a list goes on: behind a task of the same time all of them come."""
+    try:
+        return UUID(named)
+    except ValueError:
+        return _LAST_UUID
+
+
+def _merged(found: Sequence[Page], limit: int) -> Page:
+    """Return one page of several, up to where the first of them ends: its rest comes before the others'."""
+    rows = sorted((row for page in found for row in page.rows), key=_place, reverse=True)
+    end = max((place(page.next_cursor) for page in found if page.next_cursor is not None), default=None)
+    seen = [row for row in rows if end is None or _place(row) >= end]
+    if len(seen) > limit:
+        return Page(seen[:limit], _cursor(seen[limit - 1]))
+    is_partial = len(seen) < limit and any(page.is_partial for page in found)
+    return Page(seen, end and cursor(*end), is_partial)
+
+
+def _place(row: dict[str, Any]) -> Place:
+    return row["at"], row["id"]
 
 
 def _cursor(row: dict[str, Any]) -> str:
-    place = f"{row['at'].isoformat()} {row['id']}"
-    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
-
-
-def place(cursor: str) -> tuple[datetime, str]:
-    """Return when and what a list of dead letters goes on behind; `BadInput` where nobody was given that."""
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, _, named = base64.urlsafe_b64decode(padded).decode().partition(" ")
-        instant = datetime.fromisoformat(at)
-    except ValueError as error:
-        raise _no_cursor(cursor) from error
-    if instant.tzinfo is None or not named.isprintable():
-        raise _no_cursor(cursor)
-    return instant, named
-
-
-def _no_cursor(cursor: str) -> BadInput:
-    return BadInput("bad_cursor", f"{ascii(cursor)[:100]} is no cursor of such a list")
-
-
-async def _run(database: Database, wanted: Select[Any]) -> Sequence[Row]:
-    async with database.connection() as connection, connection.transaction(readonly=True):
-        await connection.execute(f"set local statement_timeout = {1000 * _ANSWER_SECONDS:.0f}")
-        return await _fetch(connection, wanted)
-
-
-async def _fetch(connection: Connection, wanted: Select[Any]) -> Sequence[Row]:
-    """Run a statement of SQLAlchemy on a connection of ours: compiled here, its values as parameters."""
-    compiled = wanted.compile(
-        dialect=asyncpg_dialect.dialect(),  # type: ignore[no-untyped-call]
-        compile_kwargs={"render_postcompile": True},
-    )
-    values = [compiled.params[name] for name in compiled.positiontup or ()]
-    with translated():
-        rows: Sequence[Row] = await connection.fetch(str(compiled), *values, timeout=_ANSWER_SECONDS)
-        return rows
+    return cursor(*_place(row))

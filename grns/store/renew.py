@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from grns.store.database import Database
+from grns.store.database import Database, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Verdict:
     is_cancel_requested: bool
 
 
-async def renew(database: Database, leases: Sequence[Held], lease_seconds: float) -> list[Verdict]:
+async def renew(database: Database | Session, leases: Sequence[Held], lease_seconds: float) -> list[Verdict]:
     """Renew leases; the answers come in the order of `leases`."""
     rows = await database.run(
         "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import getrandbits
 from typing import Any
 
-from grns.errors import BadInput, Conflict, GrnsError, Unavailable
+from grns.errors import BadInput, Conflict, GrnsError
 from grns.store.batch import Batch
-from grns.store.database import Database, Row
-from grns.store.fault import Contended
+from grns.store.database import Database, Row, Session
+from grns.store.singles import send_all
 from grns.store.statement import statement
 from grns.strict_json import Limits, dumps
 from grns.submission import Submission
 from grns.task import new_id
 
 _MOST_KNOWN = 1000
-_SINGLES_AT_ONCE = 2
-_MOST_REFUSED = 8  # each takes as long as we wait for a lock
 _EMPTY: dict[str, Any] = {}
 
 
@@ -92,8 +89,8 @@ def _all_but_payload(fields: Any) -> tuple[Any, ...] | None:
     return tuple([(name, type(value), value) for name, value in fields.items() if name != "payload"])
 
 
-def columns(batch: Sequence[Prepared]) -> tuple[list[Any], ...]:
-    """Return the arrays that `submit_tasks` takes; those that say one thing, or nothing, are short."""
+def columns(batch: Sequence[Prepared], actor: str | None = None) -> tuple[Any, ...]:
+    """Return what `submit_tasks` takes: arrays, short where they say one thing or nothing, and who asks."""
     said = [prepared.submission for prepared in batch]
     return (
         [prepared.id for prepared in batch],
@@ -107,6 +104,7 @@ def columns(batch: Sequence[Prepared]) -> tuple[list[Any], ...]:
         _none_if_unsaid([one.idempotency_key for one in said]),
         [prepared.trace_id for prepared in batch],
         _none_if_unsaid([one.causation_id for one in said]),
+        actor,
     )
 
 
@@ -142,10 +140,11 @@ def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
 
 
 class Submissions:
-    """Creates tasks; single ones that arrive together share a statement."""
+    """Creates tasks, all for one actor; single ones that arrive together share a statement."""
 
-    def __init__(self, database: Database, *, batch_limit: int) -> None:
+    def __init__(self, database: Database | Session, *, batch_limit: int, actor: str | None = None) -> None:
         self._database = database
+        self._actor = actor
         self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
         # Only a key can have to wait for a stranger: what has none does not wait with it.
         self._keyed: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_keyed, limit=batch_limit)
@@ -160,50 +159,22 @@ class Submissions:
 
     async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
         """Create many tasks in one statement and one transaction: all that do not conflict."""
-        return answers(batch, await self._database.run("submit_tasks", *columns(batch)))
+        return answers(batch, await self._database.run("submit_tasks", *columns(batch, self._actor)))
 
     async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
         """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
-        try:
-            return await self.submit_many(batch)
-        except Contended:
-            if len(batch) == 1:
-                raise
-        return await _Singles(self.submit_many).submit(batch)
+        return await send_all(self.submit_many, batch)
 
 
-class _Singles:
-    """Sends submissions one by one, two at a time, until too many were refused: then it is no key's fault."""
-
-    def __init__(self, send: Callable[[Sequence[Prepared]], Awaitable[list[Submitted | Conflict]]]) -> None:
-        self._send = send
-        self._turns = asyncio.Semaphore(_SINGLES_AT_ONCE)
-        self._refused: list[Unavailable] = []
-
-    async def submit(self, batch: Sequence[Prepared]) -> list[Submitted | GrnsError]:
-        """Return what became of each."""
-        return await asyncio.gather(*(self._submit_one(prepared) for prepared in batch))
-
-    async def _submit_one(self, prepared: Prepared) -> Submitted | GrnsError:
-        async with self._turns:
-            if len(self._refused) >= _MOST_REFUSED:
-                return Unavailable(f"not sent: {self._refused[-1]}")
-            try:
-                return (await self._send([prepared]))[0]
-            except Unavailable as error:
-                self._refused.append(error)
-                return error
-            except GrnsError as error:
-                return error
-
-
-async def submit_in(connection: Any, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
+async def submit_in(
+    connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
+) -> list[Submitted | Conflict]:
     """Create tasks inside the caller's transaction.
 
     `connection` is an asyncpg connection, or an AsyncSession or AsyncConnection of
     SQLAlchemy on asyncpg. Nothing exists unless the caller commits.
     """
-    arguments = columns(batch)
+    arguments = columns(batch, actor)
     if hasattr(connection, "fetch"):
         return answers(batch, await connection.fetch(statement("submit_tasks"), *arguments))
     if not hasattr(connection, "exec_driver_sql"):

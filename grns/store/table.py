@@ -39,6 +39,8 @@ tasks = Table(
     Column("queued_reason", Text),
     Column("cancel_requested_at", _INSTANT),
     Column("cancel_reason", Text),
+    Column("discarded_at", _INSTANT),
+    Column("discarded_by", Text),
     Column("version", Integer),
     Column("created_at", _INSTANT),
     Column("queued_at", _INSTANT),

@@ -52,16 +52,41 @@ async def delete_replays(database: Database, limit: int, seconds: float) -> int:
     return len(await database.run("delete_replays", limit, seconds))
 
 
-async def queue_ages(database: Database) -> Sequence[Row]:
-    """Return, per lane that holds tasks, how long its oldest one has been queued."""
-    return await database.run("read_queue_ages")
+async def delete_minutes(database: Database, limit: int, seconds: float) -> int:
+    """Forget what happened in minutes long past; returns how many."""
+    return len(await database.run("delete_minutes", limit, seconds))
+
+
+async def delete_issue_hours(database: Database, limit: int, seconds: float) -> int:
+    """Forget how often issues were seen in hours long past; returns how many."""
+    return len(await database.run("delete_issue_hours", limit, seconds))
+
+
+async def delete_issues(database: Database, limit: int, seconds: float) -> int:
+    """Forget issues not seen for long; returns how many."""
+    return len(await database.run("delete_issues", limit, seconds))
+
+
+async def delete_operations(database: Database, limit: int, seconds: float) -> int:
+    """Forget operations that have ended; returns how many."""
+    return len(await database.run("delete_operations", limit, seconds))
+
+
+async def delete_deliveries(database: Database, limit: int, seconds: float) -> int:
+    """Forget what was sent to webhooks; returns how many deliveries."""
+    return len(await database.run("delete_deliveries", limit, seconds))
+
+
+async def delete_webhooks(database: Database, limit: int) -> int:
+    """Take away what was sent to a webhook that was deleted, and then itself; returns how many rows."""
+    return len(await database.run("delete_webhooks", limit))
 
 
 async def keep_partitions(database: Database, rows_per_partition: int, retention_seconds: float) -> None:
     """See to enough partitions ahead, and take away those past their retention.
 
     A new one has `rows_per_partition`, or more where there would be too many of them for a log
-    of this length. None goes that is not wholly below the relay's low watermark.
+    of this length. None goes that is not wholly below the low watermarks of relay and counter.
     """
     partitions = await database.run("read_partitions")
     rows = max(rows_per_partition, _length(partitions) // _PARTITIONS_KEPT)
@@ -80,7 +105,7 @@ def _length(partitions: Sequence[Row]) -> int:
 
 
 def _is_past(row: Row, retention_seconds: float) -> bool:
-    if not row["is_relayed"] or row["is_ahead"]:
+    if not row["is_done_with"] or row["is_ahead"]:
         return False
     age: float | None = row["newest_age_seconds"]
     if age is None:  # nothing came of its numbers; once all are given out, nothing can

@@ -12,6 +12,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from grns import key
+from grns.telemetry import current
 from grns.telemetry.calm import Calm
 from grns.telemetry.fact import Fact
 
@@ -23,13 +25,19 @@ _SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Remove passwords from URLs, and the values of names that sound secret."""
+    """Remove passwords from URLs, secrets from keys, and the values of names that sound secret."""
     for name, value in event.items():
         if _SECRET_NAMES.search(name):
             event[name] = "***"
-        elif isinstance(value, str) and "://" in value:
-            event[name] = _URL_TOKEN.sub(r"\g<scheme>***@", _URL_PASSWORD.sub(r"\g<scheme>:***@", value))
+        elif isinstance(value, str):
+            event[name] = key.redacted(_without_passwords(value))
     return event
+
+
+def _without_passwords(text: str) -> str:
+    if "://" not in text:
+        return text
+    return _URL_TOKEN.sub(r"\g<scheme>***@", _URL_PASSWORD.sub(r"\g<scheme>:***@", text))
 
 
 def configure(*, level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
@@ -45,6 +53,7 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            current.name,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
@@ -56,8 +65,8 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
-    # What these two log of a server that is away, we tell as facts.
-    for name in ("nats", "asyncpg"):
+    # What these log of a server that is away, or of what a client does wrong, we tell as facts.
+    for name in ("nats", "asyncpg", "uvicorn"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

@@ -1,125 +1,45 @@
-"""The metrics leaf: what seed operators watch, under Prometheus' naming rules."""
+"""The metrics leaf: counts facts, under the names that the registry has for them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from grns.errors import Unavailable
+from grns.telemetry import registry
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, process, relay, upkeep, work
-from grns.telemetry.tally import CountTally, TimeTally
+from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, webhook, work
+from grns.telemetry.metric import Kind, Metric
+from grns.telemetry.tally import CountTally, GaugeTally, TimeTally
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
-
-
-_MOST_ERROR_CLASSES = 200
+_ALL_TASK_TYPES = "*"
 
 
 class MetricsLeaf:
-    """Counts facts in a registry of its own. Labels are bounded: types and reasons, never ids."""
+    """Counts facts, in a registry of its own: several may live in one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._error_classes: set[str] = set()
-        self._make_tallies()
-        self._make_task_metrics()
-        self._make_daemon_metrics()
-        self._readers: dict[type[Fact], Callable[[Any], None]] = {
-            work.TaskClaimed: self._claimed,
-            work.TaskNotClaimed: lambda fact: self._conflicts.labels(fact.reason).inc(),
-            work.AttemptFinished: self._finished,
-            work.LeaseLost: lambda fact: self._leases_lost.labels(fact.reason).inc(),
-            work.RenewalsUnanswered: lambda fact: self._renew_failures.inc(fact.times),
-            bus.MessageRejected: lambda fact: self._rejected.labels(fact.reason).inc(),
-            work.DeliveryDeferred: lambda fact: self._deferred.labels(fact.reason).inc(),
-            upkeep.TasksReaped: lambda fact: self._expired.labels(fact.status).inc(),
-            upkeep.TasksPromoted: lambda fact: self._promoted.inc(fact.tasks),
-            relay.MessagesPublished: lambda fact: self._published.labels(fact.kind).inc(fact.messages),
-            relay.MessageRefused: lambda fact: self._refused.labels(fact.kind, fact.code).inc(),
-            relay.RelayProgressed: self._progressed,
-            relay.RelayFollows: self._follows,
-            relay.BrokerLost: lambda _: self._broker_losses.inc(),
-            process.PostgresFailedOver: lambda _: self._failovers.inc(),
-            upkeep.QueueAge: lambda fact: self._queue_age.labels(
-                fact.workspace, fact.agent_type, str(fact.priority)
-            ).set(fact.oldest_seconds),
-            upkeep.InvariantChecked: lambda fact: self._violations.labels(fact.invariant).set(
-                fact.violations
-            ),
-            process.TickFailed: lambda fact: self._tick_failures.labels(fact.service).inc(),
-            work.FloorClaimed: lambda fact: self._floor.inc(fact.tasks),
+        self._counts = {
+            metric: CountTally(metric) for metric in registry.METRICS if metric.kind is Kind.COUNTER
         }
-
-    def _make_tallies(self) -> None:
-        self._claims = CountTally("grns_claims", "Tasks claimed", ["task_type", "source"])
-        self._attempts = CountTally("grns_attempts", "Attempts that ended", ["task_type", "status"])
-        self._queue_wait = _times("grns_queue_wait_seconds", "From queued to claimed")
-        self._run = _times("grns_run_seconds", "Time in the handler")
-        self._total = _times("grns_task_seconds", "From created to terminal")
-        for tally in (self._claims, self._queue_wait, self._attempts, self._run, self._total):
+        self._times = {
+            metric: TimeTally(metric) for metric in registry.METRICS if metric.kind is Kind.HISTOGRAM
+        }
+        self._gauges = {
+            metric: GaugeTally(metric) for metric in registry.METRICS if metric.kind is Kind.GAUGE
+        }
+        for tally in (*self._counts.values(), *self._times.values(), *self._gauges.values()):
             self.registry.register(tally)
-
-    def _make_task_metrics(self) -> None:
-        registry = self.registry
-        self._conflicts = Counter(
-            "grns_claim_conflicts", "Commands that claimed nothing", ["reason"], registry=registry
+        self._by_name = {metric.name: tally for metric, tally in self._gauges.items()}
+        self._readers: dict[type[Fact], Callable[[Any], None]] = (
+            self._work_readers() | self._bus_readers() | self._upkeep_readers()
         )
-        self._retries = Counter("grns_retries", "Retries scheduled", ["error_class"], registry=registry)
-        self._dead = Counter(
-            "grns_dead_letters", "Tasks that ended dead or failed", ["status"], registry=registry
-        )
-        self._leases_lost = Counter(
-            "grns_leases_lost", "Leases that a worker lost", ["reason"], registry=registry
-        )
-        self._renew_failures = Counter("grns_renew_failures", "Renewals without an answer", registry=registry)
-        self._rejected = Counter("grns_messages_rejected", "Messages refused", ["reason"], registry=registry)
-        self._deferred = Counter(
-            "grns_deliveries_deferred", "Deliveries given back", ["reason"], registry=registry
-        )
-        self._floor = Counter("grns_floor_claims", "Tasks claimed without a command", registry=registry)
-
-    def _make_daemon_metrics(self) -> None:
-        registry = self.registry
-        self._expired = Counter("grns_lease_expirations", "Leases reaped", ["status"], registry=registry)
-        self._promoted = Counter("grns_promotions", "Due tasks queued", registry=registry)
-        self._published = Counter("grns_messages_published", "Messages relayed", ["kind"], registry=registry)
-        self._refused = Counter(
-            "grns_messages_refused", "Messages the broker refused", ["kind", "code"], registry=registry
-        )
-        self._relay_lag = Gauge(
-            "grns_relay_lag_seconds", "Age of the oldest row not relayed", registry=registry
-        )
-        self._relay_flight = Gauge(
-            "grns_relay_in_flight", "Messages that await the broker", registry=registry
-        )
-        self._relay_missing = Gauge(
-            "grns_relay_missing_rows", "Numbers of the log not visible", registry=registry
-        )
-        self._broker_losses = Counter(
-            "grns_broker_losses", "Times the broker lost messages", registry=registry
-        )
-        self._failovers = Counter(
-            "grns_postgres_failovers", "Failovers of Postgres that were noticed", registry=registry
-        )
-        self._queue_age = Gauge(
-            "grns_queue_oldest_seconds",
-            "Age of the oldest queued task of a lane",
-            ["workspace", "agent_type", "priority"],
-            registry=registry,
-        )
-        self._violations = Gauge(
-            "grns_invariant_violations",
-            "Times an invariant is violated in the database",
-            ["invariant"],
-            registry=registry,
-        )
-        self._tick_failures = Counter(
-            "grns_tick_failures", "Ticks that failed", ["service"], registry=registry
-        )
+        self._set(registry.BUILD, 1, version("grns"))
 
     def read(self, fact: Fact) -> None:
         """Count one fact."""
@@ -127,9 +47,66 @@ class MetricsLeaf:
         if reader is not None:
             reader(fact)
 
-    def register(self, collector: Collector) -> None:
-        """Add a collector of somebody else's."""
-        self.registry.register(collector)
+    def exposition(self) -> bytes:
+        """Return all metrics, as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+    def _work_readers(self) -> dict[type[Fact], Callable[[Any], None]]:
+        count = self._count
+        # Looked up once: these two are asked for each task.
+        self._claims, self._queue_wait = self._counts[registry.CLAIMS], self._times[registry.QUEUE_WAIT]
+        self._attempts = self._counts[registry.ATTEMPTS]
+        self._run, self._task = self._times[registry.RUN], self._times[registry.TASK]
+        return {
+            work.TaskClaimed: self._claimed,
+            work.TaskNotClaimed: lambda fact: count(registry.CLAIM_CONFLICTS, fact.reason),
+            work.AttemptFinished: self._finished,
+            work.LeaseLost: lambda fact: count(registry.LEASES_LOST, fact.reason),
+            work.RenewalsUnanswered: lambda fact: count(registry.RENEW_FAILURES, number=fact.times),
+            work.DeliveryDeferred: lambda fact: count(registry.DEFERRED, fact.reason),
+            work.FloorClaimed: lambda fact: count(registry.FLOOR_CLAIMS, number=fact.tasks),
+            work.PoolPaused: lambda fact: self._note_pause(fact, 1),
+            work.PoolResumed: lambda fact: self._note_pause(fact, 0),
+        }
+
+    def _bus_readers(self) -> dict[type[Fact], Callable[[Any], None]]:
+        count = self._count
+        return {
+            order.OrderHandled: lambda fact: count(registry.ORDERS, fact.kind, fact.way, fact.answer),
+            bus.MessageRejected: lambda fact: count(registry.REJECTED, fact.reason),
+            relay.MessagesPublished: lambda fact: count(registry.PUBLISHED, fact.kind, number=fact.messages),
+            relay.MessageRefused: lambda fact: count(registry.REFUSED, fact.kind, fact.code),
+            relay.RelayProgressed: self._progressed,
+            relay.RelayFollows: self._follows,
+            relay.BrokerLost: lambda _: count(registry.BROKER_LOSSES),
+            http.RequestAnswered: self._answered,
+        }
+
+    def _upkeep_readers(self) -> dict[type[Fact], Callable[[Any], None]]:
+        count = self._count
+        return {
+            upkeep.TasksReaped: self._reaped,
+            upkeep.TasksPromoted: lambda fact: count(registry.PROMOTIONS, number=fact.tasks),
+            upkeep.Measured: self._measured,
+            upkeep.InvariantChecked: lambda fact: self._set(
+                registry.VIOLATIONS, fact.violations, fact.invariant
+            ),
+            upkeep.LogCounted: self._log_counted,
+            upkeep.CounterFollows: lambda _: self._set(registry.LEDGER_LAG, 0),
+            operation.BatchMoved: self._moved,
+            webhook.Delivered: lambda fact: self._attempted("delivered", fact),
+            webhook.NotDelivered: lambda fact: self._attempted(fact.error, fact),
+            webhook.DeliveriesMade: lambda fact: self._set(registry.WEBHOOK_BEHIND, fact.behind),
+            webhook.WebhookDisabled: lambda fact: count(registry.WEBHOOKS_DISABLED, fact.reason),
+            process.PostgresFailedOver: lambda _: count(registry.FAILOVERS),
+            process.TickFailed: lambda fact: count(registry.TICK_FAILURES, fact.service),
+        }
+
+    def _count(self, metric: Metric, *labels: str, number: int = 1) -> None:
+        self._counts[metric].add(*labels, number=number)
+
+    def _set(self, metric: Metric, value: float, *labels: str) -> None:
+        self._gauges[metric].set(value, *labels)
 
     def _claimed(self, fact: work.TaskClaimed) -> None:
         self._claims.add(fact.task_type, fact.source)
@@ -139,31 +116,49 @@ class MetricsLeaf:
         self._attempts.add(fact.task_type, fact.status)
         self._run.observe(fact.task_type, fact.run_seconds)
         if fact.status == "retry_wait":
-            self._retries.labels(self._bounded(fact.error_class or "unknown")).inc()
+            self._count(registry.RETRIES, fact.error_class or "unknown")
         elif fact.total_seconds is not None:
-            self._total.observe(fact.task_type, fact.total_seconds)
+            self._task.observe(fact.task_type, fact.total_seconds)
         if fact.status in ("dead", "failed"):
-            self._dead.labels(fact.status).inc()
+            self._count(registry.DEAD_LETTERS, fact.status)
 
-    def _bounded(self, error_class: str) -> str:
-        """Return it, or `other` for those beyond the first hundreds: handlers may name them as they like."""
-        if len(self._error_classes) < _MOST_ERROR_CLASSES:
-            self._error_classes.add(error_class)
-        return error_class if error_class in self._error_classes else "other"
+    def _reaped(self, fact: upkeep.TasksReaped) -> None:
+        self._count(registry.LEASE_EXPIRATIONS, fact.status)
+        if fact.status == "dead":
+            self._count(registry.DEAD_LETTERS, fact.status)
+
+    def _note_pause(self, fact: work.PoolPaused | work.PoolResumed, value: int) -> None:
+        self._set(registry.POOL_PAUSED, value, fact.agent_type, fact.task_type or _ALL_TASK_TYPES)
+
+    def _progressed(self, fact: relay.RelayProgressed) -> None:
+        self._set(registry.RELAY_LAG, fact.lag_seconds)
+        self._set(registry.RELAY_IN_FLIGHT, fact.in_flight)
+        self._set(registry.RELAY_MISSING, fact.missing)
 
     def _follows(self, _fact: relay.RelayFollows) -> None:
         """What the lead told is the next leader's to tell."""
-        for gauge in (self._relay_lag, self._relay_flight, self._relay_missing):
-            gauge.set(0)
+        for metric in (registry.RELAY_LAG, registry.RELAY_IN_FLIGHT, registry.RELAY_MISSING):
+            self._set(metric, 0)
 
-    def _progressed(self, fact: relay.RelayProgressed) -> None:
-        self._relay_lag.set(fact.lag_seconds)
-        self._relay_flight.set(fact.in_flight)
-        self._relay_missing.set(fact.missing)
+    def _log_counted(self, fact: upkeep.LogCounted) -> None:
+        self._count(registry.LOG_ROWS_COUNTED, number=fact.rows)
+        self._set(registry.LEDGER_LAG, fact.age_seconds)
 
+    def _measured(self, fact: upkeep.Measured) -> None:
+        self._by_name[fact.metric].replace(fact.readings)
+        self._set(registry.MEASURED_AT, time.time(), fact.metric)
 
-def _times(name: str, documentation: str) -> TimeTally:
-    return TimeTally(name, documentation, "task_type", bounds=_SECONDS)
+    def _moved(self, fact: operation.BatchMoved) -> None:
+        self._count(registry.OPERATION_TASKS, fact.action, "moved", number=fact.tasks)
+        self._count(registry.OPERATION_TASKS, fact.action, "skipped", number=fact.skipped)
+
+    def _attempted(self, outcome: str, fact: webhook.Delivered | webhook.NotDelivered) -> None:
+        self._count(registry.WEBHOOK_ATTEMPTS, outcome)
+        self._times[registry.WEBHOOK_SECONDS].observe(outcome, fact.seconds)
+
+    def _answered(self, fact: http.RequestAnswered) -> None:
+        self._count(registry.HTTP_REQUESTS, fact.operation, str(fact.status))
+        self._times[registry.HTTP_SECONDS].observe(fact.operation, fact.seconds)
 
 
 def serve(leaf: MetricsLeaf, host: str, port: int) -> Callable[[], None]:

@@ -99,6 +99,40 @@ class Delivery(Protocol):
         """End it for good without an effect: the message cannot be accepted."""
 
 
+class Request(Protocol):
+    """One message whose sender waits for the answer. It is in no stream: it comes once, or never."""
+
+    @property
+    def subject(self) -> str:
+        """The subject the message was published on."""
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, as they were sent."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, empty where there are none."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """True where there is an inbox to answer to. Any other address may be one that its sender
+        could not write to: it is not answered."""
+
+    def answer(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send the answer, once, and do not wait: whether anybody still listens is not known.
+
+        Raises `BrokerRefused` for one that is too large, after which a smaller one may be sent.
+        """
+
+
+class Serving(Protocol):
+    """A running subscription to requests."""
+
+    async def stop(self) -> None:
+        """Take in no more; those that the broker had sent by then still come."""
+
+
 class Consumer(Protocol):
     """A running subscription to one durable."""
 
@@ -128,6 +162,19 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """How far one durable is behind: what its stream has yet to deliver to it, and what was delivered and
+    not acknowledged, of that more than once. `consumer` is the subject that it serves, or its own name where
+    these are several."""
+
+    stream: str
+    consumer: str
+    pending: int
+    unacknowledged: int
+    redelivered: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message as a stream holds it; `stored_at` is by the broker's clock."""
 
@@ -137,6 +184,17 @@ class StoredMessage:
     body: bytes
     headers: Mapping[str, str]
     stored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DurableState:
+    """What a durable says of itself: what waits for it, what it has delivered that is not ended, how many
+    fetches wait at it, and for how long it will yet be paused (0 where it is not)."""
+
+    pending: int
+    ack_pending: int
+    fetching: int
+    paused_seconds: float
 
 
 class Transport(Protocol):
@@ -197,6 +255,16 @@ class Transport(Protocol):
         a deleted durable or stream, or a broker that came back empty.
         """
 
+    async def pause(self, filter_subject: str, *, seconds: float) -> bool:
+        """Deliver nothing of a subject's durable for so long, whoever fetches; 0 lets it go on.
+
+        False where that cannot be: there is none yet, or durables are not ours to change. It only saves
+        deliveries: what was asked for before may still arrive.
+        """
+
+    async def durable(self, filter_subject: str) -> DurableState | None:
+        """Return what a subject's durable says of itself; None where there is none."""
+
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries, which may be another connection's."""
 
@@ -219,8 +287,17 @@ class Transport(Protocol):
     async def observe(self, subject: str, callback: Callable[[str, bytes, Mapping[str, str]], None]) -> None:
         """Watch what is published from now on, without storing a position; what is missed is missed."""
 
+    async def serve(self, pattern: str, group: str, on_request: Callable[[Request], None]) -> Serving:
+        """Take in requests, each of which goes to one member of the group; `on_request` must not block.
+
+        It goes on after a lost connection. What is sent while no member is there, nobody gets.
+        """
+
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""
+
+    async def lags(self) -> Sequence[Lag]:
+        """Return how far each durable is behind, of all streams that are there."""
 
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message of the stream, None where it is empty."""

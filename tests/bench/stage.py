@@ -64,6 +64,12 @@ class Stage:
         """End a process as an init system does."""
         await asyncio.to_thread(self._fleet.end, [self._processes.pop(role)])
 
+    def kill(self, role: str) -> None:
+        """End a process as nobody should: it does nothing more from here on."""
+        process = self._processes.pop(role)
+        process.kill()
+        process.wait()
+
     def pid(self, role: str) -> int:
         """Return the process of a role."""
         return self._processes[role].pid

@@ -36,7 +36,8 @@ _OPEN = """
     select (select count(*) from grns.tasks where finished_at is null) as tasks,
         (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log,
         (select num_nonnulls(evt_lost_since, dlq_lost_since) from grns.relay_cursor) as lost,
-        (select -coalesce(least(evt_lost_settled, dlq_lost_settled), 0) from grns.relay_cursor) as unsettled
+        (select -coalesce(least(evt_lost_settled, dlq_lost_settled), 0) from grns.relay_cursor) as unsettled,
+        (select last_value from grns.events_seq) - (select low from grns.count_cursor) as uncounted
 """
 
 
@@ -123,7 +124,8 @@ async def _drain(stage: Stage, console: Console) -> bool:
         if left < before:
             deadline = time.monotonic() + _DRAIN_SECONDS
         await asyncio.sleep(0.5)
-    console.print(f"not drained: tasks, rows of the log, streams with losses, how far these are: {left}")
+    names = "tasks, rows of the log, streams with losses, how far these are, rows that are not counted"
+    console.print(f"not drained: {names}: {left}")
     return False
 
 

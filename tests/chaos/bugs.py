@@ -76,6 +76,26 @@ MUTANTS = (
         "tests/test_walk.py::test_what_is_not_for_us_now_is_sent_on",
     ),
     Mutant(
+        "a claim of what is paused", "tests", ("in refusal",),
+        (_sql("claim", "        and not exists (select from paused p where p.task_type = '')\n", ""),),
+        "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
+    ),
+    Mutant(
+        "a poll that claims what is paused", "tests", ("] == []",),
+        (_sql("claim_next", "        and t.task_type <> all (array(select p.task_type from paused p))\n", ""),),
+        "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
+    ),
+    Mutant(
+        "an order carried out as often as it comes", "tests", ("answer='cancelled'",),
+        (_sql("mark_messages", "on conflict do nothing", "on conflict (consumer, message_id) do update set processed_at = now()"),),
+        "tests/test_store_order.py::test_a_cancellation_is_carried_out_once",
+    ),
+    Mutant(
+        "answers to wherever somebody names", "tests", ("assert True is False",),
+        (Edit("grns/transport/jetstream/request.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
+        "tests/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
+    ),
+    Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
         (Edit("grns/attempt.py", "        await self.run(claim)\n        await delivery.ack()\n",
               "        await delivery.ack()\n        await self.run(claim)\n"),),
@@ -108,9 +128,19 @@ MUTANTS = (
         "stranger,network to Postgres",
     ),
     Mutant(
+        "counted by one that leads no more", "tests", ("DID NOT RAISE",),
+        (_sql("count_log", "c.epoch = $1 and c.moves = $2", "c.epoch >= $1 and c.moves >= $2"),),
+        "tests/test_store_count.py::test_one_that_has_lost_the_lead_counts_nothing",
+    ),
+    Mutant(
+        "counted by plain sequence", "tests", ("Right contains 1 more item",),
+        (_sql("read_numbers", "where e.seq >= m.lower_seq and e.seq < m.upper_seq", "where false"),),
+        "tests/test_store_count.py::test_what_commits_late_is_counted_when_it_is_visible",
+    ),
+    Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _refused",
-              "            self._end(parcel)\n\n    def _refused"),),
+        (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _show",
+              "            self._end(parcel)\n\n    def _show"),),
         "NATS: killed,NATS: frozen",
     ),
     Mutant(

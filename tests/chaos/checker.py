@@ -31,6 +31,7 @@ VIOLATIONS = {
     "missing event": "in the log, and not seen on the bus",
     "phantom event": "seen on the bus, and not in the log",
     "order": "a task's first copies out of their order",
+    "miscounted": "counted otherwise than it is there",
     "unexplained duplicate": "run again though nobody who ran it was hit",
     "answer": "a cancel that was told otherwise than it came",
     "crash": "a process that ended as by a bug, or an error that is none of grns'",
@@ -50,6 +51,10 @@ _EVENTS = """
     from grns.events where kind like 'evt.%' or kind like 'dlq.%' order by seq
 """
 _OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until", "reason")
+_COUNTS = """
+    select task_type, status, sum(count)::int as count from grns.task_counts
+    group by task_type, status having sum(count) <> 0
+"""
 _TASKS = """
     select id, task_type, status, attempt, forgiven, idempotency_key, payload ->> 'number' as number,
         result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
@@ -136,6 +141,7 @@ class Checker:
         self._tasks: dict[str, Mapping[str, Any]] = {}
         self._log: dict[str, list[Event]] = defaultdict(list)
         self._messages: dict[str, tuple[str | None, int, str, float]] = {}
+        self._counts: dict[tuple[str, str], int] | None = None
         self._ledger: dict[str, list[int]] = defaultdict(list)
         self._runs: dict[tuple[str, int], Run] = {}
         self._handed_in = HandedIn()
@@ -168,6 +174,7 @@ class Checker:
             self._check_task(task_id)
         self._check_runs()
         self._check_seen()
+        self._check_counts()
         return self.report
 
     # ------------------------------------------------------------ reading
@@ -180,10 +187,12 @@ class Checker:
             async for row in connection.cursor(_EVENTS, prefetch=5000):
                 message_id, task_id = str(row["message_id"]), row["task_id"]
                 self._messages[message_id] = (task_id, row["version"], row["kind"], row["at"])
-                if task_id is not None and row["kind"].startswith("evt."):
+                if task_id is not None and row["kind"] in STATUS_AFTER:
                     self._log[task_id].append(Event(*(row[name] for name in _OF_EVENT)))
             async for row in connection.cursor("select task_id, attempt from chaos_ledger", prefetch=5000):
                 self._ledger[row["task_id"]].append(row["attempt"])
+        counts = await connection.fetch(_COUNTS)
+        self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, pid from grns.agents")
         self._agents = {row["agent_id"]: row["pid"] for row in agents}
         await connection.close()
@@ -355,6 +364,16 @@ class Checker:
         for message_id in missing:
             task_id, version, kind, _ = self._messages[message_id]
             self.report.found("missing event", f"{kind} of {task_id} at version {version}")
+
+    def _check_counts(self) -> None:
+        """The counts are those of the tasks, once all of the log is counted."""
+        if self._counts is None:
+            return
+        there = Counter((row["task_type"], row["status"]) for row in self._tasks.values())
+        for kind in sorted(there.keys() | self._counts.keys()):
+            if there[kind] != self._counts.get(kind, 0):
+                detail = f"{kind}: {there[kind]} are there, and {self._counts.get(kind, 0)} were counted"
+                self.report.found("miscounted", detail)
 
     def _seen(self) -> Iterator[dict[str, Any]]:
         return (note for note in journal.read(self._directory, "seen-*.jsonl") if note["what"] == "seen")

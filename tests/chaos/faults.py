@@ -20,7 +20,7 @@ from tests.chaos.strangers import NothingDone
 
 Heal = Callable[[], Awaitable[None]]
 _WORKERS = ("worker", "scout")
-_DAEMONS = ("relay", "reaper", "retry-scheduler", "janitor")
+_DAEMONS = ("relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor")
 _HITTABLE = (*_WORKERS, *_DAEMONS, "submitter")
 
 
@@ -124,6 +124,8 @@ _FAILPOINTS = {
     ("relay",): ("relay.read", "relay.published", "relay.acknowledged", "relay.not_persisted"),
     ("reaper",): ("reap.asked", "reap.answered"),
     ("retry-scheduler",): ("promote.answered",),
+    ("counter",): ("counter.read", "count_log.asked", "count_log.answered"),
+    ("request-desk",): ("mark_messages.answered", "desk.carried_out", "desk.not_answered"),
     ("submitter",): ("submit_tasks.answered", "submit_tasks.asked"),
 }
 

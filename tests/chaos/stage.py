@@ -331,11 +331,12 @@ _SETTINGS = {
 # Whose clocks are how wrong, where some are.
 _OFFSETS = {
     "worker-2": "+2h", "relay-2": "-1y", "reaper-2": "+1y", "retry-scheduler-2": "-2h", "janitor-1": "+1y",
+    "counter-1": "-1y",
 }  # fmt: skip
 
 
 # A connection for each task, as a script has it, costs more than the task.
-_SHARES = {"client": 0.95, "sql": 0.05}
+_SHARES = {"client": 0.9, "sql": 0.05, "request": 0.05}
 
 
 def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
@@ -346,10 +347,11 @@ def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
         (name, ["grns", "worker", pool, "--concurrency", str(slots)], {"GRNS_CHAOS_AGENT_TYPE": agent_type})
         for name, agent_type in workers
     ]
+    cast.append(("request-desk-1", ["grns", "request-desk"], {}))
     for role in ("relay", "reaper", "retry-scheduler"):
         cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
-    cast.append(("janitor-1", ["grns", "janitor"], {}))
-    for number, way in ((1, "client"), (2, "sql")) if rate else ():
+    cast += [(f"{role}-1", ["grns", role], {}) for role in ("counter", "janitor")]
+    for number, way in enumerate(_SHARES, 1) if rate else ():
         command = ["tests.chaos.submitter", way, str(rate * _SHARES[way])]
         cast.append((f"submitter-{number}", command, {}))
     return cast

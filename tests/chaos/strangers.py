@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import nats
@@ -75,21 +75,39 @@ async def publish_commands(url: str, task_ids: list[str], chance: random.Random)
     client = await connect(url)
     try:
         for task_id in task_ids:
-            envelope = {
-                "message_id": str(uuid.uuid4()),
-                "trace_id": "chaos",
-                "causation_id": None,
-                "kind": "cmd.task.execute",
-                "schema_version": "v1",
-                "emitted_at": datetime.now(UTC).isoformat(),
-                "payload": {"task_id": task_id, "target_agent_type": "worker", "reason": "new_task"},
-            }
+            message_id = str(uuid.uuid4())
+            payload = {"task_id": task_id, "target_agent_type": "worker", "reason": "new_task"}
             subject = chance.choice(("cmd.task.execute.v1", "cmd.task.execute.v1.default.scout.p1"))
-            headers = {"Nats-Msg-Id": envelope["message_id"]} if chance.random() < 0.5 else None
-            await client.publish(subject, json.dumps(envelope).encode(), headers=headers)  # type: ignore[arg-type]
+            headers = {"Nats-Msg-Id": message_id} if chance.random() < 0.5 else None
+            await client.publish(
+                subject, order("cmd.task.execute", payload, message_id=message_id), headers=headers
+            )
         await client.flush(timeout=2)
     finally:
         await client.close()
+
+
+async def publish_orders(client: Client, wanted: dict[str, Any]) -> None:
+    """Ask for a task by a command and by a request, which are one message, and for the end of no task."""
+    submit = order("cmd.task.submit", wanted, message_id=str(uuid.uuid4()))
+    cancel = order("cmd.task.cancel", {"task_id": "gr-nobody"}, message_id=str(uuid.uuid4()))
+    await client.publish("cmd.task.submit.v1", submit)
+    await client.publish("req.task.submit.v1", submit, reply=client.new_inbox())
+    await client.publish("req.task.cancel.v1", cancel, reply=client.new_inbox())
+
+
+def order(kind: str, payload: dict[str, Any], *, message_id: str) -> bytes:
+    """Return a message that asks for something, as anybody may write it."""
+    envelope = {
+        "schema_version": "v1",
+        "message_id": message_id,
+        "trace_id": "chaos",
+        "causation_id": None,
+        "kind": kind,
+        "emitted_at": datetime.now(UTC).isoformat(),
+        "payload": payload,
+    }
+    return json.dumps(envelope).encode()
 
 
 async def publish_rubbish(client: Client, chance: random.Random) -> None:

@@ -1,8 +1,8 @@
-"""Somebody who hands tasks in, by the client or by plain SQL, and writes down what became of each try.
+"""Somebody who hands tasks in, by the client, plain SQL or requests, and writes down what became of each try.
 
-`python -m tests.chaos.submitter client|sql PER_SECOND`, until SIGTERM. A try is `ok`, `refused` (nothing
-may have come of it) or `unknown` (something may: it is tried again under the same key, as a user would).
-Some are tried again although they are known to be there.
+`python -m tests.chaos.submitter client|sql|request PER_SECOND`, until SIGTERM. A try is `ok`, `refused`
+(nothing may have come of it) or `unknown` (something may: it is tried again under the same key, as a user
+would). Some are tried again although they are known to be there.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ import random
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import nats
 
 import grns
 from grns.errors import GrnsError, OutcomeUnknown, Unavailable
+from tests.chaos import strangers
 from tests.chaos.journal import Journal
 
 _KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed")
 _AGENT_TYPES = ("worker", "worker", "scout")
 _PATIENCE_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
 _MOST_UNDER_WAY = 100
 _MOST_TRIES = 4
 _AGAIN = 0.02
@@ -161,6 +165,35 @@ async def by_sql(per_second: float) -> None:
     await Submitter(per_second, submit).run()
 
 
+async def by_request(per_second: float) -> None:
+    """Submit by requests over the bus with a plain client, as one in any language would."""
+
+    async def say_nothing(_error: Exception) -> None: ...
+
+    client = await nats.connect(
+        os.environ["GRNS_NATS_URL"].split(","),
+        max_reconnect_attempts=-1,
+        ping_interval=2,
+        error_cb=say_nothing,
+    )
+
+    async def submit(wanted: dict[str, Any]) -> str:
+        message_id = str(uuid.uuid5(uuid.NAMESPACE_URL, wanted["idempotency_key"]))
+        message = strangers.order("cmd.task.submit", wanted, message_id=message_id)
+        try:
+            said = await client.request("req.task.submit.v1", message, timeout=_ANSWER_SECONDS)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise OutcomeUnknown(repr(error)) from error
+        answer = json.loads(said.data)
+        if answer.get("code") == "outcome_unknown":
+            raise OutcomeUnknown(answer["detail"])
+        if "code" in answer:
+            raise Unavailable(answer["detail"])
+        return str(answer["id"])
+
+    await Submitter(per_second, submit).run()
+
+
 async def _patiently(work: Callable[[], Awaitable[grns.Client]]) -> grns.Client:
     while True:
         try:
@@ -170,4 +203,5 @@ async def _patiently(work: Callable[[], Awaitable[grns.Client]]) -> grns.Client:
 
 
 if __name__ == "__main__":
-    asyncio.run({"client": by_client, "sql": by_sql}[sys.argv[1]](float(sys.argv[2])))
+    ways = {"client": by_client, "sql": by_sql, "request": by_request}
+    asyncio.run(ways[sys.argv[1]](float(sys.argv[2])))

@@ -30,6 +30,10 @@ def test_a_mutant_fits_the_code_as_it_is(mutant: Mutant) -> None:
         assert edit.wrong != edit.right
 
 
+# In what no storm runs: faults/test_operations.py strikes there.
+_SHOWN_ELSEWHERE = {"operation.taken", "operation.read"}
+
+
 def test_there_are_enough_mutants_and_moments() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 20
     assert len({str(moment) for moment in MOMENTS}) == len(MOMENTS) >= 40
@@ -44,7 +48,7 @@ def test_each_moment_is_in_the_code() -> None:
     }
     named = {moment.name for moment in MOMENTS}
     statements = {name for name in named if _is_of_statement(name)}
-    assert named - statements == reached, "those of the code, and no others"
+    assert named - statements == reached - _SHOWN_ELSEWHERE, "those of the code, and no others"
     for name in statements:
         assert statement.statement(name.rpartition(".")[0])
 

@@ -59,6 +59,7 @@ class Traffic:
             "replays": self._replay,
             "lost streams": self._lose_streams,
             "missing partitions": self._drop_partition,
+            "orders": self._order,
         }
 
     @asynccontextmanager
@@ -82,24 +83,44 @@ class Traffic:
         connection = await asyncpg.connect(self._stage.postgres.url)
         try:
             while True:
-                number = next(self._numbers)
-                kind, key = self._chance.choice(_KINDS), f"range-{number}"
-                self._journal.note("try", key=key, type=kind, number=number)
-                payload = {"number": number, "seconds": seconds}
+                wanted = self._draw(seconds)
                 task_id = await connection.fetchval(
                     _SUBMIT,
-                    kind,
-                    json.dumps(payload),
-                    self._chance.choice(("worker", "worker", "scout")),
-                    key,
+                    wanted["task_type"],
+                    json.dumps(wanted["payload"]),
+                    wanted["agent_type"],
+                    wanted["idempotency_key"],
                 )
-                self._journal.note("ok", key=key, task=task_id)
+                self._journal.note("ok", key=wanted["idempotency_key"], task=task_id)
                 await asyncio.sleep(self._chance.expovariate(_PER_SECOND))
         finally:
             connection.terminate()
 
+    def _draw(self, seconds: float) -> dict[str, Any]:
+        """Return what one task is to be, and write down that it is tried."""
+        number = next(self._numbers)
+        kind, key = self._chance.choice(_KINDS), f"range-{number}"
+        self._journal.note("try", key=key, type=kind, number=number)
+        return {
+            "task_type": kind,
+            "payload": {"number": number, "seconds": seconds},
+            "agent_type": self._chance.choice(("worker", "worker", "scout")),
+            "idempotency_key": key,
+        }
+
     async def _nothing(self, _seat: Seat) -> None:
         return
+
+    async def _order(self, _seat: Seat) -> None:
+        """Ask for tasks over the bus, for each in both ways, and for the end of some that are not there."""
+        while True:
+            with suppress(*_PASSING):
+                client = await strangers.connect(self._stage.broker_urls)
+                for _ in range(5):
+                    await strangers.publish_orders(client, self._draw(0.05))
+                await client.flush(timeout=2)
+                await client.close()
+            await asyncio.sleep(0.3)
 
     async def _repeat(self, _seat: Seat) -> None:
         while True:

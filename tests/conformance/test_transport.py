@@ -477,6 +477,63 @@ async def test_depth_zero_pauses(transport_factory: TransportFactory) -> None:
     await none.has(2)
 
 
+async def test_a_paused_subject_is_delivered_to_nobody_until_it_goes_on(
+    transport_factory: TransportFactory,
+) -> None:
+    worker, operator = await transport_factory(), await transport_factory()
+    inbox, others = Inbox(), Inbox()
+    assert not await operator.pause(LANE, seconds=60.0), "nobody serves it yet"
+    consumer = await worker.consume(LANE, inbox, depth=10)
+    await worker.consume(OTHER_LANE, others, depth=10)
+    for _ in range(2):
+        assert await operator.pause(LANE, seconds=60.0)
+    for subject in (LANE, OTHER_LANE):
+        await operator.publish(message(subject))
+    await others.has(1)
+    for _ in range(3):  # time for the broker to send too much
+        await operator.state(subjects.CMD_STREAM)
+    assert inbox.deliveries == []
+    assert not consumer.is_failing
+    for _ in range(2):
+        assert await operator.pause(LANE, seconds=0.0)
+    await inbox.has(1)
+
+
+async def test_a_durable_says_how_it_is(transport: Transport) -> None:
+    assert await transport.durable(LANE) is None
+    inbox = Inbox()
+    consumer = await transport.consume(LANE, inbox, depth=2)
+    for _ in range(5):
+        await transport.publish(message())
+    await inbox.has(2)
+    found = await transport.durable(LANE)
+    assert found is not None
+    assert (found.pending, found.ack_pending, found.paused_seconds) == (3, 2, 0.0)
+    assert await transport.pause(LANE, seconds=60.0)
+    found = await transport.durable(LANE)
+    assert found is not None
+    assert 50 < found.paused_seconds <= 60
+    await consumer.stop()
+
+
+async def test_a_pause_of_a_subject_ends_by_itself(transport: Transport) -> None:
+    inbox = Inbox()
+    await transport.consume(LANE, inbox, depth=10)
+    assert await transport.pause(LANE, seconds=1.0)
+    await transport.publish(message())
+    await inbox.has(1)
+
+
+async def test_who_may_only_check_pauses_nothing(transport_factory: TransportFactory) -> None:
+    worker = await transport_factory()
+    checker = await transport_factory(provision=False, nats_manage="verify")
+    inbox = Inbox()
+    await worker.consume(LANE, inbox, depth=10)
+    assert not await checker.pause(LANE, seconds=60.0)
+    await worker.publish(message())
+    await inbox.has(1)
+
+
 async def test_stopping_strands_nothing(transport_factory: TransportFactory) -> None:
     leaver, stayer = await transport_factory(), await transport_factory(relay_window=200)
     early, late = Inbox(), Inbox()

@@ -17,6 +17,7 @@ import pytest
 
 from grns import keeper_process
 from grns.app import App
+from grns.assembly import workers
 from grns.daemon import Daemon
 from grns.errors import Unavailable
 from grns.local import LocalNats
@@ -126,7 +127,7 @@ async def own_worker(database: Database, broker: LocalNats, **settings: Any) -> 
     app = App(settings_for(database.url, broker.url, shutdown_grace_seconds=1, **settings))
     own = app.handlers_database()
     async with app.connections("worker", is_patient=True) as (connections, transport), own.opened():
-        yield app.worker(pool, connections, transport, own)
+        yield workers.worker(app, pool, connections, transport, own)
 
 
 async def stops_without_keeper(worker: Worker) -> None:

@@ -1,5 +1,6 @@
 -- Looks at one page of the log: tasks that have gone before they ended, and message ids that are used twice.
--- $1 the number to go on after, $2 how many rows, $3 kinds of events that end a task (retention takes ended ones)
+-- $1 the number to go on after, $2 how many rows, $3 kinds of events that move a task, $4 those of them that end it
+-- (retention takes ended ones)
 with page as (
     select e.seq, e.task_id, e.message_id, e.kind
     from grns.events e
@@ -19,11 +20,11 @@ findings as (
     from gone g
     cross join lateral (
         select e.kind from grns.events e
-        where e.task_id = g.task_id and e.kind like 'evt.%'
+        where e.task_id = g.task_id and e.kind = any($3::text[])
         order by e.version desc
         limit 1
     ) l
-    where not l.kind = any($3::text[])
+    where not l.kind = any($4::text[])
     union all
     select min(p.task_id), 'message_id', p.message_id || ' is the id of ' || count(*) || ' messages'
     from page p

@@ -22,11 +22,26 @@ idle as (
     where a.stopped_at is null and a.last_seen_at > now() - interval '1 minute'
         and a.worked_at <= a.last_seen_at - l.idle_for and coalesce(b.running, 0) < a.concurrency
     group by a.workspace, a.agent_type, a.task_types, l.since
+),
+-- What is paused waits, and is not stuck.
+serving as (
+    select i.workspace, i.agent_type, i.since, r.task_types
+    from idle i
+    cross join lateral (
+        select array_agg(h.task_type) as task_types
+        from unnest(i.task_types) as h (task_type)
+        where not exists (
+            select from grns.pauses p
+            where p.workspace = i.workspace and p.agent_type = i.agent_type and p.task_type in ('', h.task_type)
+                and (p.until is null or p.until > now())
+        )
+    ) as r
+    where r.task_types is not null
 )
 -- Lane by lane, in the order of the index that claims use: where nobody is idle, no queue is read.
 (select distinct on (o.queued_at, o.id) o.id as task_id, 'undelivered' as invariant,
     'queued since ' || o.queued_at || ', while workers of ' || i.agent_type || ' have room and take nothing' as detail
-from idle i
+from serving i
 cross join generate_series(0, 3) as p (priority)
 cross join lateral (
     select t.id, t.queued_at from grns.tasks t

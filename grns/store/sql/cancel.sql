@@ -1,5 +1,5 @@
 -- Cancels tasks: at once where they do not run, else by a request that the worker's renewal brings.
--- $1 ids, $2 reason, $3 workspace
+-- $1 ids, $2 reason, $3 workspace, $4 who asks
 with wanted as (
     select w.id from unnest($1::text[]) as w (id)
 ),
@@ -15,7 +15,8 @@ locked as (
 requested as (
     update grns.tasks t
     set cancel_requested_at = coalesce(t.cancel_requested_at, now()),
-        cancel_reason = coalesce(t.cancel_reason, $2::text), updated_at = now()
+        cancel_reason = coalesce(t.cancel_reason, $2::text),
+        cancel_actor = case when t.cancel_requested_at is null then $4::text else t.cancel_actor end, updated_at = now()
     from locked l
     where t.id = l.id and l.was = 'running'
     returning t.id, l.agent_id
@@ -25,16 +26,19 @@ cancelled as (
     -- be a task that runs: all that belongs to the shape is set, also what is so already in the row that was locked.
     update grns.tasks t
     set status = 'cancelled', owner_agent_id = null, lease_id = null, lease_until = null,
-        cancel_requested_at = now(), cancel_reason = $2::text, next_attempt_at = null, queued_at = null,
-        finished_at = now(), updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+        cancel_requested_at = now(), cancel_reason = $2::text, cancel_actor = $4::text, next_attempt_at = null,
+        queued_at = null, finished_at = now(), updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was in ('queued', 'retry_wait', 'waiting')
-    returning t.*, l.event_id, l.led_here
+    returning t.*, l.event_id, l.led_here, l.was
 ),
 logged as (
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was, actor,
+        payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.cancelled', c.attempt, c.trace_id, c.led_here,
-        json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason)
+        case c.was when 'retry_wait' then 't' else left(c.was, 1) end::"char", c.cancel_actor,
+        json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason,
+            'actor', c.cancel_actor)
     from cancelled c
 )
 select c.id, null as agent_id, 'cancelled' as answer from cancelled c

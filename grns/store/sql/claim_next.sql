@@ -1,12 +1,20 @@
 -- Claims tasks that nobody was told of, most urgent first: the floor under the broker.
 -- $1 lease_ids (as many as tasks are wanted), $2 agent_id, $3 workspace, $4 agent_type,
 -- $5 task types with a handler, $6 their max_attempts, $7 lease in seconds, $8 least age in the queue in seconds
-with locked as (
+with paused as (
+    -- one look for the whole statement; '' is a pause of all of the pool, anything else one of that task type
+    select p.task_type
+    from grns.pauses p
+    where p.workspace = $3 and p.agent_type = $4 and (p.until is null or p.until > now())
+),
+locked as (
     select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here
     from grns.tasks t
     where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null
         and t.queued_at < now() - $8::double precision * interval '1 second'
         and t.status = 'queued' and t.task_type = any($5::text[])
+        and not exists (select from paused p where p.task_type = '')
+        and t.task_type <> all (array(select p.task_type from paused p))
     order by t.priority, t.queued_at
     limit cardinality($1::uuid[])
     for no key update of t skip locked
@@ -32,18 +40,19 @@ claimed as (
     from leased l
     where t.ctid = l.place  -- nobody moves what is locked
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
-        t.forgiven, t.lease_id, t.trace_id, t.version, l.event_id, l.was_queued_at,
-        l.led_here as causation_id
+        t.forgiven, t.lease_id, t.trace_id, t.version, l.event_id,
+        date_part('epoch', now() - l.was_queued_at) as queued_seconds, l.led_here as causation_id
 ),
 logged as (
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was, payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.claimed', c.attempt, c.trace_id, c.causation_id,
-        ('{"task_id":"' || c.id || '","attempt":' || c.attempt || (
+        'q'::"char",
+        ('{"task_id":"' || c.id || '","attempt":' || c.attempt
+            || ',"queued_ms":' || greatest(0, c.queued_seconds * 1000)::bigint || (
             select ',"agent_id":' || to_json($2::text) || ',"lease_until":'
                 || to_json(now() + $7::double precision * interval '1 second') || '}'))::json
     from claimed c
 )
 select c.id, c.task_type, c.priority, c.payload::text as payload, c.attempt, c.attempt_limit, c.forgiven, c.lease_id,
-    c.trace_id, c.causation_id,
-    extract(epoch from now() - c.was_queued_at)::double precision as queued_seconds
+    c.trace_id, c.causation_id, c.queued_seconds
 from claimed c

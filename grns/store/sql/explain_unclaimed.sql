@@ -9,6 +9,11 @@ select w.id, t.agent_type, t.task_type, t.priority,
         when t.next_attempt_at > now() then 'not_due'
         when t.agent_type <> $3 then 'other_agent_type'
         when not t.task_type = any($4::text[]) then 'no_handler'
+        when exists (
+            select from grns.pauses p
+            where p.workspace = $2 and p.agent_type = $3 and p.task_type in ('', t.task_type)
+                and (p.until is null or p.until > now())
+        ) then 'paused'
         else 'locked'
     end as reason
 from unnest($1::text[]) as w (id)

@@ -39,18 +39,20 @@ finished as (
     from locked l
     where t.ctid = l.place  -- nobody moves what is locked; one that was moved just before is `locked`, below
     returning t.id, t.workspace, t.task_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
-        t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason, t.created_at,
-        t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id
+        t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason, t.cancel_actor,
+        t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id
 ),
 logged as (
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, payload)
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
+        actor, payload)
     select f.version, f.event_id, f.workspace, f.id,
         case f.status
             when 'succeeded' then 'evt.task.completed'
             when 'retry_wait' then 'evt.task.retry_scheduled'
             else 'evt.task.' || f.status
         end,
-        f.attempt, f.trace_id, f.causation_id,
+        f.attempt, f.trace_id, f.causation_id, 'r'::"char",
+        case f.status when 'cancelled' then f.cancel_actor end,
         case f.status
             -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
             when 'succeeded' then ('{"task_id":"' || f.id || '","agent_id":' || to_json(f.agent_id)
@@ -61,15 +63,17 @@ logged as (
                 'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
                 'error_class', f.error_class, 'error', f.last_error)
             when 'failed' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'error', f.last_error, 'error_class', f.error_class)
+                'error', f.last_error, 'error_class', f.error_class, 'fingerprint', f.fingerprint)
             when 'dead' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class)
+                'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
+                'fingerprint', f.fingerprint)
             else json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'reason', f.cancel_reason)
+                'reason', f.cancel_reason, 'actor', f.cancel_actor)
         end
     from finished f
     union all
     select f.version, gen_random_uuid(), f.workspace, f.id, 'dlq.task.' || f.status, f.attempt, f.trace_id, f.event_id,
+        null, null,
         json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
             'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
             'task_type', f.task_type, 'payload', f.payload, 'fingerprint', f.fingerprint)

@@ -18,18 +18,19 @@ promoted as (
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id
-    returning t.*, l.event_id, l.led_here, l.was_due_at
+    returning t.*, l.event_id, l.led_here, l.was, l.was_due_at
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
-        payload)
+        was, payload)
     select p.version, p.event_id, p.workspace, p.id, 'evt.task.queued', p.attempt, null, p.trace_id, p.led_here,
+        case p.was when 'retry_wait' then 't'::"char" else 'w'::"char" end,
         json_build_object('task_id', p.id, 'task_type', p.task_type, 'agent_type', p.agent_type,
             'priority', p.priority, 'reason', p.queued_reason)
     from promoted p
     union all
     select p.version, gen_random_uuid(), p.workspace, p.id, 'cmd.task.execute', p.attempt,
-        p.agent_type || '.p' || p.priority, p.trace_id, p.led_here,
+        p.agent_type || '.p' || p.priority, p.trace_id, p.led_here, null,
         json_build_object('task_id', p.id, 'target_agent_type', p.agent_type, 'reason', p.queued_reason)
     from promoted p
 )

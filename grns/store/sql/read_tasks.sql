@@ -2,7 +2,8 @@
 select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.max_attempts, t.forgiven,
     t.version, t.trace_id, t.created_at, t.updated_at, t.payload::text as payload, t.result::text as result,
     t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at, t.last_error::text as last_error,
-    t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at
+    t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
+    t.discarded_at, t.discarded_by, t.operation_id
 from unnest($1::text[]) as w (id)
 join grns.tasks t on t.id = w.id
 where t.workspace = $2

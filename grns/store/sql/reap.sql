@@ -26,6 +26,8 @@ reaped as (
         last_error = case l.target when 'cancelled' then t.last_error else
             jsonb_build_object('class', 'lease_expired', 'message', 'the worker ' || l.agent_id || ' did not renew its lease')
             end,
+        fingerprint = case l.target when 'cancelled' then t.fingerprint else
+            grns.fingerprint(t.task_type, 'lease_expired') end,
         finished_at = case l.target when 'queued' then null else now() end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
@@ -34,31 +36,34 @@ reaped as (
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
-        payload)
+        was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id,
         case r.status when 'queued' then 'evt.task.lease_expired' else 'evt.task.' || r.status end,
-        r.attempt, null, r.trace_id, r.led_here,
+        r.attempt, null, r.trace_id, r.led_here, 'r'::"char",
+        case r.status when 'cancelled' then r.cancel_actor end,
         case r.status
             when 'queued' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
                 'lease_until', r.was_until)
             when 'dead' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
-                'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired')
+                'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired',
+                'fingerprint', r.fingerprint)
             else json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
-                'reason', r.cancel_reason)
+                'reason', r.cancel_reason, 'actor', r.cancel_actor)
         end
     from reaped r
     union all
     select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
-        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id,
+        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
         json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'lease_expired')
     from reaped r
     where r.status = 'queued'
     union all
     select r.version, gen_random_uuid(), r.workspace, r.id, 'dlq.task.dead', r.attempt, null, r.trace_id, r.event_id,
+        null, null,
         json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
             'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired',
             'task_type', r.task_type, 'payload', r.payload, 'fingerprint', r.fingerprint)
     from reaped r
     where r.status = 'dead'
 )
-select r.id, r.status, r.agent_id, r.attempt, r.was_until from reaped r
+select r.id, r.status, r.agent_id, r.attempt, r.trace_id, r.was_until from reaped r

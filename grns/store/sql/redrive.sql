@@ -1,10 +1,11 @@
 -- Opens ended tasks again, with a fresh budget of attempts; their history stays.
--- $1 ids, $2 workspace
+-- $1 ids, $2 workspace, $3 who asks, $4 why
 with wanted as (
     select w.id from unnest($1::text[]) as w (id)
 ),
 locked as (
-    select t.id, t.status as was, t.last_message_id as led_here, gen_random_uuid() as event_id
+    select t.id, t.status as was, t.discarded_at is not null as was_discarded, t.last_message_id as led_here,
+        gen_random_uuid() as event_id
     from wanted w
     join grns.tasks t on t.id = w.id
     where t.workspace = $2
@@ -15,23 +16,27 @@ redriven as (
     -- The whole shape is set, as in `cancel`: the statement's snapshot may know the task as one that runs.
     update grns.tasks t
     set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
-        forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
+        forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null, cancel_actor = null,
         next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
+        discarded_at = null, discarded_by = null,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was in ('dead', 'failed', 'cancelled')
-    returning t.*, l.event_id, l.led_here
+    returning t.*, l.event_id, l.led_here, l.was, l.was_discarded
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
-        payload)
+        was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.queued', r.attempt, null, r.trace_id, r.led_here,
+        left(r.was, 1)::"char", $3::text,
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
-            'priority', r.priority, 'reason', 'redriven')
+            'priority', r.priority, 'reason', 'redriven', 'actor', $3::text, 'why', $4::text,
+            -- of the issue that has one task less now; one that was discarded it had lost then
+            'fingerprint', case when r.was in ('dead', 'failed') and not r.was_discarded then r.fingerprint end)
     from redriven r
     union all
     select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
-        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id,
+        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
         json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
     from redriven r
 )

@@ -28,6 +28,7 @@ given_back as (
         last_error = case l.target
             when 'dead' then '{"class": "released", "message": "given back at shutdown too often"}'::jsonb
             else t.last_error end,
+        fingerprint = case l.target when 'dead' then grns.fingerprint(t.task_type, 'released') else t.fingerprint end,
         finished_at = case l.target when 'queued' then null else now() end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
@@ -36,27 +37,30 @@ given_back as (
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
-        payload)
+        was, actor, payload)
     select g.version, g.event_id, g.workspace, g.id,
         case g.status when 'queued' then 'evt.task.released' else 'evt.task.' || g.status end,
-        g.attempt, null, g.trace_id, g.led_here,
+        g.attempt, null, g.trace_id, g.led_here, 'r'::"char",
+        case g.status when 'cancelled' then g.cancel_actor end,
         case g.status
             when 'queued' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
                 'reason', $5::text)
             when 'dead' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
-                'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released')
+                'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released',
+                'fingerprint', g.fingerprint)
             else json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
-                'reason', g.cancel_reason)
+                'reason', g.cancel_reason, 'actor', g.cancel_actor)
         end
     from given_back g
     union all
     select g.version, gen_random_uuid(), g.workspace, g.id, 'cmd.task.execute', g.attempt,
-        g.agent_type || '.p' || g.priority, g.trace_id, g.event_id,
+        g.agent_type || '.p' || g.priority, g.trace_id, g.event_id, null, null,
         json_build_object('task_id', g.id, 'target_agent_type', g.agent_type, 'reason', 'released')
     from given_back g
     where g.status = 'queued'
     union all
     select g.version, gen_random_uuid(), g.workspace, g.id, 'dlq.task.dead', g.attempt, null, g.trace_id, g.event_id,
+        null, null,
         json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
             'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released',
             'task_type', g.task_type, 'payload', g.payload, 'fingerprint', g.fingerprint)

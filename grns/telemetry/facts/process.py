@@ -48,3 +48,14 @@ class PostgresFailedOver(Fact):
     is_same_cluster: bool
     last_seen_at: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpansNotSent(Fact):
+    """The collector of traces does not take what it is sent; spans are dropped, and nothing else waits."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "spans_not_sent"
+    repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("detail",)
+    detail: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ class TasksReaped(Fact):
     task_id: str
     agent_id: str
     attempt: int
+    trace_id: str
     status: str
 
 
@@ -46,13 +48,38 @@ class RowsDeleted(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAge(Fact):
+class Measured(Fact):
+    """All that a gauge shows from now on: the values of its labels, and the number, for each series."""
+
     level: ClassVar[str] = "debug"
-    event: ClassVar[str] = "queue_age"
-    workspace: str
-    agent_type: str
-    priority: int
-    oldest_seconds: float
+    event: ClassVar[str] = "measured"
+    metric: str
+    readings: Sequence[tuple[Sequence[str], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterLeads(Fact):
+    event: ClassVar[str] = "counter_leads"
+    epoch: int
+    low: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterFollows(Fact):
+    event: ClassVar[str] = "counter_follows"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogCounted(Fact):
+    """So many rows were counted, the latest of them of this age; up to `low` all are."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "log_counted"
+    rows: int
+    low: int
+    missing: int
+    age_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

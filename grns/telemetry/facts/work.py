@@ -27,6 +27,26 @@ class WorkerStopping(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class PoolPaused(Fact):
+    """Nothing more of it is claimed, here or elsewhere: of one task type, or of none at all."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "pool_paused"
+    agent_type: str
+    task_type: str | None
+    paused_by: str
+    reason: str | None
+    until: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolResumed(Fact):
+    event: ClassVar[str] = "pool_resumed"
+    agent_type: str
+    task_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NoHandler(Fact):
     """Told once of each task type: other workers of the agent type may have a handler, or nobody."""
 
@@ -90,6 +110,7 @@ class LeaseLost(Fact):
     event: ClassVar[str] = "lease_lost"
     task_id: str
     attempt: int
+    trace_id: str
     reason: str  # refused, deadline, finish
 
 
@@ -98,6 +119,7 @@ class TaskReleased(Fact):
     event: ClassVar[str] = "task_released"
     task_id: str
     attempt: int
+    trace_id: str
     verdict: str
 
 
@@ -133,6 +155,7 @@ class HandlerOverran(Fact):
     event: ClassVar[str] = "handler_overran"
     task_id: str
     attempt: int
+    trace_id: str
     detail: str
 
 

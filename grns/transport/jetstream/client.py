@@ -13,17 +13,31 @@ from nats.aio.msg import Msg
 from grns import subjects
 from grns.errors import BadInput, GrnsError, Unavailable
 from grns.settings import Settings
-from grns.transport.base import Consumer, Delivery, Done, Message, Receipt, StoredMessage, StreamState
+from grns.transport.base import (
+    Consumer,
+    Delivery,
+    Done,
+    DurableState,
+    Lag,
+    Message,
+    Receipt,
+    Request,
+    Serving,
+    StoredMessage,
+    StreamState,
+)
 from grns.transport.jetstream.api import Api
 from grns.transport.jetstream.config import Config, expected_durable, expected_subscriber
 from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.delivery import IN_PROGRESS
 from grns.transport.jetstream.fact import OnFact, harmless, ignore
+from grns.transport.jetstream.pause import Pauser
 from grns.transport.jetstream.provision import Provisioner
 from grns.transport.jetstream.publisher import Publisher
 from grns.transport.jetstream.puller import Puller
 from grns.transport.jetstream.reply import Replies
 from grns.transport.jetstream.report import Reporter, StreamReport
+from grns.transport.jetstream.request import serve
 from grns.transport.jetstream.stream import Streams
 
 ANSWER_SECONDS = 5.0
@@ -45,6 +59,7 @@ class JetStream:
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
         self._streams = Streams(self._api, self._prefix)
         self._reporter = Reporter(self._api, settings)
+        self._pauser = Pauser(self._api)
         self._publisher = Publisher(
             self._connection, self._replies, window=settings.relay_window, patience_seconds=ANSWER_SECONDS
         )
@@ -116,6 +131,15 @@ class JetStream:
         """Return what there is of streams and durables, and how they differ from what grns would make."""
         return await self._reporter.report()
 
+    @property
+    def server_version(self) -> str:
+        """The version of the broker, for people."""
+        return self._connection.server_version
+
+    async def clock(self) -> datetime:
+        """Return the time by the broker's clock; `NotFound` without the stream of commands."""
+        return await self._streams.clock(subjects.CMD_STREAM)
+
     async def ready(self) -> int:
         """Return, once there is a connection and the window has room, for how many messages it has."""
         return await self._publisher.ready()
@@ -152,6 +176,21 @@ class JetStream:
         durable = expected_subscriber(name, served, self._settings)
         return await self._pull(subjects.EVT_STREAM, durable, on_delivery, depth)
 
+    async def pause(self, filter_subject: str, *, seconds: float) -> bool:
+        """Pause the durable of a subject for so long; 0 lets it go on."""
+        if self._settings.nats_manage == "verify":
+            return False
+        return await self._pauser.pause(*self._durable_of(filter_subject), seconds)
+
+    async def durable(self, filter_subject: str) -> DurableState | None:
+        """Return what a subject's durable says of itself; None where there is none."""
+        return await self._reporter.durable(*self._durable_of(filter_subject))
+
+    def _durable_of(self, filter_subject: str) -> tuple[str, str]:
+        """Return the stream and the name of a subject's durable, as the broker knows them."""
+        stream = self._prefix + _stream_of(filter_subject)
+        return stream, subjects.durable(self._prefix + filter_subject)
+
     async def in_progress(self, tokens: Sequence[str]) -> None:
         """Restart the broker's timer for deliveries; nothing to do while the broker is away."""
         for place, token in enumerate(tokens):
@@ -182,9 +221,17 @@ class JetStream:
 
         await self._connection.subscribe(self._prefix + subject, watch)
 
+    async def serve(self, pattern: str, group: str, on_request: Callable[[Request], None]) -> Serving:
+        """Take in requests, each of which goes to one member of the group."""
+        return await serve(self._connection, pattern, group, on_request)
+
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself; `NotFound` where it does not exist."""
         return await self._streams.state(stream)
+
+    async def lags(self) -> Sequence[Lag]:
+        """Return how far each durable is behind, of all streams that are there."""
+        return await self._reporter.lags()
 
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message of the stream, None where it is empty."""

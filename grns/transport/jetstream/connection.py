@@ -56,6 +56,11 @@ class Connection:
         """The largest message, headers included, that the server takes."""
         return 0 if self._line is None else self._line.client.max_payload
 
+    @property
+    def server_version(self) -> str:
+        """The version of the server, for people."""
+        return "unknown" if self._line is None else self._line.server_version
+
     async def open(self) -> None:
         """Connect within the startup deadline, or raise `Unavailable`; a refused user is told at once."""
         self._refused.clear()
@@ -131,11 +136,11 @@ class Connection:
         line.write(command)
 
     async def subscribe(
-        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None
+        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None, *, group: str = ""
     ) -> Subscription:
         """Listen to a subject for good, also after the client was built anew."""
         line = self._require()
-        subscription = Subscription(subject, handler, on_plain)
+        subscription = Subscription(subject, handler, on_plain, group=group)
         self._subscriptions.add(subscription)
         if line.is_dialled:  # else it is bound together with all others, as soon as the line is
             try:

@@ -71,6 +71,15 @@ class Line:
         return "" if url is None else f"{url.hostname}:{url.port}"
 
     @property
+    def server_version(self) -> str:
+        """The version of the server, for people; `unknown` where it has said none that can be read."""
+        version = self.client.connected_server_version
+        try:
+            return f"{version.major}.{version.minor}.{version.patch}"
+        except ValueError:
+            return "unknown"
+
+    @property
     def _socket(self) -> int:
         """Which one of the client's sockets is in use."""
         return self.client.stats["reconnects"]

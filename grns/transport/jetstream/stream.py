@@ -40,6 +40,10 @@ class Streams:
             epoch=epoch, last_seq=state["last_seq"], messages=state["messages"], first_at=first_at
         )
 
+    async def clock(self, stream: str) -> datetime:
+        """Return the time by the clock of the server that leads a stream."""
+        return datetime.fromisoformat((await self._call("STREAM.INFO", stream))["ts"])
+
     async def last_message(self, stream: str) -> StoredMessage | None:
         """Return the newest message that is still there."""
         return _stored(stream, await self._message(stream, {"last_by_subj": ">"}))

@@ -22,16 +22,20 @@ def new_inbox() -> str:
 class Subscription:
     """One subject that is listened to. `handler` may be exchanged at any time; it must not block.
 
-    Where there is an `on_plain`, it takes what has neither headers nor a reply: in less time.
+    Where there is an `on_plain`, it takes what has neither headers nor a reply: in less time. Of the
+    members of one `group`, each message goes to one.
     """
 
-    __slots__ = ("_bound", "_has_ended", "_line", "_on_plain", "handler", "subject")
+    __slots__ = ("_bound", "_group", "_has_ended", "_line", "_on_plain", "handler", "subject")
 
-    def __init__(self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None) -> None:
+    def __init__(
+        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None, *, group: str = ""
+    ) -> None:
         check_pattern(subject)
         self.subject = subject
         self.handler = handler
         self._on_plain = on_plain
+        self._group = group
         self._line: Line | None = None
         self._bound: NatsSubscription | None = None
         self._has_ended = False
@@ -45,7 +49,11 @@ class Subscription:
         try:
             with contextlib.suppress(nats_errors.ConnectionClosedError):
                 bound = await line.client.subscribe(
-                    self.subject, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
+                    self.subject,
+                    queue=self._group,
+                    cb=self._receive,
+                    pending_msgs_limit=0,
+                    pending_bytes_limit=0,
                 )
         except nats_errors.BadSubjectError as error:
             raise bad_subject(self.subject) from error

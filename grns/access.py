@@ -1,0 +1,53 @@
+"""Who asks, and what they may do: scopes, and the workspace to which they are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from grns.errors import BadInput
+
+Scope = Literal["read", "submit", "operate", "work", "admin"]
+
+# What each lets somebody do.
+SCOPES: dict[Scope, str] = {
+    "read": "look at everything",
+    "submit": "create tasks",
+    "operate": "change what there is: cancel, redrive, edit, discard, pause, triage",
+    "work": "claim tasks and finish them, as an agent over HTTP",
+    "admin": "everything, keys, webhooks and workspaces included",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever asks. `actor` is their name in the log; `workspace` None: they are bound to none."""
+
+    actor: str
+    workspace: str | None
+    scopes: frozenset[Scope]
+
+    def reaches(self, workspace: str | None) -> bool:
+        """Say whether a workspace exists for them; None is what belongs to no single one."""
+        return self.workspace is None or self.workspace == workspace
+
+    def may(self, scope: Scope, workspace: str | None) -> bool:
+        """Say whether they may do what takes `scope`, in a workspace.
+
+        `admin` is all of them: whoever may make a key for anything may do anything.
+        """
+        return self.reaches(workspace) and (scope in self.scopes or "admin" in self.scopes)
+
+
+# Whoever holds the database's URL holds everything.
+OWNER = Principal("local", None, frozenset(SCOPES))
+
+
+def scopes(names: Iterable[str]) -> frozenset[Scope]:
+    """Return scopes by their names; `BadInput('bad_scope')` where there is none, or no such one."""
+    said = frozenset(names)
+    known = frozenset(scope for scope in SCOPES if scope in said)
+    if not known or len(known) < len(said):
+        raise BadInput("bad_scope", f"scopes are one or more of {', '.join(SCOPES)}")
+    return known

@@ -1,0 +1,37 @@
+"""Who asks: how the log names whoever has changed something, as `cli:ann@desk` or `key:7f3a`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+
+from grns.errors import BadInput
+
+PATTERN = r"^[!-~]{1,255}$"
+_STRANGE = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_NAME = 100
+
+
+def check(actor: object) -> str:
+    """Return `actor` if the log may have it, else raise `BadInput('bad_actor')`."""
+    if isinstance(actor, str) and re.fullmatch(PATTERN, actor):
+        return actor
+    raise BadInput("bad_actor", f"an actor is 1 to 255 printable characters, not {ascii(actor)[:100]}")
+
+
+def of_process(door: str) -> str:
+    """Return who asks from this process through a door: `<door>:<user>@<host>`."""
+    return f"{door}:{_plain(_user())}@{_plain(socket.gethostname())}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id that has no name
+        return str(os.getuid())
+
+
+def _plain(name: str) -> str:
+    return _STRANGE.sub("_", name)[:_LONGEST_NAME]

@@ -1,0 +1,135 @@
+"""What keeps an agent's tasks its own: a thread that renews their leases, whatever the agent's loop does.
+
+As a worker's keeper it is deaf only while C code holds the interpreter. Where nothing is answered, it goes on
+trying until the lease's own deadline, counted from before the last request that was answered.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from grns.errors import GrnsError, LeaseLost, NotFound
+
+_LONGEST_REQUEST_SECONDS = 10.0
+_IDLE_SECONDS = 3600.0
+# Of the reasons to end the one for which a task is kept on until it has.
+CANCELLED = "cancelled"
+
+# Asks once: token and patience in seconds; returns the answer.
+Renew = Callable[[str, float], Any]
+
+
+class Kept(Protocol):
+    """A task whose lease is renewed."""
+
+    token: str
+    lease_seconds: float
+    expires_at: float  # by the local monotonic clock
+
+    def end(self, reason: str) -> None:
+        """Hear, from another thread, that it is over: `lost`, `deadline` or `cancelled`."""
+
+
+class AgentKeeper:
+    """Renews each task every third of its lease, until it is forgotten or over."""
+
+    def __init__(self, renew: Renew, *, on_end: Callable[[], None]) -> None:
+        self._renew = renew
+        self._on_end = on_end
+        self._due: dict[str, tuple[float, Kept]] = {}
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    def keep(self, task: Kept) -> None:
+        """Renew a task's lease from now on."""
+        with self._changed:
+            self._due[task.token] = (time.monotonic() + task.lease_seconds / 3, task)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="grns-agent-keeper", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def forget(self, task: Kept) -> None:
+        """Renew it no more."""
+        with self._changed:
+            self._due.pop(task.token, None)
+
+    def stop(self, seconds: float) -> None:
+        """End the thread, and wait for that, but no longer than so; `on_end` is called when it has ended."""
+        with self._changed:
+            self._is_stopping = True
+            self._due.clear()
+            self._changed.notify()
+        if self._thread is None:
+            self._on_end()
+        else:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            self._keep_all()
+        finally:
+            self._on_end()
+
+    def _keep_all(self) -> None:
+        while (task := self._next()) is not None:
+            reason = self._ask(task)
+            with self._changed:
+                is_kept = task.token in self._due
+                if reason is not None and reason != CANCELLED:
+                    self._due.pop(task.token, None)
+            if reason is not None and is_kept:
+                task.end(reason)
+
+    def _next(self) -> Kept | None:
+        """Wait for the task that is due first; None at the end."""
+        with self._changed:
+            while not self._is_stopping:
+                due_at, task = min(
+                    self._due.values(),
+                    key=lambda one: one[0],
+                    default=(time.monotonic() + _IDLE_SECONDS, None),
+                )
+                pause = due_at - time.monotonic()
+                if task is not None and pause <= 0:
+                    self._due[task.token] = (time.monotonic() + task.lease_seconds / 3, task)
+                    return task
+                self._changed.wait(pause)
+        return None
+
+    def _ask(self, task: Kept) -> str | None:
+        """Renew once; returns why the task is over, None where it is not, or nobody knows yet."""
+        sent_at = time.monotonic()
+        left = task.expires_at - _margin(task) - sent_at
+        if left <= 0:
+            return "deadline"
+        try:
+            answer = self._renew(task.token, min(left, task.lease_seconds / 3, _LONGEST_REQUEST_SECONDS))
+        except (LeaseLost, NotFound):
+            return "lost"
+        except GrnsError:  # away, or a key that was revoked: it may be mended before the lease is over
+            self._hurry(task)
+            return None
+        if (
+            not isinstance(answer, dict) or "cancel_requested" not in answer
+        ):  # somebody in between has answered
+            self._hurry(task)
+            return None
+        task.expires_at = max(task.expires_at, sent_at + task.lease_seconds)
+        return CANCELLED if answer["cancel_requested"] else None
+
+    def _hurry(self, task: Kept) -> None:
+        """Ask again soon: the next third of the lease may be its last."""
+        with self._changed:
+            if task.token in self._due:
+                soon = time.monotonic() + min(1.0, task.lease_seconds / 15)
+                self._due[task.token] = (soon, task)
+
+
+def _margin(task: Kept) -> float:
+    """How long before its lease's end a task is over here: it is to have ended when another may have it."""
+    return min(max(1.0, task.lease_seconds / 5), task.lease_seconds / 3)

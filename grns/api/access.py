@@ -1,0 +1,214 @@
+"""Who may come in, and where to: keys, scopes and workspaces. What is of another workspace does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+from fastapi import Depends, Header, Query, Request
+
+from grns import subjects
+from grns.access import OWNER, Principal, Scope
+from grns.api.desk import Desk
+from grns.client import Client
+from grns.envelope import read_traceparent
+from grns.errors import BadInput, Denied, Forbidden, NotFound
+from grns.pause import Pauses
+from grns.server_url import is_loopback
+from grns.store.access import as_tenant
+from grns.store.database import Database, Session
+from grns.store.key import authenticate, has_keys
+from grns.triage import Triage
+
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_OTHER_SITES = frozenset({"cross-site", "same-site"})
+# Where a door of ours that has let somebody in says who it is. Nobody can send it.
+PRINCIPAL = "grns.principal"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Somebody who was let in, and the workspace that they are in."""
+
+    desk: Desk
+    principal: Principal
+    workspace: str
+    traceparent: str | None = None  # the header of whoever asks, which may be anything
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace that whoever asks is in: what they submit belongs there, unless it says otherwise."""
+        found = None if self.traceparent is None else read_traceparent(self.traceparent)
+        return found[0] if found else self.desk.spans.current_trace()
+
+    @property
+    def actor(self) -> str:
+        """Who asks, as the log names them."""
+        return self.principal.actor
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Say whether they are bound to no workspace."""
+        return self.principal.workspace is None
+
+    def enter(self, workspace: str) -> str:
+        """Return a workspace that they have named; `NotFound` where it is not theirs."""
+        if not self.principal.reaches(workspace):
+            raise NotFound(f"there is no workspace {workspace}")
+        return workspace
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Database | Session]:
+        """Lend what to ask the database with: for whom is bound to a workspace, confined to it."""
+        if self.is_everywhere:
+            yield self.desk.database
+            return
+        async with self.desk.turns.of(self.workspace):
+            if await self.desk.isolation.is_there():
+                async with as_tenant(self.desk.database, self.workspace) as session:
+                    yield session
+            else:
+                yield self.desk.database
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[Database | Session]:
+        """Lend the same for changes: once they have committed, the relay hears of them."""
+        async with self.reading() as database:
+            yield database
+        await self.desk.transport.nudge(subjects.RELAY_NUDGE)
+
+    def client(self, database: Database | Session) -> Client:
+        """Return a client for them."""
+        desk = self.desk
+        return Client(
+            database=database,
+            handlers_database=desk.database,
+            transport=desk.transport,
+            workspace=self.workspace,
+            payload_limits=desk.payload_limits,
+            envelope_limits=desk.envelope_limits,
+            batch_limit=desk.batch_limit,
+            actor=self.actor,
+            emit=desk.emit,
+            spans=desk.spans,
+        )
+
+    def triage(self, database: Database | Session) -> Triage:
+        """Return triage for them."""
+        return Triage(
+            database=database,
+            transport=self.desk.transport,
+            workspace=self.workspace,
+            payload_limits=self.desk.payload_limits,
+            envelope_limits=self.desk.envelope_limits,
+        )
+
+    def pauses(self, database: Database | Session) -> Pauses:
+        """Return what pauses and resumes the pools of their workspace."""
+        return Pauses(database=database, transport=self.desk.transport, workspace=self.workspace)
+
+
+# By the dependency that asks for it.
+_SCOPES: dict[object, Scope] = {}
+
+
+def requires(scope: Scope, *, everywhere: bool = False) -> Any:
+    """Return the dependency that lets in whoever has a scope; `everywhere`: and is bound to no workspace."""
+
+    async def visit(
+        request: Request,
+        workspace: Annotated[
+            str | None, Query(description="The workspace, for keys of all of them.", max_length=64)
+        ] = None,
+        named: Annotated[
+            str | None, Header(alias="Grns-Workspace", description="The same, as a header.", max_length=64)
+        ] = None,
+    ) -> Visit:
+        desk: Desk = request.app.state.desk
+        principal = await _principal(desk, request)
+        chosen = principal.workspace or desk.workspace
+        for said in (workspace, named):
+            if said is not None:
+                chosen = subjects.token(said, name="workspace")
+        if workspace is not None and named is not None and workspace != named:
+            raise BadInput("bad_workspace", "the query names one workspace, and Grns-Workspace another")
+        found = Visit(desk, principal, chosen, request.headers.get("traceparent"))
+        found.enter(chosen)
+        if not principal.may(scope, chosen):
+            raise Forbidden(f"the scope {scope} is needed")
+        if everywhere and not found.is_everywhere:
+            raise Forbidden("a key of all workspaces is needed")
+        return found
+
+    _SCOPES[visit] = scope
+    return Depends(visit)
+
+
+Reader = Annotated[Visit, requires("read")]
+Submitter = Annotated[Visit, requires("submit")]
+Operator = Annotated[Visit, requires("operate")]
+Agent = Annotated[Visit, requires("work")]
+Admin = Annotated[Visit, requires("admin")]
+AdminOfAll = Annotated[Visit, requires("admin", everywhere=True)]
+ReaderOfAll = Annotated[Visit, requires("read", everywhere=True)]
+
+
+def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
+    """Return the scope that an endpoint declares with one of its parameters."""
+    for hint in get_type_hints(endpoint, include_extras=True).values():
+        for declared in getattr(hint, "__metadata__", ()):
+            scope = _SCOPES.get(getattr(declared, "dependency", None))
+            if scope is not None:
+                return scope
+    return None
+
+
+async def _principal(desk: Desk, request: Request) -> Principal:
+    known: Principal | None = request.scope.get(PRINCIPAL)
+    if known is not None:
+        return known
+    shown = request.headers.get("authorization")
+    if shown is not None:
+        kind, _, text = shown.partition(" ")
+        if kind.lower() != "bearer":
+            raise Denied("a key is shown as `Authorization: Bearer grns_…`")
+        return await authenticate(desk.database, text.strip())
+    if not await is_open_to(desk, request):
+        raise Denied("show a key, as `Authorization: Bearer grns_…`; `grns key create` makes one")
+    _refuse_other_pages(request)
+    return OWNER
+
+
+async def is_open_to(desk: Desk, request: Request) -> bool:
+    """Say whether somebody needs no key: they are on this machine, and there is none."""
+    return desk.is_loopback and _is_local(request) and not await has_keys(desk.database)
+
+
+def _is_local(request: Request) -> bool:
+    """Say whether somebody on this machine asks for themselves: not for others, as a proxy does."""
+    if request.client is None or any(name in request.headers for name in _FORWARDED):
+        return False
+    return is_loopback(request.client.host)
+
+
+def _refuse_other_pages(request: Request) -> None:
+    """Refuse what a page of somebody else's lets a browser on this machine ask for."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    is_ours = origin is None or origin.partition("://")[2] == host
+    if not is_ours or not has_local_name(request) or request.headers.get("sec-fetch-site") in _OTHER_SITES:
+        raise Forbidden("without a key, nothing is done for the page of another site")
+
+
+def has_local_name(request: Request) -> bool:
+    """Say whether this machine is asked by a name that is always its own."""
+    return _name(request.headers.get("host", "")) in _LOCAL_NAMES
+
+
+def _name(host: str) -> str:
+    """Return the name in a host, without its port: a page may have any name lead to this machine."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()

@@ -1,0 +1,293 @@
+"""The queue, for agents that work over HTTP: they ask for a task, keep it, and say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns import ticket
+from grns.agent_claims import Handed, Seeking
+from grns.agent_writes import Lend
+from grns.api.access import Agent, Reader, Visit
+from grns.api.answer import Answer
+from grns.api.pool import Pool
+from grns.api.request import Body, around, read
+from grns.api.route import Routes
+from grns.api.task import SMALL
+from grns.errors import NotFound
+from grns.outcome import Outcome, Verb
+from grns.store.claim import Claimant
+from grns.store.count import count_states
+from grns.store.pool import list_pools
+from grns.strict_json import dumps, loads_stored
+from grns.submission import AgentType, MaxAttempts, Token
+from grns.ticket import Ticket
+
+routes = Routes("queue")
+
+_MOST_POOLS = 100
+_RELEASED = "released"
+Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False, strict=True)]
+_Text = Annotated[str, Field(max_length=1000)]
+
+
+class ClaimOrder(Body):
+    """Which tasks an agent takes, who it is, and for how long it waits.
+
+    `agent` is a name of its own, for lists of workers, and `version` what it is a version of. It waits no
+    longer than the server lets it, and has a task for `lease_seconds` unless it renews. `nudge_url` is where
+    it wants to hear of tasks while it does not wait.
+    """
+
+    agent_type: AgentType = "worker"
+    task_types: Annotated[list[Token], Field(min_length=1, max_length=100)]
+    agent: Token | None = None
+    version: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] = "http"
+    max_attempts: MaxAttempts | None = None
+    wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 20.0
+    lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False, strict=True)] | None = None
+    nudge_url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+
+
+class Told(Body):
+    """What every word of an agent about its task begins with: the token that its claim was answered with."""
+
+    token: Annotated[str, Field(min_length=1, max_length=2100)]
+
+
+class Renewal(Told):
+    """That it goes on. `progress` is from 0 to 1, `message` is for people: each new one is an event."""
+
+    progress: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] | None = None
+    message: _Text | None = None
+
+
+class Completion(Told):
+    """That it is done. `result` is any JSON value."""
+
+    result: Any = None
+
+
+class Failure(Body):
+    """What went wrong: as an exception's class, its message, and its frames, the innermost first."""
+
+    class_: Annotated[str, Field(alias="class", min_length=1, max_length=255)]
+    message: Annotated[str, Field(max_length=4000)] = ""
+    frames: Annotated[list[_Text], Field(max_length=50)] = Field(default_factory=list)
+
+
+class Breakdown(Told):
+    """That it failed: to be tried again, after so many seconds or the usual pause, or for good."""
+
+    error: Failure
+    retry: Annotated[bool, Field(strict=True)] = True
+    retry_after_seconds: Seconds | None = None
+
+
+class Return(Told):
+    """That it is given back, unspent: because the agent ends, or was asked to."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1000)] = _RELEASED
+
+
+class HandedTask(BaseModel):
+    """A task, as the agent gets it that is to do it. Of `max_attempts` this is number `counted_attempt`."""
+
+    id: str
+    task_type: str
+    priority: int
+    attempt: int
+    counted_attempt: int
+    max_attempts: int
+    payload: dict[str, Any]
+    trace_id: str
+
+
+class HandedOut(BaseModel):
+    """A task that is the agent's from now on. `token` is a secret: whoever has it may say what came of it.
+
+    The lease began when it had been waited for `waited_seconds`, or a moment later.
+    """
+
+    token: str
+    lease_seconds: float
+    waited_seconds: float
+    agent_id: str
+    task: HandedTask
+
+
+class Renewed(BaseModel):
+    """The task is the agent's for so long again. Where `cancel_requested`, it is to be released."""
+
+    lease_seconds: float
+    cancel_requested: bool
+
+
+class Written(BaseModel):
+    """Where the task is now."""
+
+    status: str
+
+
+class QueueStatus(BaseModel):
+    """How many tasks are where, who waits for some at this server, by agent type, and the first pools."""
+
+    states: dict[str, int]
+    total: int
+    waiting: dict[str, int]
+    pools: list[Pool]
+    has_more: bool
+
+
+@routes.post(
+    "/queue/claim",
+    takes=ClaimOrder,
+    answers=HandedOut,
+    others={204: {"description": "There was nothing to do in all that time"}},
+)
+async def claim_next_task(request: Request, visit: Agent) -> Response:
+    """Get the next task, most urgent and oldest first; wait for one where there is none yet."""
+    began_at = time.monotonic()
+    wanted = await read(request, ClaimOrder, SMALL, code="bad_claim")
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
+    finally:
+        gone.cancel()
+    return Response(status_code=204) if handed is None else Answer(_handed_out(handed, began_at))
+
+
+@routes.post("/queue/renew", takes=Renewal, answers=Renewed)
+async def renew_claim(request: Request, visit: Agent) -> Response:
+    """Keep a task for another lease, and hear whether its end is asked for."""
+    said = await read(request, Renewal, SMALL, code="bad_renewal")
+    shown = _ticket(visit, said)
+    is_asked = await visit.desk.agent_writes.renew(
+        visit.writing, shown, actor=visit.actor, progress=said.progress, message=said.message
+    )
+    return Answer({"lease_seconds": shown.lease_seconds, "cancel_requested": is_asked})
+
+
+@routes.post("/queue/complete", takes=Completion, answers=Written)
+async def complete_claim(request: Request, visit: Agent) -> Response:
+    """End a task as succeeded, with its result. Said again, it is answered as the first time."""
+    limits = visit.desk.result_limits
+    said = await read(request, Completion, around(limits), code="bad_completion")
+    outcome = Outcome(Verb.SUCCEED, result=dumps(said.result, limits))
+    return await _written(
+        visit, said, lambda lend, shown: visit.desk.agent_writes.finish(lend, shown, outcome)
+    )
+
+
+@routes.post("/queue/fail", takes=Breakdown, answers=Written)
+async def fail_claim(request: Request, visit: Agent) -> Response:
+    """Say that a task failed: it is tried again while it has attempts left, unless `retry` is false."""
+    said = await read(request, Breakdown, SMALL, code="bad_failure")
+
+    async def write(lend: Lend, shown: Ticket) -> str:
+        return await visit.desk.agent_writes.fail(
+            lend,
+            shown,
+            error_class=said.error.class_,
+            message=said.error.message,
+            frames=said.error.frames,
+            is_final=not said.retry,
+            after_seconds=said.retry_after_seconds,
+        )
+
+    return await _written(visit, said, write)
+
+
+@routes.post("/queue/release", takes=Return, answers=Written)
+async def release_claim(request: Request, visit: Agent) -> Response:
+    """Give a task back without spending an attempt: the next agent has it, unless it was cancelled."""
+    said = await read(request, Return, SMALL, code="bad_release")
+    return await _written(
+        visit, said, lambda lend, shown: visit.desk.agent_writes.release(lend, shown, said.reason)
+    )
+
+
+@routes.get("/queue/status", answers=QueueStatus)
+async def read_queue_status(visit: Reader) -> Response:
+    """Say how much there is to do, and who does it."""
+    async with visit.reading() as database:
+        states = await count_states(database, workspace=visit.workspace)
+        page = await list_pools(database, workspace=visit.workspace, limit=_MOST_POOLS)
+    return Answer(
+        {
+            "states": states,
+            "total": sum(states.values()),
+            "waiting": visit.desk.agent_claims.waiting(visit.workspace),
+            "pools": page.rows,
+            "has_more": page.next_cursor is not None,
+        }
+    )
+
+
+async def _disconnected(request: Request) -> None:
+    """Return once whoever asks has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
+    desk = visit.desk
+    types = sorted(set(wanted.task_types))
+    lease_seconds = wanted.lease_seconds or desk.agent_lease_seconds
+    # One life of a worker, as far as anybody can tell them apart from here.
+    parts = (visit.workspace, visit.actor, wanted.agent or "", wanted.version, str(lease_seconds), *types)
+    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
+    return Seeking(
+        claimant=Claimant(
+            agent_id=f"{wanted.agent_type}-{digest}",
+            workspace=visit.workspace,
+            agent_type=wanted.agent_type,
+            handled=dict.fromkeys(types, wanted.max_attempts),
+            lease_seconds=lease_seconds,
+        ),
+        name=wanted.agent or "http",
+        version=wanted.version,
+        actor=visit.actor,
+        wait_seconds=min(wanted.wait_seconds, desk.agent_wait_seconds),
+        nudge_url=wanted.nudge_url,
+    )
+
+
+def _handed_out(handed: Handed, began_at: float) -> dict[str, Any]:
+    claim, shown = handed.claim, handed.ticket
+    claimed_at = claim.expires_at - shown.lease_seconds
+    return {
+        "token": shown.reveal(),
+        "lease_seconds": shown.lease_seconds,
+        "waited_seconds": max(0.0, claimed_at - began_at),
+        "agent_id": shown.agent_id,
+        "task": {
+            "id": claim.id,
+            "task_type": claim.task_type,
+            "priority": claim.priority,
+            "attempt": claim.attempt,
+            "counted_attempt": claim.counted_attempts,
+            "max_attempts": claim.attempt_limit,
+            "payload": loads_stored(claim.payload),
+            "trace_id": claim.trace_id,
+        },
+    }
+
+
+def _ticket(visit: Visit, said: Told) -> Ticket:
+    """Return the ticket that was shown; `NotFound` where it is another workspace's."""
+    shown = ticket.read(said.token)
+    if shown.workspace != visit.workspace:
+        raise NotFound(f"there is no such claim in workspace {visit.workspace}")
+    return shown
+
+
+async def _written(visit: Visit, said: Told, write: Callable[[Lend, Ticket], Awaitable[str]]) -> Answer:
+    return Answer({"status": await write(visit.writing, _ticket(visit, said))})

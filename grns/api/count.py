@@ -1,0 +1,92 @@
+"""Counts: how many tasks are where, and what happens in each minute. None of it reads a task."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from grns.api.access import Reader
+from grns.api.answer import Answer
+from grns.api.request import Moment
+from grns.api.route import Routes
+from grns.errors import BadInput
+from grns.store import listing
+from grns.store.count import count_states, read_minutes
+
+routes = Routes("counts")
+
+_STEP_SECONDS = 60
+_LONGEST_STEP_SECONDS = 366 * 86_400
+
+
+class Counts(BaseModel):
+    """How many tasks are in each state, as far as the log is counted: half a second ago."""
+
+    states: dict[str, int]
+    total: int
+
+
+class Step(BaseModel):
+    """What happened in one step of time, from `at` on. Sums are of as many as the count beside them says."""
+
+    at: datetime
+    submitted: int
+    claimed: int
+    succeeded: int
+    failed: int
+    dead: int
+    cancelled: int
+    retried: int
+    expired: int
+    released: int
+    redriven: int
+    queue_count: int
+    queue_ms_sum: int
+    run_count: int
+    run_ms_sum: int
+
+
+class Steps(BaseModel):
+    """What happened between two times. Steps in which nothing did are left out."""
+
+    items: list[Step]
+    since: datetime
+    until: datetime
+    step_seconds: int
+
+
+@routes.get("/counts", answers=Counts)
+async def count_tasks(visit: Reader) -> Response:
+    """Say how many tasks are in each state."""
+    async with visit.reading() as database:
+        states = await count_states(database, workspace=visit.workspace)
+    return Answer({"states": states, "total": sum(states.values())})
+
+
+@routes.get("/minutes", answers=Steps)
+async def list_minutes(
+    visit: Reader,
+    since: Annotated[Moment | None, Query(description="From this time on; an hour before the end.")] = None,
+    until: Annotated[Moment | None, Query(description="Up to this time; now.")] = None,
+    step_seconds: Annotated[int, Query(ge=60, le=_LONGEST_STEP_SECONDS)] = _STEP_SECONDS,
+    task_type: Annotated[str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$")] = None,
+) -> Response:
+    """Say what happened in each minute, or longer step, between two times."""
+    async with visit.reading() as database:
+        end = until or await listing.now(database)
+        start = since or end - timedelta(hours=1)
+        if start >= end:
+            raise BadInput("bad_stretch", "nothing lies there: it has to begin before it ends")
+        rows = await read_minutes(
+            database,
+            workspace=visit.workspace,
+            since=start,
+            until=end,
+            step_seconds=step_seconds,
+            task_type=task_type,
+        )
+    return Answer({"items": rows, "since": start, "until": end, "step_seconds": step_seconds})

@@ -1,0 +1,132 @@
+"""What requests are answered with: connections, limits, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from grns.agent_claims import AgentClaims
+from grns.agent_writes import AgentWrites
+from grns.api.health import Health
+from grns.api.tail import Tail
+from grns.destination import Guard
+from grns.errors import TooManyRequests
+from grns.store import access
+from grns.store.database import Database
+from grns.store.submit import Submissions
+from grns.strict_json import Limits
+from grns.telemetry.emit import Emit
+from grns.telemetry.spans import NO_SPANS, Spans
+from grns.transport.base import Transport
+
+_MOST_ACTORS = 1000
+_PATIENCE_SECONDS = 5.0
+
+
+@dataclass
+class Desk:
+    """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
+
+    `is_loopback` says that nobody from outside of this machine can reach it. `metrics` are those of the
+    process, as Prometheus reads them. Agents wait for a task no longer than `agent_wait_seconds`, and have it
+    for `agent_lease_seconds` where they do not say otherwise.
+    """
+
+    database: Database
+    transport: Transport
+    workspace: str
+    payload_limits: Limits
+    result_limits: Limits
+    envelope_limits: Limits
+    batch_limit: int
+    agent_claims: AgentClaims
+    agent_writes: AgentWrites
+    agent_wait_seconds: float
+    agent_lease_seconds: float
+    is_loopback: bool
+    webhook_guard: Guard
+    emit: Emit
+    metrics: Callable[[], bytes]
+    spans: Spans = NO_SPANS
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    health: Health = field(init=False)
+    tail: Tail = field(init=False)
+    isolation: Isolation = field(init=False)
+    submitters: Submitters = field(init=False)
+    turns: Turns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.health = Health(self.database)
+        self.tail = Tail(self.database)
+        self.isolation = Isolation(self.database)
+        self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
+        self.turns = Turns(max(1, self.database.size // 2))
+
+
+class Isolation:
+    """Whether the database itself keeps workspaces apart. It is asked once: see `grns workspace isolate`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._is_there: bool | None = None
+
+    async def is_there(self) -> bool:
+        """Say whether whoever is bound to a workspace can be confined to it."""
+        if self._is_there is None:
+            self._is_there = await access.can_isolate(self._database)
+        return self._is_there
+
+
+class Turns:
+    """How many requests of one workspace may ask the database at a time: the others have the rest of it.
+
+    What a filter looks at may be large, and whoever asks for that again and again is in nobody else's way.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, asyncio.Semaphore] = {}
+        self._asking: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def of(self, workspace: str) -> AsyncIterator[None]:
+        """Be one of those who ask, when it is one's turn; `TooManyRequests` where that takes too long."""
+        turns = self._known.setdefault(workspace, asyncio.Semaphore(self._most))
+        self._asking[workspace] += 1
+        try:
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await turns.acquire()
+            except TimeoutError as error:
+                raise TooManyRequests(f"requests of {workspace} wait for one another") from error
+            try:
+                yield
+            finally:
+                turns.release()
+        finally:
+            self._asking[workspace] -= 1
+            if not self._asking[workspace]:
+                del self._asking[workspace], self._known[workspace]
+
+
+class Submitters:
+    """What creates tasks, one for each actor: requests of one that arrive together share a statement."""
+
+    def __init__(self, database: Database, *, batch_limit: int) -> None:
+        self._database = database
+        self._batch_limit = batch_limit
+        self._known: OrderedDict[str, Submissions] = OrderedDict()
+
+    def of(self, actor: str) -> Submissions:
+        """Return that of an actor."""
+        found = self._known.get(actor)
+        if found is None:
+            found = self._known[actor] = Submissions(
+                self._database, batch_limit=self._batch_limit, actor=actor
+            )
+            if len(self._known) > _MOST_ACTORS:
+                self._known.popitem(last=False)  # whoever still waits there has it in hand
+        return found

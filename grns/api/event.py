@@ -1,0 +1,82 @@
+"""Events: the log of a workspace, page by page, or as it grows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Header, Query, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from grns.api.access import Reader
+from grns.api.answer import Answer
+from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.route import Routes
+from grns.api.stream import EVENT_STREAM, stream
+from grns.errors import BadInput
+from grns.store import event
+from grns.store.event import Wanted, place
+
+routes = Routes("events")
+
+
+class Event(BaseModel):
+    """One row of the log."""
+
+    seq: int
+    version: int
+    message_id: str
+    workspace: str
+    task_id: str | None
+    kind: str
+    attempt: int | None
+    trace_id: str
+    causation_id: str | None
+    actor: str | None
+    payload: dict[str, Any]
+    created_at: datetime
+
+
+@routes.get(
+    "/events",
+    answers=PageOf[Event],
+    others={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "Events"}},
+)
+async def list_events(
+    request: Request,
+    visit: Reader,
+    kind: Annotated[
+        list[str] | None, Query(description="Only these, as `evt.task.dead` or `evt.task.*`.")
+    ] = None,
+    task_id: Annotated[str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="Only of it.")] = None,
+    order: Annotated[
+        Literal["latest", "oldest"],
+        Query(
+            description="The latest first, or the oldest: then there is always a cursor to come back with."
+        ),
+    ] = "latest",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    last_event_id: Annotated[
+        str | None, Header(description="Of a stream: go on behind this event.", max_length=20)
+    ] = None,
+) -> Response:
+    """List what the log tells of the workspace; with `Accept: text/event-stream`, go on telling.
+
+    A stream has what happens from now on, or behind `Last-Event-ID` or `cursor`; the `id` of each event is
+    its number in the log, below which nothing turns up any more. It ends now and then: come again.
+    """
+    wanted = Wanted(visit.workspace, kind or (), task_id)
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        return await stream(visit, wanted, last_event_id or cursor)
+    if last_event_id is not None:
+        raise BadInput("bad_parameter", "Last-Event-ID goes with `Accept: text/event-stream`")
+    log = await visit.desk.tail.bounds()
+    async with visit.reading() as database:
+        if order == "latest":
+            return answer(await event.list_events(database, wanted, log, limit=limit, after=cursor))
+        behind = 0 if cursor is None else place(cursor)
+        found, seen = await event.read_events(database, wanted, log, behind=behind, limit=limit)
+    is_partial = len(found) < limit and seen < log.settled
+    return Answer({"items": found, "next_cursor": str(seen), "is_partial": is_partial})

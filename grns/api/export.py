@@ -1,0 +1,100 @@
+"""Dead letters, whole, for other programs: one JSON document a line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Query
+from starlette.responses import Response, StreamingResponse
+
+from grns.api.access import Reader, Visit
+from grns.api.answer import dumps
+from grns.api.page import Cursor
+from grns.api.route import Routes
+from grns.api.task import FilterText, SavedName, together
+from grns.errors import BadInput, NotFound
+from grns.filter import parse
+from grns.letter import document
+from grns.operation import request
+from grns.store import listing, read, task_page
+from grns.store.database import Database, Session
+from grns.store.page import Page
+
+routes = Routes("dead letters")
+
+LINES = "application/x-ndjson"
+NEXT = "Grns-Next-Cursor"
+
+# So many are read at once: each may be as large as two payloads.
+_AT_ONCE = 20
+
+Whole = Callable[[Visit, Database | Session, list[str]], Awaitable[list[Any]]]
+
+
+@routes.get(
+    "/dead-letters/export",
+    answers=None,
+    others={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "A document a line"}},
+)
+async def export_dead_letters(
+    visit: Reader,
+    what: Annotated[
+        Literal["task", "message"], Query(description="Tasks, or messages that belong to none.")
+    ] = "task",
+    text: FilterText = "",
+    saved: SavedName = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Lines at most.")] = 1000,
+    cursor: Cursor = None,
+) -> Response:
+    """Write dead and failed tasks, whole, or rejected messages, one JSON document a line, the latest first.
+
+    Where there are more, the header `Grns-Next-Cursor` has the cursor to come back with.
+    """
+    async with visit.reading() as database:
+        wanted = await together(visit, database, text, saved)
+        if what == "message" and wanted.terms:
+            raise BadInput("bad_filter", "a filter chooses among tasks, and messages are none")
+        if what == "task":
+            # What needs a person is what can be redriven.
+            needy = parse(request(action="redrive", filter=str(wanted)).filter)
+            page = await task_page.list_tasks(
+                database, workspace=visit.workspace, wanted=needy, limit=limit, after=cursor
+            )
+        else:
+            page = await _list_messages(visit, database, limit, cursor)
+    headers = {} if page.next_cursor is None else {NEXT: page.next_cursor}
+    ids = [str(row["id"]) for row in page.rows]
+    lines = _lines(visit, ids, _tasks if what == "task" else _messages)
+    return StreamingResponse(lines, media_type=LINES, headers=headers)
+
+
+async def _list_messages(visit: Visit, database: Database | Session, limit: int, cursor: str | None) -> Page:
+    wanted = listing.DeadFilter(listing.MESSAGE)
+    return await listing.list_dead(
+        database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
+    )
+
+
+async def _lines(visit: Visit, ids: list[str], whole: Whole) -> AsyncIterator[bytes]:
+    """Read some at a time, as fast as somebody takes them; who was deleted meanwhile is left out."""
+    for first in range(0, len(ids), _AT_ONCE):
+        async with visit.reading() as database:
+            found = await whole(visit, database, ids[first : first + _AT_ONCE])
+        yield b"".join(dumps(one) + b"\n" for one in found)
+
+
+async def _tasks(visit: Visit, database: Database | Session, ids: list[str]) -> list[Any]:
+    found = await read.tasks(database, ids, visit.workspace)
+    return [found[task_id] for task_id in ids if task_id in found]
+
+
+async def _messages(visit: Visit, database: Database | Session, ids: list[str]) -> list[Any]:
+    triage, found = visit.triage(database), list[Any]()
+    for letter_id in ids:
+        try:
+            found.append(document(await triage.letter(UUID(letter_id))))
+        except NotFound:
+            continue
+    return found

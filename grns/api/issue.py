@@ -1,0 +1,138 @@
+"""Issues: failures that a person would call the same, and what people say of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from fastapi import Header, Path, Query, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from grns.api.access import Operator, Reader
+from grns.api.answer import Answer, etag
+from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.request import Body, Moment, read
+from grns.api.route import Routes
+from grns.api.task import SMALL, FilterText, SavedName, TaskRow, edition_in, together
+from grns.errors import BadInput
+from grns.filter import parse
+from grns.store import task_page
+from grns.store.issue import Change, State, change_issue
+from grns.store.issue import list_issues as store_list
+from grns.store.issue import read_issue as store_read
+
+routes = Routes("issues")
+
+Fingerprint = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The issue's fingerprint.")]
+
+
+class Issue(BaseModel):
+    """Failures with one fingerprint. `trend` is how often they were seen in each of the last 24 hours."""
+
+    fingerprint: str
+    error_class: str
+    message: str
+    sample_task_id: str
+    first_seen: datetime
+    last_seen: datetime
+    total: int
+    open_count: int
+    state: State
+    state_by: str | None
+    state_at: datetime
+    note: str | None
+    owner: str | None
+    snoozed_until: datetime | None
+    version: int
+    trend: list[int]
+
+
+class IssueDetail(Issue):
+    """An issue, and with which task types, workers, versions and messages it was seen how often."""
+
+    facets: dict[str, dict[str, int]]
+
+
+class IssueChange(Body):
+    """What somebody says of an issue; what is not named stays, null takes it away."""
+
+    state: State | None = None
+    note: str | None = None
+    owner: str | None = None
+    snoozed_until: Moment | None = None
+
+
+@routes.get("/issues", answers=PageOf[Issue])
+async def list_issues(
+    visit: Reader,
+    state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List issues, what was seen last first."""
+    async with visit.reading() as database:
+        return answer(
+            await store_list(database, workspace=visit.workspace, state=state, limit=limit, after=cursor)
+        )
+
+
+@routes.get("/issues/{fingerprint}", answers=IssueDetail)
+async def read_issue(visit: Reader, fingerprint: Fingerprint) -> Response:
+    """Show an issue: what it looks like, how often it is seen, and where."""
+    async with visit.reading() as database:
+        return _shown(await store_read(database, workspace=visit.workspace, fingerprint=fingerprint))
+
+
+@routes.patch("/issues/{fingerprint}", takes=IssueChange, answers=IssueDetail)
+async def edit_issue(
+    request: Request,
+    visit: Operator,
+    fingerprint: Fingerprint,
+    if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
+) -> Response:
+    """Say something of an issue: that it is acknowledged, ignored or resolved, a note, who looks after it."""
+    said = await read(request, IssueChange, SMALL, code="bad_issue")
+    change = cast(Change, said.model_dump(exclude_unset=True))
+    async with visit.writing() as database:
+        changed = await change_issue(
+            database,
+            workspace=visit.workspace,
+            fingerprint=fingerprint,
+            actor=visit.actor,
+            version=_version(edition_in(if_match)),
+            **change,
+        )
+    return _shown(changed)
+
+
+@routes.get("/issues/{fingerprint}/tasks", answers=PageOf[TaskRow])
+async def list_issue_tasks(
+    visit: Reader,
+    fingerprint: Fingerprint,
+    text: FilterText = "",
+    saved: SavedName = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List the tasks that are dead or failed of it now, the latest first."""
+    async with visit.reading() as database:
+        wanted = await together(visit, database, text, saved)
+        found = parse(f"state:dead,failed fingerprint:{fingerprint} {wanted}")
+        return answer(
+            await task_page.list_tasks(
+                database, workspace=visit.workspace, wanted=found, limit=limit, after=cursor
+            )
+        )
+
+
+def _shown(issue: dict[str, Any]) -> Answer:
+    return Answer(issue, headers=etag(str(issue["version"])))
+
+
+def _version(edition: str | None) -> int | None:
+    if edition is None:
+        return None
+    if not (edition.isascii() and edition.isdecimal() and len(edition) < 10):
+        raise BadInput("bad_if_match", 'If-Match is the ETag of an issue, as "3"')
+    return int(edition)

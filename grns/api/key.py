@@ -1,0 +1,148 @@
+"""Keys and workspaces: who may do what, and where."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.access import Scope
+from grns.api.access import Admin, AdminOfAll, Reader, Visit
+from grns.api.answer import Answer
+from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
+from grns.api.request import Body, read
+from grns.api.route import PREFIX, Routes
+from grns.api.task import SMALL
+from grns.errors import Conflict, Forbidden
+from grns.store import key as store
+from grns.store import workspace as workspaces
+from grns.submission import Token
+
+routes = Routes("keys and workspaces")
+
+KeyId = Annotated[str, Path(pattern="^[0-9a-f]{20}$", description="The key's id.")]
+Everywhere = Annotated[bool, Query(description="Of all workspaces; for keys of all of them.")]
+
+
+class KeyRow(BaseModel):
+    """An API key, without its secret. Its workspace is null where it is good for all."""
+
+    id: str
+    workspace: str | None
+    name: str
+    scopes: list[Scope]
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    last_used_at: datetime | None
+    state: Literal["valid", "expired", "revoked"]
+
+
+class NewKey(KeyRow):
+    """A key that was made just now, with its secret: it is shown this once."""
+
+    key: str
+
+
+class KeyOrder(Body):
+    """A key to make: for the workspace of the request, or for all."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    scopes: Annotated[list[Scope], Field(min_length=1)]
+    expires_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+    all_workspaces: Annotated[bool, Field(strict=True)] = False
+
+
+class Workspace(BaseModel):
+    """A workspace that somebody has made."""
+
+    workspace: str
+    created_at: datetime
+    created_by: str | None
+
+
+class WorkspaceOrder(Body):
+    """A workspace to make."""
+
+    workspace: Token
+
+
+@routes.post("/keys", takes=KeyOrder, answers=NewKey, status=201)
+async def create_key(request: Request, visit: Admin) -> Response:
+    """Make a key. The answer shows its secret, which nobody sees again."""
+    said = await read(request, KeyOrder, SMALL, code="bad_key_order")
+    workspace = _of(visit, all_workspaces=said.all_workspaces)
+    async with visit.writing() as database:
+        made, row = await store.create_key(
+            database,
+            workspace=workspace,
+            name=said.name,
+            scopes=said.scopes,
+            expires_seconds=said.expires_seconds,
+            actor=visit.actor,
+        )
+    unused = dict.fromkeys(("revoked_at", "revoked_by", "last_used_at")) | {"state": "valid"}
+    location = {"Location": f"{PREFIX}/keys/{made.id}"}
+    return Answer({**row, **unused, "key": made.reveal()}, status_code=201, headers=location)
+
+
+@routes.get("/keys", answers=PageOf[KeyRow])
+async def list_keys(
+    visit: Admin, all_workspaces: Everywhere = False, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """List the workspace's keys, the latest first."""
+    workspace = _of(visit, all_workspaces=all_workspaces)
+    async with visit.reading() as database:
+        return answer(
+            await store.list_keys(database, workspace=workspace, limit=limit, after=name_in(cursor))
+        )
+
+
+@routes.get("/keys/{key_id}", answers=KeyRow)
+async def read_key(visit: Admin, key_id: KeyId) -> Response:
+    """Show a key, without its secret."""
+    async with visit.reading() as database:
+        return Answer(await store.read_key(database, key_id, workspace=visit.principal.workspace))
+
+
+@routes.post("/keys/{key_id}/revoke", answers=KeyRow)
+async def revoke_key(visit: Admin, key_id: KeyId) -> Response:
+    """End a key for good."""
+    workspace = visit.principal.workspace
+    async with visit.writing() as database:
+        if not await store.revoke_key(database, key_id, workspace=workspace, actor=visit.actor):
+            raise Conflict(f"key {key_id} was revoked before")
+        return Answer(await store.read_key(database, key_id, workspace=workspace))
+
+
+@routes.post("/workspaces", takes=WorkspaceOrder, answers=WorkspaceOrder, status=201)
+async def create_workspace(request: Request, visit: AdminOfAll) -> Response:
+    """Make a workspace, so that keys can be bound to it."""
+    said = await read(request, WorkspaceOrder, SMALL, code="bad_workspace")
+    async with visit.writing() as database:
+        await workspaces.create_workspace(database, said.workspace, actor=visit.actor)
+    return Answer({"workspace": said.workspace}, status_code=201)
+
+
+@routes.get("/workspaces", answers=PageOf[Workspace])
+async def list_workspaces(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """List the workspaces that were made: for a key that is bound to one, that one."""
+    async with visit.reading() as database:
+        if visit.is_everywhere:
+            return answer(await workspaces.list_workspaces(database, limit=limit, after=name_in(cursor)))
+        found: list[dict[str, Any]] = await workspaces.read_workspaces(database, visit.workspace)
+    return listed(found)
+
+
+def _of(visit: Visit, *, all_workspaces: bool) -> str | None:
+    """Return whose keys are meant: None is all workspaces."""
+    if not all_workspaces:
+        return visit.workspace
+    if not visit.is_everywhere:
+        raise Forbidden("a key of all workspaces is needed")
+    return None

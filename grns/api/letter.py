@@ -1,0 +1,122 @@
+"""Dead letters: dead and failed tasks beside messages that belong to no task; and these, one by one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.api.access import Operator, Reader
+from grns.api.answer import Answer
+from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.request import Reason, around, read
+from grns.api.route import Routes
+from grns.api.task import SMALL, FilterText, SavedName, together
+from grns.errors import Conflict, Unavailable
+from grns.letter import Mend, document
+from grns.store import listing
+from grns.strict_json import dumps
+
+routes = Routes("dead letters")
+
+
+class DeadLetter(BaseModel):
+    """A dead or failed task, or a message that belongs to none: `what` says which."""
+
+    id: str
+    what: Literal["task", "message"]
+    name: str
+    reason: str | None
+    at: datetime
+    attempts: int | None
+    status: str
+    fingerprint: str | None
+
+
+class LetterDocument(BaseModel):
+    """A message that nobody could accept, whole. `body_text` is null where its bytes are no text."""
+
+    id: UUID
+    workspace: str
+    state: str
+    reason: str
+    detail: str
+    subject: str
+    stream: str
+    stream_seq: int
+    delivery_count: int
+    headers: dict[str, str]
+    body_base64: str
+    body_text: str | None
+    body_size: int
+    body_sha256: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class Resend(Reason):
+    """What is to be otherwise in a message before it is sent again; what is not named stays."""
+
+    subject: Annotated[str, Field(max_length=400)] | None = None
+    headers: dict[str, str] | None = None
+    body: dict[str, Any] | None = None
+
+
+@routes.get("/dead-letters", answers=PageOf[DeadLetter])
+async def list_dead_letters(
+    visit: Reader,
+    what: Annotated[
+        Literal["task", "message"] | None, Query(description="Only tasks, or only messages.")
+    ] = None,
+    text: FilterText = "",
+    saved: SavedName = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List dead and failed tasks, and rejected messages, the latest first; with a filter only tasks."""
+    async with visit.reading() as database:
+        wanted = listing.DeadFilter(what, await together(visit, database, text, saved))
+        return answer(
+            await listing.list_dead(
+                database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
+            )
+        )
+
+
+@routes.get("/messages/{message_id}", answers=LetterDocument)
+async def read_message(visit: Reader, message_id: UUID) -> Response:
+    """Show a message that belongs to no task, whole, whatever became of it."""
+    async with visit.reading() as database:
+        return Answer(document(await visit.triage(database).letter(message_id)))
+
+
+@routes.post("/messages/{message_id}/resend", takes=Resend, answers=LetterDocument)
+async def resend_message(request: Request, visit: Operator, message_id: UUID) -> Response:
+    """Send a message again, as it was or mended. Headers that the broker acts on are left out."""
+    limits = visit.desk.envelope_limits
+    said = await read(request, Resend, around(limits), code="bad_message")
+    body = None if said.body is None else dumps(said.body, limits).encode()
+    mend = None if said.model_fields_set <= {"reason"} else Mend(said.subject, said.headers, body)
+    async with visit.writing() as database:
+        triage = visit.triage(database)
+        await triage.letter(message_id)
+        if not visit.desk.transport.is_connected:
+            raise Unavailable("messages are sent again through the broker, and it does not answer")
+        await triage.resend(message_id, actor=visit.actor, reason=said.reason, mend=mend)
+        return Answer(document(await triage.letter(message_id)))
+
+
+@routes.post("/messages/{message_id}/discard", takes=Reason, answers=LetterDocument)
+async def discard_message(request: Request, visit: Operator, message_id: UUID) -> Response:
+    """Close a message: lists leave it out from now on."""
+    reason = (await read(request, Reason, SMALL)).reason
+    async with visit.writing() as database:
+        triage = visit.triage(database)
+        if not await triage.discard_letters([message_id], actor=visit.actor, reason=reason):
+            found = await triage.letter(message_id)
+            raise Conflict(f"message {message_id} was {found['state']} before")
+        return Answer(document(await triage.letter(message_id)))

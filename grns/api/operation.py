@@ -1,0 +1,118 @@
+"""Operations: what somebody wants done to every task that a filter finds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+from pydantic import ConfigDict, Field
+from starlette.responses import Response
+
+from grns.api.access import Operator, Reader, Visit
+from grns.api.answer import Answer
+from grns.api.page import Cursor, PageOf, listed
+from grns.api.request import Reason, around, read, read_fields
+from grns.api.route import PREFIX, Routes
+from grns.api.task import SMALL
+from grns.errors import BadInput
+from grns.operation import OperationRequest, State, request
+from grns.store import operation as store
+from grns.store.event import place
+from grns.store.operation import Operation, Preview
+
+routes = Routes("operations")
+
+Number = Annotated[int, Path(ge=1, le=2**62, description="The operation's number.")]
+Change = Callable[..., Awaitable[Operation]]
+
+
+class OperationOrder(OperationRequest):
+    """What is to be done; with `dry_run` it is only said how many tasks that would be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dry_run: Annotated[bool, Field(strict=True)] = False
+
+
+@routes.post(
+    "/operations",
+    takes=OperationOrder,
+    answers=Operation,
+    status=201,
+    others={200: {"model": Preview, "description": "What it would find: nothing is done"}},
+)
+async def create_operation(http: Request, visit: Operator) -> Response:
+    """Have something done to all tasks that a filter finds; or with `dry_run` count them."""
+    limits = around(visit.desk.payload_limits)
+    fields = await read_fields(http, OperationOrder, limits, code="bad_operation")
+    is_trial = fields.pop("dry_run", False)
+    if not isinstance(is_trial, bool):
+        raise BadInput("bad_operation", "dry_run: it is true or false")
+    wanted = request(**fields)
+    if is_trial:
+        async with visit.reading() as database:
+            return Answer(await store.preview(database, wanted, workspace=visit.workspace))
+    async with visit.writing() as database:
+        made = await store.create_operation(database, wanted, workspace=visit.workspace, actor=visit.actor)
+    return Answer(_shown(made), status_code=201, headers={"Location": f"{PREFIX}/operations/{made.id}"})
+
+
+@routes.get("/operations", answers=PageOf[Operation])
+async def list_operations(
+    visit: Reader,
+    state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Rows at most.")] = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List operations, the latest first."""
+    async with visit.reading() as database:
+        page = await store.list_operations(
+            database,
+            workspace=visit.workspace,
+            states=state,
+            limit=limit,
+            after=None if cursor is None else place(cursor),
+        )
+    rest = None if page.next_cursor is None else str(page.next_cursor)
+    return listed([_shown(one) for one in page.operations], rest)
+
+
+@routes.get("/operations/{number}", answers=Operation)
+async def read_operation(visit: Reader, number: Number) -> Response:
+    """Show an operation: what it is for, how far it is, and what came of it."""
+    async with visit.reading() as database:
+        return Answer(_shown(await store.read_operation(database, number, workspace=visit.workspace)))
+
+
+@routes.post("/operations/{number}/pause", takes=Reason, answers=Operation)
+async def pause_operation(http: Request, visit: Operator, number: Number) -> Response:
+    """Let it move nothing more until it is resumed."""
+    return await _change(http, visit, number, store.pause_operation)
+
+
+@routes.post("/operations/{number}/resume", takes=Reason, answers=Operation)
+async def resume_operation(http: Request, visit: Operator, number: Number) -> Response:
+    """Let it go on where it was paused; after a canary that failed, with all the others."""
+    return await _change(http, visit, number, store.resume_operation)
+
+
+@routes.post("/operations/{number}/abort", takes=Reason, answers=Operation)
+async def abort_operation(http: Request, visit: Operator, number: Number) -> Response:
+    """End it before it is done. What it has moved stays so."""
+    return await _change(http, visit, number, store.abort_operation)
+
+
+async def _change(http: Request, visit: Visit, number: int, change: Change) -> Answer:
+    reason = (await read(http, Reason, SMALL)).reason
+    async with visit.writing() as database:
+        return Answer(
+            _shown(
+                await change(database, number, workspace=visit.workspace, actor=visit.actor, reason=reason)
+            )
+        )
+
+
+def _shown(found: Operation) -> dict[str, Any]:
+    return {**asdict(found), "outstanding": found.outstanding}

@@ -1,0 +1,52 @@
+"""Pages of lists: what asks for them, and what they look like."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel
+
+from grns import subjects
+from grns.api.answer import Answer
+from grns.errors import BadInput
+from grns.store.page import Page, bad_cursor
+
+Item = TypeVar("Item")
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="Rows at most.")]
+Cursor = Annotated[
+    str | None, Query(max_length=1000, description="Go on behind this place: `next_cursor` of a page before.")
+]
+
+
+class PageOf(BaseModel, Generic[Item]):
+    """Some rows of a list. `next_cursor` is where the rest begins, null where this is all.
+
+    A page `is_partial` where it has fewer rows than were asked for, although there may be more: it has looked
+    at as many as one answer may.
+    """
+
+    items: list[Item]
+    next_cursor: str | None
+    is_partial: bool
+
+
+def answer(page: Page) -> Answer:
+    """Return a page as it is sent."""
+    return listed(page.rows, page.next_cursor, is_partial=page.is_partial)
+
+
+def listed(items: list[Any], next_cursor: str | None = None, *, is_partial: bool = False) -> Answer:
+    """Return rows as a page that is sent."""
+    return Answer({"items": items, "next_cursor": next_cursor, "is_partial": is_partial})
+
+
+def name_in(cursor: str | None) -> str | None:
+    """Return a cursor that is the name of the last row; `BadInput` where it can be none."""
+    if cursor is None:
+        return None
+    try:
+        return subjects.token(cursor, name="cursor")
+    except BadInput as error:
+        raise bad_cursor(cursor) from error

@@ -1,0 +1,130 @@
+"""Pools: who works in each, what waits for it, and whether it is paused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Path, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.api.access import Operator, Reader
+from grns.api.answer import Answer
+from grns.api.page import Cursor, Limit, PageOf, answer, name_in
+from grns.api.request import Body, Moment, Reason, read
+from grns.api.route import Routes
+from grns.api.task import SMALL
+from grns.errors import BadInput, Conflict
+from grns.store import pool as store
+from grns.store.agent import list_agents
+from grns.store.pause import Pause
+from grns.submission import Token
+
+routes = Routes("pools")
+
+_LONGEST_SECONDS = 366 * 86_400.0
+AgentType = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The pool's agent type.")]
+
+
+class Lane(BaseModel):
+    """What waits in one lane. Where it `has_more`, there are so many at least: a thousand are counted."""
+
+    priority: int
+    queued: int
+    has_more: bool
+    oldest_seconds: float | None
+
+
+class Pool(BaseModel):
+    """A pool as it is now. `slots` and `running` are as of its workers' last heartbeats."""
+
+    workspace: str
+    agent_type: str
+    workers: int
+    slots: int
+    running: int
+    queued: int
+    has_more: bool
+    oldest_seconds: float | None
+    lanes: list[Lane]
+    pauses: list[Pause]
+
+
+class Worker(BaseModel):
+    """A worker that has not ended in order; one that is not alive was not heard of for a lease."""
+
+    agent_id: str
+    agent_type: str
+    host: str
+    pid: int
+    version: str
+    concurrency: int
+    running: int
+    task_types: list[str]
+    lease_seconds: float
+    started_at: datetime
+    last_seen_at: datetime
+    worked_at: datetime
+    is_alive: bool
+
+
+class PauseOrder(Reason):
+    """What of a pool is to be paused, and for how long: until then, for so many seconds, or until resumed."""
+
+    task_type: Token | None = None
+    until: Moment | None = None
+    seconds: Annotated[float, Field(gt=0, le=_LONGEST_SECONDS, allow_inf_nan=False, strict=True)] | None = (
+        None
+    )
+
+
+class ResumeOrder(Body):
+    """What of a pool is to be resumed."""
+
+    task_type: Token | None = None
+
+
+@routes.get("/pools", answers=PageOf[Pool])
+async def list_pools(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """List the pools that have workers, queued tasks or a pause."""
+    async with visit.reading() as database:
+        return answer(
+            await store.list_pools(database, workspace=visit.workspace, limit=limit, after=name_in(cursor))
+        )
+
+
+@routes.post("/pools/{agent_type}/pause", takes=PauseOrder, answers=Pause)
+async def pause_pool(request: Request, visit: Operator, agent_type: AgentType) -> Response:
+    """Claim nothing more of a pool, or of one task type of it. What runs goes on, what is queued waits."""
+    said = await read(request, PauseOrder, SMALL, code="bad_pause")
+    if said.until is not None and said.seconds is not None:
+        raise BadInput("bad_until", "seconds: there is a time already")
+    async with visit.writing() as database:
+        return Answer(
+            await visit.pauses(database).pause(
+                agent_type,
+                said.task_type,
+                actor=visit.actor,
+                reason=said.reason,
+                until=said.until or said.seconds,
+            )
+        )
+
+
+@routes.post("/pools/{agent_type}/resume", takes=ResumeOrder, answers=Pause)
+async def resume_pool(request: Request, visit: Operator, agent_type: AgentType) -> Response:
+    """End a pause, of a whole pool or of one task type, and show what it was. Other pauses of it stay."""
+    said = await read(request, ResumeOrder, SMALL, code="bad_pause")
+    async with visit.writing() as database:
+        ended = await visit.pauses(database).resume(agent_type, said.task_type, actor=visit.actor)
+    if ended is None:
+        raise Conflict(f"{said.task_type or 'all'} of {agent_type} is not paused")
+    return Answer(ended)
+
+
+@routes.get("/workers", answers=PageOf[Worker])
+async def list_workers(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """List the workers that are known, by agent type."""
+    async with visit.reading() as database:
+        return answer(await list_agents(database, workspace=visit.workspace, limit=limit, after=cursor))

@@ -1,0 +1,45 @@
+"""What machines ask of a process: whether it lives, whether it is ready, its metrics, and what it can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from grns.api.access import ReaderOfAll
+from grns.api.answer import Answer
+from grns.api.desk import Desk
+from grns.api.health import Condition
+from grns.api.route import PREFIX, Routes
+
+routes = Routes("probes", prefix="")
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_NOT_READY = {503: {"model": Condition, "description": "Not now, and why"}}
+
+
+@routes.get("/livez", answers=Condition, is_open=True)
+async def is_alive() -> Response:
+    """Say that the process lives."""
+    return Answer({"status": "ok"})
+
+
+@routes.get("/readyz", answers=Condition, others=_NOT_READY, is_open=True)
+async def is_ready(request: Request) -> Response:
+    """Say whether it can work: Postgres answered within the last seconds, and its schema fits."""
+    desk: Desk = request.app.state.desk
+    obstacle = "it is ending" if desk.stopping.is_set() else await desk.health.obstacle()
+    return Answer({"status": obstacle or "ok"}, status_code=200 if obstacle is None else 503)
+
+
+@routes.get("/metrics", answers=Any, others={200: {"content": {"text/plain": {}}, "description": "Metrics"}})
+async def read_metrics(visit: ReaderOfAll) -> Response:
+    """Show the process' metrics, as Prometheus reads them."""
+    return Response(visit.desk.metrics(), media_type=_METRICS_TYPE)
+
+
+@routes.get(f"{PREFIX}/openapi.json", answers=dict[str, Any], is_open=True)
+async def read_openapi(request: Request) -> Response:
+    """Show this document: it is the same for everybody."""
+    return Answer(request.app.openapi())

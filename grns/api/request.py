@@ -1,0 +1,84 @@
+"""The bodies of requests: JSON, read strictly and no further than they may be long."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from starlette.requests import ClientDisconnect, Request
+
+from grns.envelope import Instant, first_problem
+from grns.errors import BadInput
+from grns.strict_json import Limits, parse
+
+_JSON = "application/json"
+# Around a payload there is room for the other fields.
+_MORE_BYTES, _MORE_DEPTH, _MORE_NODES = 64 * 1024, 2, 200
+
+Model = TypeVar("Model", bound=BaseModel)
+# JSON Schema has no words for the bounds of a time.
+Moment = Annotated[Instant, WithJsonSchema({"type": "string", "format": "date-time"})]
+
+
+class Body(BaseModel):
+    """What bodies of our own share: a field that there is not is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reason(Body):
+    """Why it is done: it is kept in the log."""
+
+    reason: Annotated[str, Field(pattern=r"^[^\x00]{1,1000}$")] | None = None
+
+
+def around(limits: Limits) -> Limits:
+    """Return the limits of a body that has a document of such limits in it."""
+    return Limits(limits.document_bytes + _MORE_BYTES, limits.depth + _MORE_DEPTH, limits.nodes + _MORE_NODES)
+
+
+async def read(request: Request, model: type[Model], limits: Limits, *, code: str = "bad_request") -> Model:
+    """Return the body as its model; `BadInput` says what is wrong with it, `code` where it does not fit."""
+    fields = await read_fields(request, model, limits, code=code)
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise BadInput(code, first_problem(error)) from error
+
+
+async def read_fields(
+    request: Request, model: type[BaseModel], limits: Limits, *, code: str = "bad_request"
+) -> dict[str, Any]:
+    """Return the body's fields, none of which the model does not have; without a body there are none."""
+    body = await _read_bytes(request, limits)
+    if not body:
+        return {}
+    fields = parse(body, limits)
+    if not isinstance(fields, dict):
+        raise BadInput(code, "the body is to be a JSON object")
+    unknown = sorted(fields.keys() - model.model_fields.keys())
+    if unknown:
+        raise BadInput(code, f"{ascii(unknown[0])[1:-1][:100]}: there is no such field")
+    return fields
+
+
+async def _read_bytes(request: Request, limits: Limits) -> bytes:
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            if part and not body:
+                _check_type(request)
+            body += part
+            if len(body) > limits.document_bytes:
+                raise BadInput("too_large", f"a body here has {limits.document_bytes} bytes at most")
+    except ClientDisconnect as error:
+        raise BadInput("cut_off", "the body ended before it was whole") from error
+    return bytes(body)
+
+
+def _check_type(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _JSON:
+        raise BadInput("bad_content_type", f"a body is to be {_JSON}: say so in the header Content-Type")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise BadInput("bad_content_type", "a body is to be sent as it is, and not compressed")

@@ -1,0 +1,112 @@
+"""Filters: what one may ask for, and those that were saved under a name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Path, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.api.access import Operator, Reader
+from grns.api.answer import Answer
+from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.request import Body, read
+from grns.api.route import Routes
+from grns.api.task import SMALL
+from grns.errors import BadInput
+from grns.filter import LONGEST, complete, parse
+from grns.store import saved_filter
+from grns.term import TERMS, Kind
+
+routes = Routes("filters")
+
+Name = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The filter's name.")]
+
+
+class SavedFilter(BaseModel):
+    """A filter that was saved."""
+
+    name: str
+    text: str
+    saved_by: str | None
+    saved_at: datetime
+
+
+class FilterOrder(Body):
+    """A filter to save."""
+
+    text: Annotated[str, Field(max_length=LONGEST)]
+
+
+class NamedFilter(BaseModel):
+    """A filter and its name. The text is as grns writes it, whatever the one that was sent looked like."""
+
+    name: str
+    text: str
+
+
+class Completion(BaseModel):
+    """What a term may go on as, and what that means."""
+
+    text: str
+    says: str
+
+
+class Terms(BaseModel):
+    """The terms that there are, and what the one that was begun may go on as."""
+
+    items: list[Kind]
+    completions: list[Completion]
+
+
+@routes.get("/terms", answers=Terms)
+async def list_terms(
+    _visit: Reader,
+    beginning: Annotated[str | None, Query(max_length=1000, description="Of a term, as `state:de`.")] = None,
+) -> Response:
+    """List the terms that a filter can have, for help and completion."""
+    found = [] if beginning is None else complete(beginning)
+    completions = [{"text": text, "says": says} for text, says in found]
+    return Answer({"items": TERMS, "completions": completions})
+
+
+@routes.get("/filters", answers=PageOf[SavedFilter])
+async def list_filters(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """List the filters that were saved, by their names."""
+    async with visit.reading() as database:
+        return answer(
+            await saved_filter.list_saved(database, workspace=visit.workspace, limit=limit, after=cursor)
+        )
+
+
+@routes.get("/filters/{name}", answers=NamedFilter)
+async def read_filter(visit: Reader, name: Name) -> Response:
+    """Show a filter that was saved."""
+    async with visit.reading() as database:
+        found = await saved_filter.read(database, workspace=visit.workspace, name=name)
+    return Answer({"name": name, "text": str(found)})
+
+
+@routes.put("/filters/{name}", takes=FilterOrder, answers=NamedFilter)
+async def save_filter(request: Request, visit: Operator, name: Name) -> Response:
+    """Save a filter under a name, in the place of the one that has it: lists take it as `saved`."""
+    said = await read(request, FilterOrder, SMALL, code="bad_filter")
+    wanted = parse(said.text)
+    if not wanted.terms:
+        raise BadInput("bad_filter", "text: a filter that is saved asks for something")
+    async with visit.writing() as database:
+        await saved_filter.save(
+            database, workspace=visit.workspace, name=name, wanted=wanted, actor=visit.actor
+        )
+    return Answer({"name": name, "text": str(wanted)})
+
+
+@routes.delete("/filters/{name}", answers=NamedFilter)
+async def delete_filter(visit: Operator, name: Name) -> Response:
+    """Forget a filter, and show what it was."""
+    async with visit.writing() as database:
+        found = await saved_filter.read(database, workspace=visit.workspace, name=name)
+        await saved_filter.delete(database, workspace=visit.workspace, name=name, actor=visit.actor)
+    return Answer({"name": name, "text": str(found)})

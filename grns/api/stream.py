@@ -1,0 +1,97 @@
+"""Server-sent events: the log as it grows, for one reader at their own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from starlette.responses import StreamingResponse
+
+from grns.api.access import Visit
+from grns.api.answer import dumps
+from grns.errors import Unavailable
+from grns.store import event
+from grns.store.event import Wanted, place
+from grns.telemetry.facts.http import RequestFailed
+
+EVENT_STREAM = "text/event-stream"
+
+_PAGE = 200
+_PAUSE_SECONDS = 0.5
+_AWAY_SECONDS = 2.0
+_SILENCE_SECONDS = 15.0
+# After this long a stream ends, and whoever comes again shows that they still may.
+_LONGEST_SECONDS = 600.0
+_RETRY_MILLISECONDS = 1000
+
+
+async def stream(visit: Visit, wanted: Wanted, after: str | None) -> StreamingResponse:
+    """Return an answer that goes on: what is behind a number of the log, or happens from now on.
+
+    No more than one page waits for whoever reads slowly: the next one is read once it has been sent.
+    """
+    behind = (await visit.desk.tail.bounds()).settled if after is None else place(after)
+    readers = ExitStack()
+    readers.enter_context(visit.desk.tail.reader(visit.actor))
+    return _Stream(_lines(visit, wanted, behind), readers)
+
+
+class _Stream(StreamingResponse):
+    """An answer that gives its place back, however it ends: also before its first line."""
+
+    def __init__(self, content: AsyncIterator[bytes], place_taken: ExitStack) -> None:
+        super().__init__(content, media_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
+        self._place_taken = place_taken
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Send it."""
+        with self._place_taken:
+            await super().__call__(scope, receive, send)
+
+
+async def _lines(visit: Visit, wanted: Wanted, behind: int) -> AsyncIterator[bytes]:
+    yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
+    ends_at = time.monotonic() + _LONGEST_SECONDS
+    told_at, told = time.monotonic(), behind
+    while not visit.desk.stopping.is_set() and time.monotonic() < ends_at:
+        try:
+            found, seen = await _next(visit, wanted, behind)
+        except Unavailable as error:
+            visit.desk.emit(RequestFailed("list_events", str(error)))
+            found, seen = [], behind
+            await _pause(visit, _AWAY_SECONDS)
+        if found:
+            yield b"".join(map(_line, found))
+            told_at, told = time.monotonic(), found[-1]["seq"]
+        elif time.monotonic() > told_at + _SILENCE_SECONDS:
+            # An id without data: whoever comes again begins there.
+            yield (f"id: {seen}\n" if seen > told else "").encode() + b": nothing new\n\n"
+            told_at, told = time.monotonic(), seen
+        is_behind, behind = seen > behind, seen
+        if not is_behind:
+            await _pause(visit, _PAUSE_SECONDS)
+
+
+async def _next(visit: Visit, wanted: Wanted, behind: int) -> tuple[list[dict[str, Any]], int]:
+    log = await visit.desk.tail.bounds()
+    if log.settled <= behind:
+        return [], behind
+    async with visit.reading() as database:
+        return await event.read_events(database, wanted, log, behind=behind, limit=_PAGE)
+
+
+async def _pause(visit: Visit, seconds: float) -> None:
+    """Wait, but no longer than this process goes on."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await visit.desk.stopping.wait()
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    # What JSON has as it is, a reader of lines may take for a line's end: U+2028 and its like.
+    data = json.dumps(json.loads(dumps(row)))
+    return f"id: {row['seq']}\nevent: {row['kind']}\ndata: {data}\n\n".encode()

@@ -1,0 +1,131 @@
+"""Submitting over HTTP: one task, or many with an answer for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from fastapi import Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from grns import problem, subjects
+from grns.api.access import Submitter, Visit
+from grns.api.answer import Answer
+from grns.api.request import Body, read_fields
+from grns.api.route import Routes
+from grns.errors import BadInput, GrnsError
+from grns.store.bulk import Bulk
+from grns.store.submit import Prepared, Submissions, Submitted, prepare
+from grns.strict_json import Limits
+from grns.submission import Submission, submission
+
+routes = Routes("tasks")
+
+_MOST = 500
+_LIMITS = Limits(document_bytes=4 * 1024 * 1024, depth=68, nodes=100_000)
+
+
+class Created(BaseModel):
+    """The task that there is now, and whether this request has created it."""
+
+    id: str
+    trace_id: str
+    is_new: bool
+
+
+class Submittal(Body):
+    """Tasks to create."""
+
+    tasks: list[Submission]
+
+
+class Item(BaseModel):
+    """What became of one of many: `created`, `exists` (its key has a task already) or `problem`."""
+
+    status: Literal["created", "exists", "problem"]
+    id: str | None = None
+    trace_id: str | None = None
+    problem: dict[str, Any] | None = None
+
+
+class Items(BaseModel):
+    """What became of each, in the order in which they came."""
+
+    items: list[Item]
+
+
+@routes.post("/tasks/batch", takes=Submittal, answers=Items)
+async def create_tasks(request: Request, visit: Submitter) -> Response:
+    """Create many tasks, 500 at most. Each has its own answer: one that is wrong keeps no other back."""
+    fields = await read_fields(request, Submittal, _LIMITS, code="bad_submission")
+    said = fields.get("tasks")
+    if not isinstance(said, list) or not 0 < len(said) <= _MOST:
+        raise BadInput("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
+    found = [_prepared(visit, one) for one in said]
+    with visit.desk.spans.submitting_many(len(found), parent=visit.traceparent):
+        answers = iter(await _submit(visit, [one for one in found if isinstance(one, Prepared)]))
+    items = [_item(next(answers) if isinstance(one, Prepared) else one) for one in found]
+    return Answer({"items": items})
+
+
+async def submit_one(visit: Visit, fields: dict[str, Any]) -> Submitted:
+    """Create a task of theirs; those of one actor that arrive together share a statement."""
+    prepared = _prepare(visit, fields)
+    with visit.desk.spans.submitting(
+        task_id=prepared.id,
+        task_type=prepared.submission.task_type,
+        trace_id=prepared.trace_id,
+        parent=visit.traceparent,
+    ):
+        return await _submit_one(visit, prepared)
+
+
+async def _submit_one(visit: Visit, prepared: Prepared) -> Submitted:
+    if visit.is_everywhere:
+        made = await visit.desk.submitters.of(visit.actor).submit(prepared)
+        await visit.desk.transport.nudge(subjects.RELAY_NUDGE)
+        return made
+    (answer,) = await _submit(visit, [prepared])
+    if isinstance(answer, GrnsError):
+        raise answer
+    return answer
+
+
+def submitted(made: Submitted) -> dict[str, Any]:
+    """Return what is told of a task that was submitted."""
+    return {"id": made.id, "trace_id": made.trace_id, "is_new": made.is_new}
+
+
+async def _submit(visit: Visit, prepared: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
+    if not prepared:
+        return []
+    async with visit.writing() as database:
+        submissions = Submissions(database, batch_limit=_MOST, actor=visit.actor)
+        return await Bulk(submissions.submit_many).submit(prepared)
+
+
+def _prepared(visit: Visit, said: object) -> Prepared | GrnsError:
+    """Return one of many, or why it cannot be created."""
+    try:
+        if not isinstance(said, dict):
+            raise BadInput("bad_submission", "a task is a JSON object")
+        return _prepare(visit, said)
+    except GrnsError as error:
+        return error
+
+
+def _prepare(visit: Visit, fields: dict[str, Any]) -> Prepared:
+    said = {"workspace": visit.workspace, **fields}
+    if said.get("trace_id") is None:
+        said["trace_id"] = visit.trace_id
+    found = submission(**said)
+    visit.enter(found.workspace)
+    return prepare(found, visit.desk.payload_limits)
+
+
+def _item(answer: Submitted | GrnsError) -> dict[str, Any]:
+    if isinstance(answer, GrnsError):
+        return {"status": "problem", "problem": asdict(problem.of(answer))}
+    return {"status": "created" if answer.is_new else "exists", "id": answer.id, "trace_id": answer.trace_id}

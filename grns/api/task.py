@@ -1,0 +1,291 @@
+"""Tasks: create, list, show, edit, cancel, redrive, discard; what happened to each."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Header, Path, Query, Request
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+from grns.api.access import Operator, Reader, Submitter, Visit
+from grns.api.answer import Answer, etag
+from grns.api.page import Cursor, Limit, PageOf, answer, listed
+from grns.api.request import Reason, around, read, read_fields
+from grns.api.route import PREFIX, Routes
+from grns.api.submit import Created, submit_one, submitted
+from grns.edit import Edit, edit, edition
+from grns.errors import BadInput, NotFound
+from grns.filter import Filter, parse
+from grns.shape import Reason as ReasonText
+from grns.store import event, saved_filter, task_page
+from grns.store import read as store
+from grns.store.database import Database, Session
+from grns.store.page import Page
+from grns.strict_json import Limits
+from grns.submission import Submission
+from grns.task import Status, Task
+from grns.timeline import timeline
+
+routes = Routes("tasks")
+
+SMALL = Limits(document_bytes=64 * 1024)
+TaskId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The task's id.")]
+FilterText = Annotated[str, Query(alias="filter", description="Which ones, as `state:dead type:fetch_*`.")]
+SavedName = Annotated[
+    str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="And as a filter says that was saved.")
+]
+_EVENTS_AT_ONCE = 500
+_EDITION = re.compile(r'"([!#-~]{0,100})"')
+
+
+class TaskRow(BaseModel):
+    """A task, as lists show it."""
+
+    id: str
+    task_type: str
+    agent_type: str
+    priority: int
+    status: Status
+    version: int
+    attempt: int
+    max_attempts: int | None
+    owner_agent_id: str | None
+    fingerprint: str | None
+    error_class: str | None
+    trace_id: str
+    idempotency_key: str | None
+    created_at: datetime
+    updated_at: datetime
+    queued_at: datetime | None
+    next_attempt_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    lease_until: datetime | None
+    discarded_at: datetime | None
+
+
+class Found(BaseModel):
+    """How many tasks a filter finds; at least so many where that is not exact."""
+
+    count: int
+    is_exact: bool
+
+
+class Attempt(BaseModel):
+    """One attempt: who claimed it when, and how and when it ended."""
+
+    attempt: int
+    agent_id: str | None
+    claimed_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    reason: str | None
+
+
+class TaskEvent(BaseModel):
+    """One row of the log about a task."""
+
+    seq: int
+    version: int
+    message_id: str
+    kind: str
+    attempt: int | None
+    trace_id: str
+    causation_id: str | None
+    actor: str | None
+    payload: dict[str, Any]
+    created_at: datetime
+
+
+class TaskEdit(Edit):
+    """What is to be otherwise in a task that does not run, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: ReasonText | None = None
+
+
+class Outcome(BaseModel):
+    """What became of what was asked for, and the task as it is now."""
+
+    answer: str
+    task: Task
+
+
+@routes.post(
+    "/tasks",
+    takes=Submission,
+    answers=Created,
+    status=201,
+    others={200: {"model": Created, "description": "The idempotency key has this task already"}},
+)
+async def create_task(
+    request: Request,
+    visit: Submitter,
+    key: Annotated[
+        str | None, Header(alias="Idempotency-Key", description="The same key returns the task that has it.")
+    ] = None,
+) -> Response:
+    """Create a task and have it run."""
+    fields = await read_fields(request, Submission, around(visit.desk.payload_limits), code="bad_submission")
+    if key is not None and fields.setdefault("idempotency_key", key) not in (None, key):
+        raise BadInput("bad_submission", "idempotency_key: the header Idempotency-Key says another one")
+    made = await submit_one(visit, fields if key is None else {**fields, "idempotency_key": key})
+    location = {"Location": f"{PREFIX}/tasks/{made.id}"}
+    return Answer(submitted(made), status_code=201 if made.is_new else 200, headers=location)
+
+
+@routes.get("/tasks", answers=PageOf[TaskRow])
+async def list_tasks(
+    visit: Reader, text: FilterText = "", saved: SavedName = None, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """List the tasks that a filter finds, the latest first; without one, all of them."""
+    async with visit.reading() as database:
+        wanted = await together(visit, database, text, saved)
+        return answer(
+            await task_page.list_tasks(
+                database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
+            )
+        )
+
+
+@routes.get("/tasks/count", answers=Found)
+async def count_found(visit: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
+    """Say how many tasks a filter finds. Some thousands are looked at, where it is not counted already."""
+    async with visit.reading() as database:
+        wanted = await together(visit, database, text, saved)
+        found = await task_page.count(database, workspace=visit.workspace, wanted=wanted)
+    return Answer({"count": found.number, "is_exact": found.is_exact})
+
+
+@routes.get("/tasks/{task_id}", answers=Task)
+async def read_task(visit: Reader, task_id: TaskId) -> Response:
+    """Show a task, whole. Its ETag is another one after each change."""
+    async with visit.reading() as database:
+        return shown(await one(visit, database, task_id))
+
+
+@routes.patch("/tasks/{task_id}", takes=TaskEdit, answers=Task)
+async def edit_task(
+    request: Request,
+    visit: Operator,
+    task_id: TaskId,
+    if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
+) -> Response:
+    """Change priority, time or payload of a task that does not run."""
+    limits = around(visit.desk.payload_limits)
+    body = await read(request, TaskEdit, limits, code="bad_edit")
+    wanted = edit(**body.model_dump(exclude={"reason"}, exclude_unset=True))
+    async with visit.writing() as database:
+        changed = await visit.triage(database).edit(
+            task_id, wanted, actor=visit.actor, reason=body.reason, seen_edition=edition_in(if_match)
+        )
+    return shown(changed)
+
+
+@routes.post("/tasks/{task_id}/cancel", takes=Reason, answers=Outcome)
+async def cancel_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
+    """End a task that has not ended. One that runs is asked to (`requested`): it may yet succeed."""
+    reason = (await read(request, Reason, SMALL)).reason
+    async with visit.writing() as database:
+        said = await visit.client(database).cancel(task_id, reason=reason)
+        return await _outcome(visit, database, task_id, said)
+
+
+@routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=Outcome)
+async def redrive_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
+    """Open a dead, failed or cancelled task again, with all its attempts before it."""
+    reason = (await read(request, Reason, SMALL)).reason
+    async with visit.writing() as database:
+        said = await visit.client(database).redrive(task_id, reason=reason)
+        return await _outcome(visit, database, task_id, said)
+
+
+@routes.post("/tasks/{task_id}/discard", takes=Reason, answers=Outcome)
+async def discard_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
+    """Set a dead, failed or cancelled task aside: lists leave it out from now on."""
+    reason = (await read(request, Reason, SMALL)).reason
+    async with visit.writing() as database:
+        answers = await visit.triage(database).discard([task_id], actor=visit.actor, reason=reason)
+        if task_id not in answers:
+            raise _missing(visit, task_id)
+        return await _outcome(visit, database, task_id, answers[task_id])
+
+
+@routes.get("/tasks/{task_id}/events", answers=PageOf[TaskEvent])
+async def list_task_events(
+    visit: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """List what happened to a task, in order."""
+    behind = 0 if cursor is None else event.place(cursor)
+    async with visit.reading() as database:
+        return answer(await _events(visit, database, task_id, behind=behind, limit=limit))
+
+
+@routes.get("/tasks/{task_id}/attempts", answers=PageOf[Attempt])
+async def list_attempts(visit: Reader, task_id: TaskId) -> Response:
+    """List the attempts that the log still tells of."""
+    told: list[dict[str, Any]] = []
+    rest: str | None = "0"
+    async with visit.reading() as database:
+        while rest is not None:
+            page = await _events(visit, database, task_id, behind=event.place(rest), limit=_EVENTS_AT_ONCE)
+            # what else the log has of it may be long
+            told += [row for row in page.rows if row["kind"].startswith("evt.")]
+            rest = page.next_cursor
+    return listed(timeline(told))
+
+
+async def together(visit: Visit, database: Database | Session, text: str, saved: str | None) -> Filter:
+    """Return a filter and what was saved under a name as one."""
+    wanted = parse(text)
+    if saved is None:
+        return wanted
+    kept = await saved_filter.read(database, workspace=visit.workspace, name=saved)
+    return parse(f"{kept} {wanted}")
+
+
+async def one(visit: Visit, database: Database | Session, task_id: str) -> Task:
+    """Return a task of theirs; `NotFound`."""
+    found = await store.tasks(database, [task_id], visit.workspace)
+    if task_id not in found:
+        raise _missing(visit, task_id)
+    return found[task_id]
+
+
+def shown(task: Task) -> Answer:
+    """Return a task as it is sent, with its edition."""
+    return Answer(task, headers=etag(edition(task)))
+
+
+def edition_in(if_match: str | None) -> str | None:
+    """Return the edition that an If-Match names, None where any will do."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _EDITION.fullmatch(if_match.strip())
+    if found is None:
+        raise BadInput("bad_if_match", 'If-Match is one ETag, as "3-20260206210000000000"')
+    return found[1]
+
+
+async def _outcome(visit: Visit, database: Database | Session, task_id: str, said: str) -> Answer:
+    return Answer({"answer": said, "task": await one(visit, database, task_id)})
+
+
+async def _events(
+    visit: Visit, database: Database | Session, task_id: str, *, behind: int, limit: int
+) -> Page:
+    """Return events of a task of theirs; `NotFound` where there is neither an event nor the task."""
+    page = await event.list_task_events(
+        database, task_id, workspace=visit.workspace, limit=limit, behind=behind
+    )
+    if not page.rows:
+        await one(visit, database, task_id)
+    return page
+
+
+def _missing(visit: Visit, task_id: str) -> NotFound:
+    return NotFound(f"there is no task {task_id} in workspace {visit.workspace}")

@@ -1,0 +1,259 @@
+"""Webhooks: which URLs are told of which events, and what came of it.
+
+A URL may hold a secret: its path is shown to those alone who could change it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, cast
+from uuid import UUID
+
+from fastapi import Header, Path, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns import webhook
+from grns.api.access import Admin, Operator, Reader, Visit
+from grns.api.answer import Answer, etag
+from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
+from grns.api.request import Body, read
+from grns.api.route import PREFIX, Routes
+from grns.api.task import SMALL, edition_in
+from grns.destination import LONGEST, place
+from grns.errors import BadInput
+from grns.store import delivery
+from grns.store import webhook as store
+from grns.store.delivery import State
+from grns.store.event import place as number_in
+from grns.store.webhook import Change
+
+routes = Routes("webhooks")
+
+WebhookId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The webhook's id.")]
+Number = Annotated[int, Path(ge=1, le=2**62, description="The event's number in the log.")]
+Url = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+Kinds = Annotated[list[str], Field(min_length=1, max_length=webhook.MOST_KINDS)]
+Description = Annotated[str, Field(min_length=1, max_length=webhook.LONGEST_DESCRIPTION)]
+
+
+class Webhook(BaseModel):
+    """Who is told of events. Of its URL, whoever may not change it sees where it leads to.
+
+    Where grns has disabled it, `disabled_reason` says why: `failing` (nothing was delivered for days),
+    `gone` (it answered 410) or `backlog` (too much waits).
+    """
+
+    id: str
+    workspace: str
+    url: str
+    kinds: list[str]
+    description: str | None
+    is_enabled: bool
+    disabled_reason: Literal["failing", "gone", "backlog"] | None
+    failing_since: datetime | None
+    last_delivered_at: datetime | None
+    version: int
+    created_at: datetime
+    created_by: str
+    changed_at: datetime
+    changed_by: str | None
+    secret_since: datetime
+    old_secret_until: datetime | None
+
+
+class SignedWebhook(Webhook):
+    """A webhook with its new secret, which is shown this once."""
+
+    secret: str
+
+
+class Delivery(BaseModel):
+    """An event that a webhook is told of. `due_at` is when it is tried, null while that is under way."""
+
+    seq: int
+    webhook_id: str
+    message_id: UUID
+    kind: str
+    task_id: str | None
+    created_at: datetime
+    state: State
+    attempts: int
+    due_at: datetime | None
+    attempted_at: datetime | None
+    duration_ms: int | None
+    status_code: int | None
+    error: str | None
+    ended_at: datetime | None
+
+
+class WebhookOrder(Body):
+    """A webhook to make: where to, and which kinds of events, as `evt.task.dead` or `dlq.task.*`."""
+
+    url: Url
+    kinds: Kinds
+    description: Description | None = None
+
+
+class WebhookChange(Body):
+    """What changes of a webhook; what is not named stays, a null description is taken away."""
+
+    url: Url = Field(default_factory=str)
+    kinds: Kinds = Field(default_factory=list)
+    description: Description | None = None
+    is_enabled: Annotated[bool, Field(strict=True)] = Field(default_factory=bool)
+
+
+class Rotation(Body):
+    """For how long the secret that is replaced is good, too: a day unless it is said, 0 ends it at once."""
+
+    overlap_seconds: Annotated[
+        float, Field(ge=0, le=webhook.LONGEST_OVERLAP_SECONDS, allow_inf_nan=False, strict=True)
+    ] = webhook.OVERLAP_SECONDS
+
+
+@routes.post("/webhooks", takes=WebhookOrder, answers=SignedWebhook, status=201)
+async def create_webhook(request: Request, visit: Admin) -> Response:
+    """Have events from now on sent to a URL. The answer shows the secret, which nobody sees again."""
+    said = await read(request, WebhookOrder, SMALL, code="bad_webhook")
+    async with visit.writing() as database:
+        secret, row = await store.create_webhook(
+            database,
+            workspace=visit.workspace,
+            url=said.url,
+            kinds=said.kinds,
+            description=said.description,
+            guard=visit.desk.webhook_guard,
+            actor=visit.actor,
+        )
+    location = {"Location": f"{PREFIX}/webhooks/{row['id']}"}
+    return Answer({**row, "secret": secret.reveal()}, status_code=201, headers=location)
+
+
+@routes.get("/webhooks", answers=PageOf[Webhook])
+async def list_webhooks(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """List the workspace's webhooks, the latest first."""
+    async with visit.reading() as database:
+        page = await store.list_webhooks(
+            database, workspace=visit.workspace, limit=limit, after=name_in(cursor)
+        )
+    return listed([_shown(visit, row) for row in page.rows], page.next_cursor)
+
+
+@routes.get("/webhooks/{webhook_id}", answers=Webhook)
+async def read_webhook(visit: Reader, webhook_id: WebhookId) -> Response:
+    """Show a webhook, without its secrets."""
+    async with visit.reading() as database:
+        return _answer(visit, await store.read_webhook(database, webhook_id, workspace=visit.workspace))
+
+
+@routes.patch("/webhooks/{webhook_id}", takes=WebhookChange, answers=Webhook)
+async def edit_webhook(
+    request: Request,
+    visit: Admin,
+    webhook_id: WebhookId,
+    if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
+) -> Response:
+    """Change where it leads to, what it is told of, or whether it is; what happened meanwhile is not sent."""
+    said = await read(request, WebhookChange, SMALL, code="bad_webhook")
+    async with visit.writing() as database:
+        changed = await store.change_webhook(
+            database,
+            webhook_id,
+            workspace=visit.workspace,
+            actor=visit.actor,
+            guard=visit.desk.webhook_guard,
+            version=_version(edition_in(if_match)),
+            **cast(Change, said.model_dump(exclude_unset=True)),
+        )
+    return _answer(visit, changed)
+
+
+@routes.delete("/webhooks/{webhook_id}", answers=Webhook)
+async def delete_webhook(visit: Admin, webhook_id: WebhookId) -> Response:
+    """Send nothing there any more, and show what it was."""
+    async with visit.writing() as database:
+        found = await store.read_webhook(database, webhook_id, workspace=visit.workspace)
+        await store.delete_webhook(database, webhook_id, workspace=visit.workspace, actor=visit.actor)
+    return Answer(found)
+
+
+@routes.post("/webhooks/{webhook_id}/rotate", takes=Rotation, answers=SignedWebhook)
+async def rotate_webhook_secret(request: Request, visit: Admin, webhook_id: WebhookId) -> Response:
+    """Sign with a new secret, and for a while with the one before, too. The answer shows it this once."""
+    said = await read(request, Rotation, SMALL, code="bad_overlap")
+    async with visit.writing() as database:
+        secret, row = await store.rotate_secret(
+            database,
+            webhook_id,
+            workspace=visit.workspace,
+            overlap_seconds=said.overlap_seconds,
+            actor=visit.actor,
+        )
+    return Answer({**row, "secret": secret.reveal()})
+
+
+@routes.post("/webhooks/{webhook_id}/ping", answers=Delivery)
+async def ping_webhook(visit: Operator, webhook_id: WebhookId) -> Response:
+    """Have an event of its own sent to it, to see whether it works."""
+    async with visit.writing() as database:
+        seq = await store.ping_webhook(database, webhook_id, workspace=visit.workspace, actor=visit.actor)
+        return Answer(await delivery.read_delivery(database, webhook_id, seq, workspace=visit.workspace))
+
+
+@routes.get("/webhooks/{webhook_id}/deliveries", answers=PageOf[Delivery])
+async def list_deliveries(
+    visit: Reader,
+    webhook_id: WebhookId,
+    state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List the events that a webhook is told of, the latest first."""
+    async with visit.reading() as database:
+        return answer(
+            await delivery.list_deliveries(
+                database,
+                webhook_id,
+                workspace=visit.workspace,
+                states=state,
+                limit=limit,
+                after=None if cursor is None else number_in(cursor),
+            )
+        )
+
+
+@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=Delivery)
+async def read_delivery(visit: Reader, webhook_id: WebhookId, seq: Number) -> Response:
+    """Show what came of telling a webhook of an event; the event itself is in the log."""
+    async with visit.reading() as database:
+        return Answer(await delivery.read_delivery(database, webhook_id, seq, workspace=visit.workspace))
+
+
+@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=Delivery)
+async def resend_delivery(visit: Operator, webhook_id: WebhookId, seq: Number) -> Response:
+    """Tell a webhook of an event once more, under the same id, whatever came of it before."""
+    async with visit.writing() as database:
+        return Answer(
+            await delivery.resend_delivery(
+                database, webhook_id, seq, workspace=visit.workspace, actor=visit.actor
+            )
+        )
+
+
+def _answer(visit: Visit, row: dict[str, Any]) -> Answer:
+    return Answer(_shown(visit, row), headers=etag(str(row["version"])))
+
+
+def _shown(visit: Visit, row: dict[str, Any]) -> dict[str, Any]:
+    if visit.principal.may("admin", visit.workspace):
+        return row
+    return {**row, "url": place(row["url"])}
+
+
+def _version(edition: str | None) -> int | None:
+    if edition is None:
+        return None
+    if not (edition.isascii() and edition.isdecimal() and len(edition) < 10):
+        raise BadInput("bad_if_match", 'If-Match is the ETag of a webhook, as "3"')
+    return int(edition)

@@ -1,0 +1,64 @@
+"""Puts the HTTP API and the dashboard together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grns.errors import SettingsError
+from grns.store.database import Database
+from grns.transport.base import Transport
+
+if TYPE_CHECKING:
+    from grns.api.desk import Desk
+    from grns.api.server import ApiServer
+
+
+from grns.app import App
+from grns.assembly.agents import AgentKit
+
+
+def api(app: App, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
+    """Return the server of the HTTP API and the dashboard; it has taken its port.
+
+    That is the one of the settings where none is named. Raises `Unavailable` where it is taken, and
+    `SettingsError` where what the server needs is not installed.
+    """
+    try:
+        from grns.api.server import ApiServer
+        from grns.web.site import make_site
+    except ModuleNotFoundError as error:
+        missing = SettingsError(f"the API needs {error.name}, which is not installed")
+        missing.add_note("pip install 'grns[api]'")
+        raise missing from error
+
+    settings = app.settings
+    answers = desk(app, database, transport)
+    secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
+    site = make_site(answers, secret=secret)
+    return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
+
+
+def desk(app: App, database: Database, transport: Transport) -> Desk:
+    """Return what the API answers requests with."""
+    from grns.api.desk import Desk
+    from grns.server_url import is_loopback
+
+    settings, agents = app.settings, AgentKit(app, database, transport)
+    return Desk(
+        database=database,
+        transport=transport,
+        workspace=settings.workspace,
+        payload_limits=settings.payload_limits,
+        result_limits=settings.result_limits,
+        envelope_limits=settings.envelope_limits,
+        batch_limit=settings.claim_batch,
+        agent_claims=agents.claims(),
+        agent_writes=agents.writes(),
+        agent_wait_seconds=settings.agent_wait_seconds,
+        agent_lease_seconds=settings.agent_lease_seconds,
+        is_loopback=is_loopback(settings.api_host),
+        webhook_guard=settings.webhook_guard,
+        emit=app.telemetry.emit,
+        metrics=app.exposition,
+        spans=app.spans,
+    )

@@ -1,0 +1,96 @@
+"""`grns doctor`: what of an installation is not as it should be, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from grns.cli import failure
+from grns.cli.group import Verb
+from grns.cli.output import Output, output_option, text
+from grns.cli.text import counted
+from grns.errors import Unavailable
+
+if TYPE_CHECKING:
+    from grns.doctor.finding import Finding
+    from grns.doctor.reading import Reading
+
+# Checks that have an error where nobody answers.
+_REACHED = ("postgres", "broker")
+
+
+@click.command(cls=Verb)
+@click.option("--strict", "is_strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--all", "has_all", is_flag=True, help="Also show what is well.")
+@output_option
+def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
+    """Look at Postgres, the broker, the daemons and the workers; say what is wrong, and what to do.
+
+    It only reads, beside everything else, and judges by the settings that it runs with: give it those of your
+    services. What has been written, `grns verify` checks.
+
+    Exit code 1: there is an error. 5: Postgres or the broker cannot be reached, and nothing else is wrong.
+    """
+    from grns.doctor.diagnosis import diagnose, worst
+
+    read = asyncio.run(_examine())
+    findings = diagnose(read)
+    record = {
+        "is_well": worst(findings) in ("ok", "note"),
+        "worst": worst(findings).value,
+        "versions": _versions(read),
+        "findings": [asdict(one) for one in findings],
+    }
+    out.record(record, lambda: _draw(read, findings, has_all=has_all))
+    _conclude(findings, is_strict=is_strict)
+
+
+async def _examine() -> Reading:
+    from grns.app import App
+    from grns.assembly import tools
+    from grns.cli.session import impatient_settings
+
+    app = App(impatient_settings())
+    database, transport = app.database("doctor", size=2), app.transport("doctor")
+    try:
+        return await tools.examination(app, database, transport).read()
+    finally:
+        await transport.close()
+        await database.close()
+
+
+def _versions(read: Reading) -> dict[str, str | None]:
+    import platform
+
+    return {
+        "grns": read.version,
+        "python": platform.python_version(),
+        "postgres": None if read.postgres is None else read.postgres.version,
+        "nats": None if read.broker is None else read.broker.version,
+        "schema": None if read.schema is None else read.schema.found,
+    }
+
+
+def _draw(read: Reading, findings: Sequence[Finding], *, has_all: bool) -> None:
+    shown = [one for one in findings if has_all or one.severity != "ok"]
+    for one in sorted(shown, key=lambda one: -one.severity.rank):
+        text(f"{one.severity.value:<8} {one.check}: {one.sentence}")
+        if one.what_to_do:
+            text(f"{'':<9}to do: {one.what_to_do}")
+    well = sum(one.severity == "ok" for one in findings)
+    said = ", ".join(f"{name} {version}" for name, version in _versions(read).items() if version is not None)
+    failure.note(f"{counted(well, 'check')} found nothing ({said})")
+
+
+def _conclude(findings: Sequence[Finding], *, is_strict: bool) -> None:
+    bad = ("error", "warning") if is_strict else ("error",)
+    wrong = [one for one in findings if one.severity in bad]
+    if not wrong:
+        return
+    away = [one for one in wrong if one.check in _REACHED and "cannot be reached" in one.sentence]
+    failure.say(f"{counted(len(wrong), 'thing')} {'is' if len(wrong) == 1 else 'are'} wrong")
+    raise click.exceptions.Exit(Unavailable.exit_code if len(away) == len(wrong) else failure.FAILED)

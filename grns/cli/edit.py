@@ -1,0 +1,69 @@
+"""`grns task edit`: another priority, time or payload for a task that does not run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grns.assembly import tools
+from grns.cli import failure, option
+from grns.cli.group import Verb
+from grns.cli.output import Output, output_option
+
+if TYPE_CHECKING:
+    from grns.edit import Edit
+
+_BAD = "bad_edit"
+
+
+@click.command(cls=Verb)
+@option.task_id
+@click.option("--priority", type=option.Whole(0, 3, code=_BAD), help="0 critical … 3 background.")
+@click.option(
+    "--delay",
+    "delay_seconds",
+    type=option.Duration(code=_BAD),
+    metavar="TIME",
+    help="Of one that waits: run it in 30, 5m, 2h, 1d from now.",
+)
+@click.option("--payload", metavar="JSON", help="The whole payload: a JSON object, @FILE, or -.")
+@click.option("--patch", metavar="JSON", help="A merge patch of the payload (RFC 7396): JSON, @FILE, or -.")
+@click.option("--reason", help="Why: it is kept in the log.")
+@output_option
+def edit(out: Output, task_id: str, reason: str | None, **said: Any) -> None:
+    """Change a task that does not run. Whatever it was before stays in the log."""
+    wanted = _edit(said)
+    asyncio.run(_change(out, task_id, wanted, reason))
+
+
+def _edit(said: dict[str, Any]) -> Edit:
+    from grns.edit import edit as read_edit
+    from grns.errors import BadInput
+    from grns.settings import load
+    from grns.strict_json import parse
+
+    limits = load().payload_limits
+    for name in ("payload", "patch"):
+        if said[name] is not None:
+            said[name] = parse(option.read_document(said[name], limits.document_bytes), limits)
+    try:
+        return read_edit(**said)
+    except BadInput as error:
+        raise failure.hinted(error, "grns task edit --help") from error
+
+
+async def _change(out: Output, task_id: str, wanted: Edit, reason: str | None) -> None:
+    from grns.actor import of_process
+    from grns.cli.detail import show_task
+    from grns.cli.session import writing
+    from grns.errors import Conflict
+
+    async with writing() as session:
+        triage = tools.triage(session.app, session.database, session.transport)
+        try:
+            await triage.edit(task_id, wanted, actor=of_process("cli"), reason=reason)
+        except Conflict as error:
+            raise failure.hinted(error, f"grns task show {task_id}") from error
+        await show_task(session.client, out, task_id)

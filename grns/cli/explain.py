@@ -1,0 +1,73 @@
+"""`grns explain TASK`: why a task is where it is, and what happened to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from grns.assembly import tools
+from grns.cli import failure, option
+from grns.cli.group import Verb
+from grns.cli.output import Column, Output, heading, output_option, table, text
+
+if TYPE_CHECKING:
+    from grns.explain.reason import Explanation
+
+_SHOWN = 40
+
+
+@click.command(cls=Verb)
+@click.argument("task_id", metavar="TASK", type=option.TASK_ID)
+@output_option
+def explain(out: Output, task_id: str) -> None:
+    """Say why a task is where it is, in a sentence; what helps; and what happened to it.
+
+    From its row, the log, its pool and the broker. It only reads, and the broker may be away.
+    """
+    found = asyncio.run(_explain(task_id))
+    out.record(asdict(found), lambda: _draw(found))
+
+
+async def _explain(task_id: str) -> Explanation:
+    from grns.cli.session import reading
+    from grns.errors import Unavailable
+
+    async with reading() as session:
+        try:
+            with suppress(Unavailable):  # then it says so itself, where it matters
+                await session.transport.connect()
+            return await tools.explainer(session.app, session.database, session.transport).explain(task_id)
+        finally:
+            await session.transport.close()
+
+
+def _draw(found: Explanation) -> None:
+    text(found.sentence)
+    for one in found.reasons[1:]:
+        text(f"  besides, {one.sentence}" if one.word != "issue" else f"  {one.sentence}")
+    for command in found.next_steps:
+        text(f"  try: {command}")
+    if not found.steps:
+        failure.note("the log about this task has been deleted")
+        return
+    heading("what happened")
+    if len(found.steps) > _SHOWN:
+        failure.note(f"the last {_SHOWN} steps; grns task events {found.task_id} has all")
+    table([asdict(step) for step in found.steps[-_SHOWN:]], _columns())
+
+
+def _columns() -> Sequence[Column]:
+    from grns.cli.text import lasted
+
+    return [
+        Column("AT", lambda row: row["at"], spare=1),
+        Column("AFTER", lambda row: lasted(row["after_seconds"])),
+        Column("V", lambda row: row["version"], spare=2),
+        Column("#", lambda row: row["attempt"], spare=3),
+        Column("WHAT", lambda row: row["sentence"], may_shrink=True, wraps=True),
+    ]

@@ -1,0 +1,74 @@
+"""`grns dlq resend`: a message that nobody could accept, mended and sent again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from grns.assembly import tools
+from grns.cli import failure, option
+from grns.cli.group import Verb
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from grns.letter import Mend
+
+
+@click.command(cls=Verb)
+@click.argument("letter_id", metavar="ID", type=click.UUID)
+@click.option("--body", metavar="JSON", help="Another envelope: JSON, @FILE, or - for standard input.")
+@click.option("--subject", metavar="SUBJECT", help="Another subject, of the same workspace.")
+@click.option(
+    "--header", "headers", metavar="NAME:VALUE", multiple=True, help="In the place of all that it had."
+)
+@click.option("--reason", help="Why: it is kept in the log.")
+def resend(
+    letter_id: UUID, body: str | None, subject: str | None, headers: Sequence[str], reason: str | None
+) -> None:
+    """Send a rejected message again, as it was or mended.
+
+    One that is mended is checked first. Headers that the broker acts on (Nats-…) are left out.
+    """
+    mend = _mend(body, subject, headers)
+    asyncio.run(_resend(letter_id, mend, reason))
+    failure.note(f"message {letter_id} was sent again")
+
+
+def _mend(body: str | None, subject: str | None, headers: Sequence[str]) -> Mend | None:
+    from grns.letter import Mend
+    from grns.settings import load
+
+    if body is None and subject is None and not headers:
+        return None
+    limit = load().envelope_limits.document_bytes
+    content = None if body is None else option.read_document(body, limit)
+    pairs = dict(_pair(header) for header in headers)
+    return Mend(subject, pairs or None, content)
+
+
+def _pair(header: str) -> tuple[str, str]:
+    name, colon, value = header.partition(":")
+    if not colon:
+        raise click.BadParameter(
+            f"{ascii(header)[:100]} is no header: write NAME:VALUE", param_hint="--header"
+        )
+    return name.strip(), value.strip()
+
+
+async def _resend(letter_id: UUID, mend: Mend | None, reason: str | None) -> None:
+    from grns.actor import of_process
+    from grns.cli.session import writing
+    from grns.errors import NotFound, Unavailable
+
+    async with writing() as session:
+        if not session.transport.is_connected:
+            raise Unavailable("messages are sent again through the broker, and it does not answer")
+        triage = tools.triage(session.app, session.database, session.transport)
+        try:
+            await triage.resend(letter_id, actor=of_process("cli"), reason=reason, mend=mend)
+        except NotFound as error:
+            raise failure.hinted(error, "grns dlq list") from error

@@ -1,0 +1,90 @@
+"""`grns workspace …`: workspaces, and whether the database itself keeps them apart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import click
+
+from grns.cli import failure, option
+from grns.cli.group import Noun
+from grns.cli.output import Column, Output, output_option, when
+
+_NAME = option.Token("workspace")
+
+
+@click.group(cls=Noun)
+def workspace() -> None:
+    """Make workspaces, and keep them apart."""
+
+
+@workspace.command()
+@click.argument("name", metavar="NAME", type=_NAME)
+def create(name: str) -> None:
+    """Make a workspace, so that keys can be bound to it."""
+    asyncio.run(_create(name))
+    failure.note(f"workspace {name} is made; for a key: grns key create KEY --scope read --workspace {name}")
+
+
+async def _create(name: str) -> None:
+    from grns.actor import of_process
+    from grns.cli.session import reading
+    from grns.errors import Conflict
+    from grns.store.workspace import create_workspace
+
+    async with reading() as session:
+        try:
+            await create_workspace(session.database, name, actor=of_process("cli"))
+        except Conflict as error:
+            raise failure.hinted(error, "grns workspace list") from error
+
+
+@workspace.command("list")
+@option.page_options(option.Token("cursor", code="bad_cursor"))
+@output_option
+def list_workspaces(out: Output, limit: int, after: str | None) -> None:
+    """List the workspaces that were made, by their names."""
+    asyncio.run(_list(out, limit, after))
+
+
+async def _list(out: Output, limit: int, after: str | None) -> None:
+    from grns.cli.session import reading
+    from grns.store import listing
+    from grns.store.workspace import list_workspaces
+
+    async with reading() as session:
+        page = await list_workspaces(session.database, limit=limit, after=after)
+        now = await listing.now(session.database)
+    columns = [
+        Column("WORKSPACE", lambda row: row["workspace"]),
+        Column("CREATED", lambda row: when(row["created_at"], now)),
+        Column("BY", lambda row: row["created_by"], may_shrink=True, spare=1),
+    ]
+    out.rows(page.rows, columns, next_cursor=page.next_cursor)
+    out.end(page.rows, page.next_cursor, nothing="no more workspaces")
+
+
+@workspace.command()
+def isolate() -> None:
+    """Have the database itself keep workspaces apart: requests of a key that is bound to one see no other.
+
+    `grns db upgrade` does it where it may create roles. Safe to repeat. Exit code 1: it does not keep them
+    apart, and the sentence says what is missing; grns works all the same, and checks each request itself.
+    """
+    found = asyncio.run(_isolate())
+    if found is not None:
+        failure.say(f"the database does not keep workspaces apart: {found}")
+        raise click.exceptions.Exit(failure.FAILED)
+    failure.note("the database keeps workspaces apart")
+
+
+async def _isolate() -> str | None:
+    from grns.cli.session import reading
+    from grns.store import access
+    from grns.store.fault import Unusable
+
+    async with reading() as session:
+        with contextlib.suppress(Unusable):  # who does not own the tables is told how it is all the same
+            await access.isolate(session.database)
+        return await access.obstacle(session.database)

@@ -1,0 +1,41 @@
+"""Small pieces of sentences: times, numbers with their nouns, and what users have written, short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+_LONGEST = 160
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """Return a time in UTC: of another day than today with its date."""
+    instant = moment.astimezone(UTC)
+    form = "%H:%M:%SZ" if instant.date() == now.astimezone(UTC).date() else "%Y-%m-%d %H:%M:%SZ"
+    return instant.strftime(form)
+
+
+def counted(number: int, noun: str, *, has_more: bool = False) -> str:
+    """Return a number with its noun: `1 task`, `1,000+ tasks`."""
+    return f"{number:,}{'+' if has_more else ''} {noun}{'' if number == 1 and not has_more else 's'}"
+
+
+def short(text: str | None) -> str:
+    """Return what somebody has written as a part of a sentence: its first line, not too long."""
+    line = next(iter((text or "").strip().splitlines()), "")
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def because(reason: str | None) -> str:
+    """Return somebody's reason in brackets, nothing where there is none."""
+    said = short(reason)
+    return f" ({said})" if said else ""
+
+
+def failure(error: Mapping[str, Any] | None, error_class: str | None = None) -> str:
+    """Return what went wrong: the exception's class and its message."""
+    found = error or {}
+    name = short(str(error_class or found.get("class") or "an error"))
+    message = short(str(found.get("message") or ""))
+    return f"{name}: {message}" if message else name

@@ -1,0 +1,140 @@
+"""API keys: made, listed and revoked, each with its event; and who it is that shows one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from grns import access, key, subjects
+from grns.access import Principal
+from grns.envelope import rfc3339
+from grns.errors import BadInput, Denied, NotFound
+from grns.key import ApiKey
+from grns.store import change
+from grns.store.database import Connection, Database, Row, Session, run
+from grns.store.page import Page
+
+# What the secret of a key that does not exist is held against: refusing it takes as long.
+_NOBODYS = bytes(32)
+
+
+async def create_key(
+    database: Database | Session,
+    *,
+    workspace: str | None,
+    name: str,
+    scopes: Collection[str],
+    expires_seconds: float | None = None,
+    actor: str | None,
+) -> tuple[ApiKey, dict[str, Any]]:
+    """Make a key; returns it, which can be shown now and never again, and its row.
+
+    `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. Raises
+    `BadInput`, and `NotFound` where there is no such workspace.
+    """
+    key.check(name, expires_seconds)
+    wanted = access.scopes(scopes)
+    in_order = [scope for scope in access.SCOPES if scope in wanted]
+    made = key.make(time.time_ns() // 1_000_000)
+    async with database.transaction() as connection:
+        rows = await run(
+            connection, "create_key", made.id, workspace, name, key.digest(made.secret), in_order, actor,
+            expires_seconds,
+        )  # fmt: skip
+        if not rows:
+            raise NotFound(f"there is no workspace {workspace}")
+        row = dict(rows[0])
+        expires_at = row["expires_at"]
+        told = {
+            "key_workspace": workspace,
+            "scopes": in_order,
+            "expires_at": expires_at and rfc3339(expires_at),
+        }
+        await _note(connection, "evt.key.created", row, actor, told)
+    return made, row
+
+
+async def list_keys(
+    database: Database | Session, *, workspace: str | None, limit: int, after: str | None = None
+) -> Page:
+    """Return a workspace's keys, or with None all there are, the latest first; the last id is the cursor."""
+    rows = await database.run("list_keys", workspace, after, limit + 1)
+    return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["id"] if rows[limit:] else None)
+
+
+async def read_key(database: Database | Session, key_id: str, *, workspace: str | None) -> dict[str, Any]:
+    """Return one key of a workspace, or with None of any; `NotFound` where there is none."""
+    rows = await database.run("read_key", key_id, workspace)
+    if not rows:
+        raise NotFound(f"there is no key {key_id}")
+    return dict(rows[0])
+
+
+async def revoke_key(
+    database: Database | Session, key_id: str, *, workspace: str | None, actor: str | None
+) -> bool:
+    """End a key of a workspace, or with None of any, for good; False where it had ended.
+
+    Raises `NotFound`.
+    """
+    async with database.transaction() as connection:
+        rows = await run(connection, "revoke_key", key_id, workspace, actor)
+        if not rows:
+            raise NotFound(f"there is no key {key_id}")
+        is_new: bool = rows[0]["is_new"]
+        if is_new:
+            await _note(connection, "evt.key.revoked", dict(rows[0]), actor, {})
+    return is_new
+
+
+async def has_keys(database: Database) -> bool:
+    """Say whether anybody has ever made a key: from then on each request has to show one."""
+    found: bool = (await database.run("has_keys"))[0]["has_keys"]
+    return found
+
+
+async def authenticate(database: Database, text: str) -> Principal:
+    """Return who it is that shows a key; `Denied`, without saying why, where it is not good (any more)."""
+    try:
+        shown = key.parse(text)
+    except BadInput as error:
+        raise _denied() from error
+    rows = await database.run("check_key", shown.id)
+    is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
+    if not (rows and is_right and rows[0]["state"] == "valid"):
+        raise _denied()
+    return await _holder(database, shown.id, rows[0])
+
+
+async def recognise(database: Database, key_id: str) -> Principal:
+    """Return whose key it is that somebody has shown before; `Denied` where it is not good any more."""
+    rows = await database.run("check_key", key_id)
+    if not (rows and rows[0]["state"] == "valid"):
+        raise _denied()
+    return await _holder(database, key_id, rows[0])
+
+
+async def _holder(database: Database, key_id: str, row: Row) -> Principal:
+    if row["is_note_due"]:
+        await database.run("note_key_use", key_id)
+    # One that only a later version knows lets nobody do anything here.
+    known = frozenset(scope for scope in access.SCOPES if scope in row["scopes"])
+    return Principal(f"key:{key_id}", row["workspace"], known)
+
+
+def _denied() -> Denied:
+    return Denied("this key is not known, has expired, or was revoked")
+
+
+async def _note(
+    connection: Connection, kind: str, row: dict[str, Any], actor: str | None, more: dict[str, Any]
+) -> None:
+    """Write into the log what became of a key; those of all workspaces are told of in the default one."""
+    await change.note(
+        connection,
+        workspace=row["workspace"] or subjects.DEFAULT_WORKSPACE,
+        kind=kind,
+        actor=actor,
+        payload={"key_id": row["id"], "name": row["name"], **more},
+    )

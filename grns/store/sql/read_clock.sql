@@ -1,0 +1,2 @@
+-- Reads the server's clock.
+select clock_timestamp() as at

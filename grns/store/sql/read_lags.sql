@@ -1,0 +1,36 @@
+-- Says for how long what should have gone on has waited, in seconds, 0 where nothing waits: the oldest task that is
+-- due and not queued, the oldest lease that is over and not reaped, the oldest row of the log that is not published,
+-- and the oldest that is not counted. Each is one step into an index: while a number is missing, what lies beyond it
+-- is published and counted, and is stepped over.
+select coalesce(extract(epoch from now() - (
+        select min(t.next_attempt_at) from grns.tasks t where t.next_attempt_at <= now()
+    )), 0)::double precision as due_seconds,
+    coalesce(extract(epoch from now() - (
+        select min(t.lease_until) from grns.tasks t where t.lease_until <= now()
+    )), 0)::double precision as lapsed_seconds,
+    coalesce(extract(epoch from now() - (
+        select e.created_at
+        from grns.relay_cursor c
+        cross join lateral unnest(int8multirange(int8range(c.low, null, '()')) - c.published) as s (span)
+        cross join lateral (
+            select e.seq, e.created_at
+            from grns.events e
+            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
+            order by e.seq
+            limit 1
+        ) as e
+        limit 1
+    )), 0)::double precision as unpublished_seconds,
+    coalesce(extract(epoch from now() - (
+        select e.created_at
+        from grns.count_cursor c
+        cross join lateral unnest(int8multirange(int8range(c.low, null, '()')) - c.counted) as s (span)
+        cross join lateral (
+            select e.seq, e.created_at
+            from grns.events e
+            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
+            order by e.seq
+            limit 1
+        ) as e
+        limit 1
+    )), 0)::double precision as uncounted_seconds

@@ -1,0 +1,72 @@
+-- Reads a task, whole, and what is around it, in one moment: the workers of its pool, its owner, what is queued before
+-- it, and who has locked its row. Whoever has locked or refers to a row is its `xmax`, as long as their transaction
+-- is open (it may be a number of another kind where several do).
+-- $1 id, $2 workspace, $3 up to how many tasks before it are counted, $4 up to how many task types are told
+select now() as now,
+    t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.max_attempts, t.forgiven,
+    t.version, t.trace_id, t.created_at, t.updated_at, t.payload::text as payload, t.result::text as result,
+    t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at, t.last_error::text as last_error,
+    t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
+    t.discarded_at, t.discarded_by, t.operation_id,
+    t.attempt_limit, t.cancel_reason, t.cancel_actor,
+    c.workers, c.serving, c.slots, c.running, c.silent_workers, c.silent_seconds,
+    (
+        select coalesce(array_agg(h.task_type order by h.task_type), '{}')
+        from (
+            select distinct n.task_type
+            from grns.agents a
+            cross join lateral unnest(a.task_types) as n (task_type)
+            where a.workspace = t.workspace and a.agent_type = t.agent_type and a.stopped_at is null
+                and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
+            order by n.task_type
+            limit $4
+        ) as h
+    ) as task_types,
+    o.host as owner_host, o.pid as owner_pid, o.version as owner_version, o.lease_seconds as owner_lease_seconds,
+    extract(epoch from now() - o.last_seen_at)::double precision as owner_silent_seconds,
+    coalesce(o.stopped_at is not null, false) as owner_has_stopped,
+    (
+        select count(*)
+        from (
+            select from generate_series(0, t.priority) as p (priority)
+            cross join lateral (
+                select from grns.tasks q
+                where t.queued_at is not null and q.workspace = t.workspace and q.agent_type = t.agent_type
+                    and q.priority = p.priority and q.queued_at is not null
+                    and (p.priority < t.priority or q.queued_at < t.queued_at)
+                order by q.queued_at
+                limit $3
+            ) as f
+            limit $3
+        ) as b
+    ) as ahead,
+    l.pid as lock_pid, extract(epoch from now() - s.xact_start)::double precision as lock_seconds,
+    s.application_name as lock_name
+from grns.tasks t
+cross join lateral (
+    select count(*) filter (where h.is_alive) as workers,
+        count(*) filter (where h.is_alive and h.is_serving) as serving,
+        coalesce(sum(a.concurrency) filter (where h.is_alive and h.is_serving), 0) as slots,
+        coalesce(sum(a.running) filter (where h.is_alive and h.is_serving), 0) as running,
+        count(*) filter (where not h.is_alive) as silent_workers,
+        extract(epoch from now() - max(a.last_seen_at))::double precision as silent_seconds
+    from grns.agents a
+    cross join lateral (
+        select a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second' as is_alive,
+            t.task_type = any (a.task_types) as is_serving
+    ) as h
+    where a.workspace = t.workspace and a.agent_type = t.agent_type and a.stopped_at is null
+) as c
+left join lateral (
+    select a.host, a.pid, a.version, a.lease_seconds, a.last_seen_at, a.stopped_at
+    from grns.agents a
+    where a.agent_id = t.owner_agent_id
+    limit 1
+) as o on true
+left join lateral (
+    select k.pid from pg_locks k
+    where t.xmax <> '0' and k.locktype = 'transactionid' and k.transactionid = t.xmax and k.granted
+    limit 1
+) as l on true
+left join pg_stat_activity s on s.pid = l.pid
+where t.id = $1 and t.workspace = $2

@@ -1,0 +1,51 @@
+"""Facts of the HTTP door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grns.telemetry.fact import Fact
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServes(Fact):
+    event: ClassVar[str] = "api_serves"
+    url: str
+    needs_key: bool
+    is_isolated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered(Fact):
+    """`status` 0: nobody was there any more to be answered."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "request_answered"
+    operation: str
+    method: str
+    status: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed(Fact):
+    """Postgres or the broker did not answer: whoever asked was told as much, and no more."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "request_failed"
+    repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("operation",)
+    operation: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBroke(Fact):
+    """A bug ended it. Whoever asked has the trace id."""
+
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "request_broke"
+    operation: str
+    trace_id: str
+    exception: str

@@ -1,0 +1,42 @@
+"""Facts of the request desk: what became of what others ask for over the bus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grns.telemetry.fact import Fact
+
+
+@dataclass(frozen=True, slots=True)
+class OrderHandled(Fact):
+    """An order was carried out or refused; `answer` is the word for what became of it, or the code."""
+
+    level: ClassVar[str] = "debug"
+    event: ClassVar[str] = "order_handled"
+    kind: str
+    way: str  # command, request
+    answer: str
+    message_id: str | None
+    task_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeskFull(Fact):
+    """So many requests are under way that others are turned away."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "desk_full"
+    repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("requests", "request_bytes")
+    requests: int
+    request_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBroke(Fact):
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "order_broke"
+    subject: str
+    error_class: str
+    error: str

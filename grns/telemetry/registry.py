@@ -1,0 +1,342 @@
+"""Every metric there is, declared once: what is not here cannot be counted. `docs/metrics.md` has the same.
+
+A label's values are a few words of ours, or what users name: task types, agent types, workspaces,
+classes of errors. Never an id, nor anything else of which there is one for each task.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from grns.task import Status
+from grns.telemetry.metric import Kind, Label, Merge, Metric
+
+# Seconds, from what a cache answers in to what a slow agent takes.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+
+_WORKSPACE, _AGENT_TYPE, _TASK_TYPE = Label("workspace"), Label("agent_type"), Label("task_type")
+_PRIORITY = Label("priority", ("0", "1", "2", "3"))
+_ERROR_CLASS, _REASON, _KIND = Label("error_class"), Label("reason"), Label("kind")
+_LANE = (_WORKSPACE, _AGENT_TYPE, _PRIORITY)
+_POOL = (_WORKSPACE, _AGENT_TYPE)
+_DURABLE = (Label("stream"), Label("consumer"))
+
+_counter = partial(Metric, kind=Kind.COUNTER)
+_gauge = partial(Metric, kind=Kind.GAUGE)
+_oldest = partial(_gauge, merge=Merge.MAX, told_by="janitor")
+# A series of a histogram is twenty lines.
+_seconds = partial(Metric, kind=Kind.HISTOGRAM, bounds=_SECONDS, most=100)
+
+# ---------------------------------------------------------------- workers
+CLAIMS = _counter(
+    name="grns_claims_total",
+    help="Tasks claimed, by where the worker had heard of them.",
+    told_by="worker",
+    labels=(_TASK_TYPE, Label("source", ("lane", "front_door", "floor"))),
+)
+CLAIM_CONFLICTS = _counter(
+    name="grns_claim_conflicts_total",
+    help="Commands that claimed nothing, by what was in the way.",
+    told_by="worker",
+    labels=(
+        Label(
+            "reason",
+            (
+                "lost_race", "not_due", "terminal", "no_handler", "unknown_task", "other_workspace",
+                "other_agent_type", "paused", "locked", "stopping",
+            ),
+        ),
+    ),
+)  # fmt: skip
+FLOOR_CLAIMS = _counter(
+    name="grns_floor_claims_total",
+    help="Tasks claimed from Postgres directly, without a command.",
+    told_by="worker",
+)
+ATTEMPTS = _counter(
+    name="grns_attempts_total",
+    help="Attempts that ended, by what the task became.",
+    told_by="worker",
+    labels=(_TASK_TYPE, Label("status", tuple(Status))),
+)
+RETRIES = _counter(
+    name="grns_retries_total",
+    help="Retries scheduled, by the class of the error.",
+    told_by="worker",
+    labels=(_ERROR_CLASS,),
+    most=200,
+)
+DEAD_LETTERS = _counter(
+    name="grns_dead_letters_total",
+    help="Tasks that ended dead or failed, whether a worker or the reaper ended them.",
+    told_by="worker, reaper",
+    labels=(Label("status", (Status.DEAD, Status.FAILED)),),
+)
+QUEUE_WAIT = _seconds(
+    name="grns_queue_wait_seconds",
+    help="Time from queued to claimed.",
+    told_by="worker",
+    labels=(_TASK_TYPE,),
+)
+RUN = _seconds(
+    name="grns_run_seconds",
+    help="Time in the handler.",
+    told_by="worker",
+    labels=(_TASK_TYPE,),
+)
+TASK = _seconds(
+    name="grns_task_seconds",
+    help="Time from created to terminal, all attempts and pauses between them included.",
+    told_by="worker",
+    labels=(_TASK_TYPE,),
+)
+LEASES_LOST = _counter(
+    name="grns_leases_lost_total",
+    help="Leases that a worker lost while it ran the task.",
+    told_by="worker",
+    labels=(Label("reason", ("lost", "deadline", "finish")),),
+)
+RENEW_FAILURES = _counter(
+    name="grns_renew_failures_total",
+    help="Renewals of leases that got no answer.",
+    told_by="worker",
+)
+DEFERRED = _counter(
+    name="grns_deliveries_deferred_total",
+    help="Deliveries given back for later.",
+    told_by="worker, request-desk",
+    labels=(_REASON,),
+    most=100,
+)
+REJECTED = _counter(
+    name="grns_messages_rejected_total",
+    help="Messages that are no tasks' and went to the dead letters.",
+    told_by="worker, request-desk, janitor",
+    labels=(_REASON,),
+    most=100,
+)
+POOL_PAUSED = _gauge(
+    name="grns_pool_paused",
+    help="1 while a task type of the worker's pool, or all of it (*), is paused.",
+    told_by="worker",
+    labels=(_AGENT_TYPE, _TASK_TYPE),
+    merge=Merge.MAX,
+)
+
+# ---------------------------------------------------------------- reaper, retry scheduler
+LEASE_EXPIRATIONS = _counter(
+    name="grns_lease_expirations_total",
+    help="Leases that ran out and were reaped, by what the task became.",
+    told_by="reaper",
+    labels=(Label("status", (Status.QUEUED, Status.DEAD, Status.CANCELLED)),),
+)
+PROMOTIONS = _counter(
+    name="grns_promotions_total",
+    help="Tasks queued because they were due.",
+    told_by="retry-scheduler",
+)
+
+# ---------------------------------------------------------------- relay
+PUBLISHED = _counter(
+    name="grns_messages_published_total",
+    help="Messages that the broker has taken from the relay.",
+    told_by="relay",
+    labels=(_KIND,),
+    most=200,
+)
+REFUSED = _counter(
+    name="grns_messages_refused_total",
+    help="Messages that the broker refused.",
+    told_by="relay",
+    labels=(_KIND, Label("code")),
+    most=200,
+)
+RELAY_LAG = _gauge(
+    name="grns_relay_lag_seconds",
+    help="Age of the oldest row that the leading relay has read and not published.",
+    told_by="relay",
+)
+RELAY_IN_FLIGHT = _gauge(
+    name="grns_relay_in_flight",
+    help="Messages that the leading relay has read and the broker has not acknowledged.",
+    told_by="relay",
+)
+RELAY_MISSING = _gauge(
+    name="grns_relay_missing_rows",
+    help="Numbers of the log that the leading relay has not seen: their transactions may be open.",
+    told_by="relay",
+)
+BROKER_LOSSES = _counter(
+    name="grns_broker_losses_total",
+    help="Times that the broker lost what it had taken.",
+    told_by="relay",
+)
+
+# ---------------------------------------------------------------- counter
+LOG_ROWS_COUNTED = _counter(
+    name="grns_log_rows_counted_total",
+    help="Rows of the log that were counted.",
+    told_by="counter",
+)
+LEDGER_LAG = _gauge(
+    name="grns_ledger_lag_seconds",
+    help="Age of the latest row when it was counted.",
+    told_by="counter",
+)
+
+# ---------------------------------------------------------------- janitor: what it finds at the servers
+TASKS = _gauge(
+    name="grns_tasks",
+    help="Tasks in each state, as far as the log is counted.",
+    told_by="janitor",
+    labels=(_WORKSPACE, Label("status", tuple(Status))),
+    most=2000,
+)
+QUEUE_OLDEST = _oldest(
+    name="grns_queue_oldest_seconds",
+    help="For how long the oldest task of a lane has been queued; 0 where a lane with workers is empty.",
+    labels=_LANE,
+    most=2000,
+)
+UNSERVED_OLDEST = _oldest(
+    name="grns_unserved_oldest_seconds",
+    help="For how long a task has been queued whose type no live worker of its agent type has a handler for.",
+    labels=(_WORKSPACE, _AGENT_TYPE, _TASK_TYPE),
+)
+DUE_OLDEST = _oldest(
+    name="grns_due_oldest_seconds",
+    help="For how long a retry or a delayed task has been due that no retry scheduler has queued.",
+)
+LAPSED_OLDEST = _oldest(
+    name="grns_lapsed_lease_oldest_seconds",
+    help="For how long a lease has been over that no reaper has taken back.",
+)
+UNPUBLISHED_OLDEST = _oldest(
+    name="grns_unpublished_oldest_seconds",
+    help="Age of the oldest row of the log that no relay has published, whether one runs or not.",
+)
+UNCOUNTED_OLDEST = _oldest(
+    name="grns_uncounted_oldest_seconds",
+    help="Age of the oldest row of the log that no counter has counted, whether one runs or not.",
+)
+WORKERS = _gauge(
+    name="grns_workers",
+    help="Workers that have shown life within their lease.",
+    told_by="janitor",
+    labels=_POOL,
+)
+WORKER_SLOTS = _gauge(
+    name="grns_worker_slots",
+    help="How many tasks these workers can run at a time.",
+    told_by="janitor",
+    labels=_POOL,
+)
+WORKER_SLOTS_TAKEN = _gauge(
+    name="grns_worker_slots_taken",
+    help="How many tasks they ran at their last heartbeats.",
+    told_by="janitor",
+    labels=_POOL,
+)
+CONSUMER_PENDING = _gauge(
+    name="grns_consumer_pending_messages",
+    help="Messages of a stream that the broker has yet to deliver to a durable.",
+    told_by="janitor",
+    labels=_DURABLE,
+    most=2000,
+)
+CONSUMER_UNACKNOWLEDGED = _gauge(
+    name="grns_consumer_unacknowledged_messages",
+    help="Messages delivered to a durable and not acknowledged: they run, or wait in a worker.",
+    told_by="janitor",
+    labels=_DURABLE,
+    most=2000,
+)
+CONSUMER_REDELIVERED = _gauge(
+    name="grns_consumer_redelivered_messages",
+    help="Of these, the messages that were delivered more than once.",
+    told_by="janitor",
+    labels=_DURABLE,
+    most=2000,
+)
+MEASURED_AT = _gauge(
+    name="grns_measured_timestamp_seconds",
+    help="When the janitor has last read a gauge, in seconds since 1970.",
+    told_by="janitor",
+    labels=(Label("metric"),),
+    merge=Merge.MAX,
+)
+VIOLATIONS = _gauge(
+    name="grns_invariant_violations",
+    help="How often an invariant is violated in the database, as of the last inspection.",
+    told_by="janitor",
+    labels=(Label("invariant"),),
+)
+FAILOVERS = _counter(
+    name="grns_postgres_failovers_total",
+    help="Failovers of Postgres that were noticed.",
+    told_by="janitor",
+)
+
+# ------------------------------------------------------- operations, orders, HTTP, webhooks, every process
+OPERATION_TASKS = _counter(
+    name="grns_operation_tasks_total",
+    help="Tasks that bulk operations came to.",
+    told_by="operation-runner",
+    labels=(Label("action", ("redrive", "discard", "cancel")), Label("outcome", ("moved", "skipped"))),
+)
+ORDERS = _counter(
+    name="grns_orders_total",
+    help="Tasks asked for over the bus, or their end, by what the answer was.",
+    told_by="request-desk",
+    labels=(_KIND, Label("way", ("command", "request")), Label("answer")),
+)
+HTTP_REQUESTS = _counter(
+    name="grns_http_requests_total",
+    help="HTTP requests answered; status 0: nobody was there any more.",
+    told_by="api",
+    labels=(Label("operation"), Label("status")),
+    most=1000,
+)
+HTTP_SECONDS = _seconds(
+    name="grns_http_request_seconds",
+    help="Time until an HTTP request was answered.",
+    told_by="api",
+    labels=(Label("operation"),),
+)
+WEBHOOK_ATTEMPTS = _counter(
+    name="grns_webhook_attempts_total",
+    help="Attempts to deliver an event to a webhook, by what came of them.",
+    told_by="webhook-sender",
+    labels=(Label("outcome"),),
+)
+WEBHOOK_SECONDS = _seconds(
+    name="grns_webhook_seconds",
+    help="Time that an attempt to deliver took.",
+    told_by="webhook-sender",
+    labels=(Label("outcome"),),
+)
+WEBHOOKS_DISABLED = _counter(
+    name="grns_webhooks_disabled_total",
+    help="Webhooks that grns has disabled.",
+    told_by="webhook-sender",
+    labels=(_REASON,),
+)
+WEBHOOK_BEHIND = _gauge(
+    name="grns_webhook_behind_rows",
+    help="Numbers of the log that are settled, and that no webhook was looked up for yet.",
+    told_by="webhook-sender",
+)
+TICK_FAILURES = _counter(
+    name="grns_tick_failures_total",
+    help="Rounds of a daemon that failed and are tried again.",
+    told_by="every process",
+    labels=(Label("service"),),
+)
+BUILD = _gauge(
+    name="grns_build_info",
+    help="1, with the version of grns that the process runs.",
+    told_by="every process",
+    labels=(Label("version"),),
+)
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

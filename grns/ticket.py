@@ -1,0 +1,108 @@
+"""A ticket: what whoever works over HTTP has of its claim, and shows with all that it writes.
+
+It is opaque to its holder, and all that a server needs: any of them can take it, whichever has handed it out.
+Nobody can make one up: no statement writes without the random id of the lease, which is shown nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Annotated
+from uuid import UUID, uuid5
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grns.envelope import TraceId
+from grns.errors import BadInput
+from grns.outcome import Claim
+from grns.shape import AgentId, TaskId
+from grns.strict_json import Limits, parse
+from grns.submission import Priority, Token
+
+_VERSION = "t1."
+_LONGEST = 2000
+_TEXT = re.compile(rf"t1\.[A-Za-z0-9_-]{{1,{_LONGEST}}}")
+_LIMITS = Limits(document_bytes=_LONGEST, depth=2, nodes=50)
+_Number = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
+
+
+class Ticket(BaseModel):
+    """One claimed attempt. `claimed_at` is the server's time, for a metric alone: no guard looks at it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workspace: Token
+    agent_type: Token
+    agent_id: AgentId
+    task_id: TaskId
+    task_type: Token
+    priority: Priority
+    attempt: _Number
+    attempt_limit: _Number
+    forgiven: _Number
+    lease_id: UUID = Field(repr=False)
+    lease_seconds: Annotated[float, Field(ge=1, le=86_400)]
+    trace_id: TraceId
+    causation_id: UUID | None
+    claimed_at: float
+
+    @classmethod
+    def of(
+        cls,
+        claim: Claim,
+        *,
+        workspace: str,
+        agent_type: str,
+        agent_id: str,
+        lease_seconds: float,
+        claimed_at: float,
+    ) -> Ticket:
+        """Return the ticket of a claim."""
+        return cls(
+            workspace=workspace,
+            agent_type=agent_type,
+            agent_id=agent_id,
+            task_id=claim.id,
+            task_type=claim.task_type,
+            priority=claim.priority,
+            attempt=claim.attempt,
+            attempt_limit=claim.attempt_limit,
+            forgiven=claim.forgiven,
+            lease_id=claim.lease_id,
+            lease_seconds=lease_seconds,
+            trace_id=claim.trace_id,
+            causation_id=claim.causation_id,
+            claimed_at=claimed_at,
+        )
+
+    def reveal(self) -> str:
+        """Return it as its holder shows it."""
+        return _VERSION + base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
+
+    def claim(self) -> Claim:
+        """Return the claim, as far as what it is fenced with: without payload and deadline."""
+        return Claim(
+            self.task_id, self.task_type, self.priority, "", self.attempt, self.attempt_limit, self.forgiven,
+            self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0,
+        )  # fmt: skip
+
+    def event_id(self, verb: str) -> UUID:
+        """Return the id of the event that ends the attempt in this way: shown again, it is found again."""
+        return uuid5(self.lease_id, verb)
+
+
+def read(text: str) -> Ticket:
+    """Return the ticket that somebody shows; `BadInput('bad_token')`, which repeats none of it."""
+    if not _TEXT.fullmatch(text):
+        raise _bad()
+    body = text.removeprefix(_VERSION)
+    try:
+        found = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        return Ticket.model_validate(parse(found, _LIMITS))
+    except (ValueError, BadInput, ValidationError) as error:
+        raise _bad() from error
+
+
+def _bad() -> BadInput:
+    return BadInput("bad_token", "a token is what a claim was answered with, as it was")

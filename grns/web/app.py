@@ -1,0 +1,145 @@
+"""The pages as one ASGI app: who is let in, and what becomes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from grns import problem
+from grns.api.route import OPERATION
+from grns.errors import GrnsError, NotFound, Unavailable
+from grns.problem import Problem
+from grns.telemetry.facts.http import RequestFailed
+from grns.web import (
+    edit,
+    event,
+    help,
+    issue,
+    key,
+    login,
+    message,
+    operation,
+    overview,
+    pool,
+    static,
+    task,
+    task_list,
+    view,
+    worker,
+    workspace,
+)
+from grns.web.call import Call, Room
+from grns.web.entry import is_ours
+from grns.web.form import read
+from grns.web.guard import Guard
+from grns.web.inside import Refused
+from grns.web.page import Page
+
+# A path that another one would fit, too, stands before it.
+_NOUNS = (
+    overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, key, workspace,
+    help, login,
+)  # fmt: skip
+PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
+# Where only forms lead. Browsers look there, too, once somebody loads again what a form was answered with.
+_FORMS = {page.path for page in PAGES if page.method == "POST"} - {
+    page.path for page in PAGES if page.method == "GET"
+}
+
+# Who comes from another site has no cookie with them: it is kept for pages of ours. From this one on they do.
+_AGAIN = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0">'
+    "<title>grns</title></head><body><p>One moment …</p></body></html>"
+)
+_TOKEN = "_token"  # noqa: S105 - the name of a field
+
+
+def make_web(room: Room) -> ASGIApp:
+    """Return the app that shows pages."""
+    routes = [Route(page.path, _endpoint(room, page), methods=[page.method]) for page in PAGES]
+    files = Route(f"{static.PREFIX}{{name:path}}", _file, methods=["GET"])
+
+    async def apologize(request: Request, trace_id: str) -> Response:
+        said = problem.of(RuntimeError())
+        return await _trouble(Call(room, request, None), said, trace_id=trace_id)
+
+    async def misled(request: Request) -> Response:
+        return await _entered(room, request, _misled, is_open=False)
+
+    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await _entered(room, Request(scope, receive), _missing, is_open=False)
+        await answer(scope, receive, send)
+
+    forms = [Route(path, misled, methods=["GET"]) for path in sorted(_FORMS)]
+    router = Router([files, *routes, *forms], redirect_slashes=False, default=nothing)
+    return Guard(router, emit=room.desk.emit, apology=apologize)
+
+
+async def _file(request: Request) -> Response:
+    request.scope[OPERATION] = "web_static"
+    return await static.serve(request)
+
+
+async def _missing(_call: Call) -> Response:
+    raise NotFound("there is no such page")
+
+
+async def _misled(call: Call) -> Response:
+    detail = "only a form leads here: go back to its page"
+    said = Problem("about:blank", "Method Not Allowed", 405, "form_only", detail)
+    return await _trouble(call, said)
+
+
+def _endpoint(room: Room, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        request.scope[OPERATION] = page.name
+        return await _entered(room, request, page.handler, is_open=page.is_open)
+
+    return answer
+
+
+async def _entered(
+    room: Room, request: Request, handler: Callable[[Call], Awaitable[Response]], *, is_open: bool
+) -> Response:
+    """Let somebody in, have the page answer, and say what went wrong."""
+    call = Call(room, request, None)
+    try:
+        call.who = await room.entry.visitor(request)
+        if call.who is None and not is_open:
+            return _door(call)
+        if request.method == "POST":
+            call.form = await read(request)
+            # Whoever logs in has the form of no session: who they were until then says nothing.
+            if call.who is not None and not is_open:
+                room.entry.check(request, call.who, call.form.text(_TOKEN) or "")
+        if call.who is not None and not call.who.principal.reaches(call.place):
+            raise NotFound(f"there is no workspace {call.place}")
+        return await handler(call)
+    except Refused as error:
+        return await _trouble(call, error.problem)
+    except GrnsError as error:
+        if isinstance(error, Unavailable):
+            room.desk.emit(RequestFailed(request.scope.get(OPERATION, "web_none"), str(error)))
+        return await _trouble(call, problem.of(error))
+
+
+def _door(call: Call) -> Response:
+    """Lead somebody who has to show a key to where that is done, and then back."""
+    if call.is_pulse:
+        return Response(status_code=401, headers={"HX-Refresh": "true"})
+    if call.request.method != "GET":
+        return RedirectResponse("/login", status_code=303)
+    if not is_ours(call.request):
+        return HTMLResponse(_AGAIN)
+    path, query = call.request.url.path, call.request.url.query
+    back = path + (f"?{query}" if query else "")
+    return RedirectResponse(call.link_of("/login", next=None if back == "/" else back), status_code=303)
+
+
+async def _trouble(call: Call, said: Problem, *, trace_id: str | None = None) -> Response:
+    """Return a page that says what could not be done."""
+    return await call.show("problem.html", status=said.status, problem=said, trace_id=trace_id)

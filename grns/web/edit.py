@@ -1,0 +1,46 @@
+"""Changing a task that does not run: its priority, its time, its payload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from grns import duration
+from grns.errors import BadInput
+from grns.web.call import Call, name
+from grns.web.page import Pages
+
+pages = Pages()
+
+
+@pages.get("/tasks/{task_id}/edit")
+async def edit_form(call: Call) -> Response:
+    """Ask what of a task is to be otherwise."""
+    answered = await call.answer(f"/tasks/{name(call.request.path_params['task_id'])}")
+    return await call.show("edit.html", task=answered.content, edition=answered.etag)
+
+
+@pages.post("/tasks/{task_id}/edit")
+async def edit_task(call: Call) -> Response:
+    """Change a task, if nobody else has meanwhile; perhaps have it run again with that."""
+    task_id, form = name(call.request.path_params["task_id"]), call.form
+    said: dict[str, Any] = {"reason": form.text("reason")}
+    if (priority := form.whole("priority")) is not None:
+        said["priority"] = priority
+    if (delay := form.text("delay")) is not None:
+        said["delay_seconds"] = _seconds(delay)
+    if form.text("payload") is not None and form.text("payload") != form.text("payload_seen"):
+        said["payload"] = form.document("payload", call.room.desk.payload_limits)
+    await call.act(f"/tasks/{task_id}", said, method="PATCH", edition=form.text("edition"))
+    if not form.is_set("redrive"):
+        return call.go(f"/tasks/{task_id}", said="edited")
+    answered = await call.act(f"/tasks/{task_id}/redrive")
+    return call.go(f"/tasks/{task_id}", said="redriven" if answered["answer"] == "redriven" else "unchanged")
+
+
+def _seconds(text: str) -> float:
+    found = duration.parse(text)
+    if found is None:
+        raise BadInput("bad_form", "delay: write 30, 5m, 2h or 1d")
+    return found

@@ -1,0 +1,79 @@
+"""Who may come in with a browser: whoever has shown a key, or is on this machine as long as there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from grns import key
+from grns.access import OWNER, Principal
+from grns.api.access import has_local_name, is_open_to
+from grns.api.desk import Desk
+from grns.errors import Denied, Forbidden
+from grns.store.key import authenticate, recognise
+from grns.web.session import COOKIE, Session, Sessions
+
+_OURS = frozenset({"same-origin", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who was let in. `token` is what their forms have in them."""
+
+    principal: Principal
+    session: Session | None
+    token: str
+
+
+class Entry:
+    """Lets people in."""
+
+    def __init__(self, desk: Desk, sessions: Sessions) -> None:
+        self._desk = desk
+        self._sessions = sessions
+
+    async def visitor(self, request: Request) -> Visitor | None:
+        """Return who asks, None where they have to show a key; `Forbidden` for what another site asks."""
+        if not is_ours(request) and request.headers.get("sec-fetch-mode") != "navigate":
+            raise Forbidden("nothing is shown inside the page of another site")
+        session = self._sessions.read(request.cookies.get(COOKIE))
+        if session is not None:
+            try:
+                principal = await recognise(self._desk.database, session.key_id)
+            except Denied:
+                pass  # revoked or expired since
+            else:
+                return Visitor(principal, session, self._sessions.token(session))
+        if not await is_open_to(self._desk, request):
+            return None
+        if not has_local_name(request):
+            raise Forbidden(
+                "without a key, this machine is asked by its own name: http://localhost or 127.0.0.1"
+            )
+        return Visitor(OWNER, None, self._sessions.token(None))
+
+    async def begin(self, text: str) -> str:
+        """Return the cookie of a session for whoever shows a key; `Denied`."""
+        await authenticate(self._desk.database, text)
+        return self._sessions.begin(key.parse(text).id)
+
+    def check(self, request: Request, visitor: Visitor, token: str) -> None:
+        """Refuse, with `Forbidden`, what a page of ours cannot have asked for."""
+        refuse_others(request)
+        if not self._sessions.is_token(token, visitor.session):
+            raise Forbidden("this page is older than your session, or than the server: load it again")
+
+
+def is_ours(request: Request) -> bool:
+    """Say whether a page of ours, or nobody's, has led here, as far as the browser tells."""
+    return request.headers.get("sec-fetch-site", "none") in _OURS
+
+
+def refuse_others(request: Request) -> None:
+    """Refuse, with `Forbidden`, what the page of another site has a browser do."""
+    origin = request.headers.get("origin")
+    is_same = origin is None or origin.partition("://")[2] == request.headers.get("host", "")
+    # Who speaks of the site itself is believed: behind a proxy, the host may be another one.
+    if not is_ours(request) or not (is_same or "sec-fetch-site" in request.headers):
+        raise Forbidden("nothing is done for the page of another site")

@@ -1,0 +1,62 @@
+"""API keys: who may do what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from grns import duration
+from grns.access import SCOPES
+from grns.errors import BadInput
+from grns.web.call import Call, name
+from grns.web.page import Pages
+
+pages = Pages()
+
+
+@pages.get("/keys")
+async def keys(call: Call) -> Response:
+    """List the keys of the workspace, or all there are."""
+    return await _shown(call)
+
+
+@pages.post("/keys")
+async def create_key(call: Call) -> Response:
+    """Make a key, and show it: this once, on this page alone."""
+    form = call.form
+    said: dict[str, Any] = {
+        "name": form.text("name") or "",
+        "scopes": form.texts("scope"),
+        "all_workspaces": form.is_set("all_workspaces"),
+    }
+    if (expires := form.text("expires")) is not None:
+        seconds = duration.parse(expires)
+        if seconds is None:
+            raise BadInput("bad_expiry", "expires: write 30d or 12h")
+        said["expires_seconds"] = seconds
+    return await _shown(call, made=await call.act("/keys", said))
+
+
+@pages.post("/keys/{key_id}/revoke")
+async def revoke_key(call: Call) -> Response:
+    """End a key for good."""
+    await call.act(f"/keys/{name(call.request.path_params['key_id'])}/revoke")
+    return call.go("/keys", said="revoked")
+
+
+async def _shown(call: Call, made: dict[str, Any] | None = None) -> Response:
+    is_everywhere = call.visitor.principal.workspace is None
+    if made is not None and call.who is not None and call.who.session is None:
+        # It was the first one: from now on even this page has to show one.
+        return await call.show("first_key.html", made=made)
+    every = is_everywhere and call.query("workspace") is None
+    page = await call.ask("/keys", all_workspaces="true" if every else None, cursor=call.query("cursor"))
+    return await call.show(
+        "keys.html",
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        made=made,
+        scopes=SCOPES,
+        is_everywhere=is_everywhere,
+    )

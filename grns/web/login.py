@@ -1,0 +1,73 @@
+"""Coming in with a key, leaving, and how pages look."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.responses import RedirectResponse, Response
+
+from grns.errors import Denied
+from grns.web import look
+from grns.web.call import Call
+from grns.web.entry import refuse_others
+from grns.web.page import Pages
+from grns.web.session import COOKIE
+
+pages = Pages()
+
+# A page of ours: no address of another site looks like that, however a browser reads it.
+_OURS = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
+_YEAR_SECONDS = 366 * 86_400
+
+
+@pages.get("/login", is_open=True)
+async def login(call: Call) -> Response:
+    """Ask for a key."""
+    back = _page(call.query("next"))
+    if call.who is not None:
+        return RedirectResponse(back, status_code=303)
+    return await call.show("login.html", back=back, is_refused=False)
+
+
+@pages.post("/login", is_open=True)
+async def log_in(call: Call) -> Response:
+    """Let in whoever shows a key that is good."""
+    refuse_others(call.request)
+    back = _page(call.form.text("next"))
+    try:
+        cookie = await call.room.entry.begin(call.form.text("key") or "")
+    except Denied:
+        return await call.show("login.html", status=403, back=back, is_refused=True)
+    answer = RedirectResponse(back, status_code=303)
+    _keep(call, answer, COOKIE, cookie)
+    return answer
+
+
+@pages.post("/logout")
+async def log_out(call: Call) -> Response:
+    """End the session in this browser."""
+    answer = RedirectResponse("/login", status_code=303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+@pages.post("/look")
+async def change_look(call: Call) -> Response:
+    """Change how pages look, in this browser."""
+    answer = RedirectResponse(_page(call.form.text("next")), status_code=303)
+    theme, times = call.form.text("theme"), call.form.text("times")
+    if theme in look.THEMES:
+        _keep(call, answer, look.THEME, theme, seconds=_YEAR_SECONDS)
+    if times in look.FORMS:
+        _keep(call, answer, look.TIMES, look.cookie(times, call.form.text("zone")), seconds=_YEAR_SECONDS)
+    return answer
+
+
+def _page(said: str | None) -> str:
+    return said if said is not None and _OURS.fullmatch(said) else "/"
+
+
+def _keep(call: Call, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:
+    """Set a cookie, that no script reads and no other site sends; over TLS only where we are asked so."""
+    is_secure = "https" in (call.request.url.scheme, call.request.headers.get("x-forwarded-proto"))
+    answer.set_cookie(name, value, max_age=seconds, httponly=True, samesite="strict", secure=is_secure)

@@ -1,0 +1,34 @@
+"""Where one can go from every page. A page that is new is one line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grns.access import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One link; only whoever has the scope sees it."""
+
+    title: str
+    path: str
+    scope: Scope = "read"
+
+    def is_current(self, path: str) -> bool:
+        """Say whether a page is this one, or below it."""
+        return path == self.path or (self.path != "/" and path.startswith(f"{self.path}/"))
+
+
+NAVIGATION = (
+    Entry("Overview", "/"),
+    Entry("Issues", "/issues"),
+    Entry("Tasks", "/tasks"),
+    Entry("Operations", "/operations"),
+    Entry("Pools", "/pools"),
+    Entry("Workers", "/workers"),
+    Entry("Events", "/events"),
+    Entry("Messages", "/messages"),
+    Entry("Keys", "/keys", "admin"),
+    Entry("Workspaces", "/workspaces"),
+)

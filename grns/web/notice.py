@@ -1,0 +1,22 @@
+"""What a page says above all else, once something was done. An address only names one of these."""
+
+from __future__ import annotations
+
+NOTICES = {
+    "cancelled": "The task was cancelled.",
+    "requested": "The task runs, and was asked to end: it may yet succeed.",
+    "redriven": "The task is queued again, with all its attempts before it.",
+    "discarded": "It was set aside: lists leave it out from now on.",
+    "edited": "The task was changed.",
+    "unchanged": "Nothing was changed: it was like that already, or has ended meanwhile.",
+    "issue": "What you said of the issue was kept.",
+    "paused": "It is paused: nothing more of it is claimed. What runs goes on.",
+    "resumed": "It goes on.",
+    "aborted": "The operation has ended. What it has moved stays so.",
+    "operation": "The operation is under way.",
+    "resent": "The message was sent again.",
+    "saved": "The view was saved.",
+    "forgotten": "The view is forgotten.",
+    "revoked": "The key is worth nothing any more.",
+    "workspace": "The workspace is there.",
+}

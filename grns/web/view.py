@@ -1,0 +1,26 @@
+"""Saved views: filters under a name, for everybody in the workspace."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from grns import subjects
+from grns.web.call import Call, name
+from grns.web.page import Pages
+
+pages = Pages()
+
+
+@pages.post("/views")
+async def save_view(call: Call) -> Response:
+    """Keep the filter under a name."""
+    wanted = subjects.token(call.form.text("name") or "", name="name")
+    await call.act(f"/filters/{wanted}", {"text": call.form.text("filter") or ""}, method="PUT")
+    return call.go("/tasks", saved=wanted, said="saved")
+
+
+@pages.post("/views/{name}/forget")
+async def forget_view(call: Call) -> Response:
+    """Forget a view."""
+    await call.act(f"/filters/{name(call.request.path_params['name'])}", method="DELETE")
+    return call.go("/tasks", said="forgotten")

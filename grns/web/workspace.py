@@ -1,0 +1,27 @@
+"""Workspaces: whose tasks are whose."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from grns.web.call import Call
+from grns.web.page import Pages
+
+pages = Pages()
+
+
+@pages.get("/workspaces")
+async def workspaces(call: Call) -> Response:
+    """List the workspaces that were made."""
+    page = await call.ask("/workspaces", cursor=call.query("cursor"))
+    is_everywhere = call.visitor.principal.workspace is None
+    return await call.show(
+        "workspaces.html", rows=page["items"], next_cursor=page["next_cursor"], is_everywhere=is_everywhere
+    )
+
+
+@pages.post("/workspaces")
+async def create_workspace(call: Call) -> Response:
+    """Make a workspace."""
+    await call.act("/workspaces", {"workspace": call.form.text("name") or ""})
+    return call.go("/workspaces", said="workspace")

@@ -1,0 +1,1 @@
+"""The doors: what API, dashboard and bulk redrives take with a million tasks in the table. `make doors`."""

@@ -1,0 +1,1 @@
+"""The dashboard in a real browser: `make browser`. It needs Debian's chromium, and the group `browser`."""

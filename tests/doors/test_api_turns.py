@@ -1,0 +1,49 @@
+"""Requests that take long: they are in the way of others of their own workspace alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from grns.api import desk
+from grns.api.desk import Turns
+from grns.api.route import PREFIX
+from grns.errors import TooManyRequests
+from grns.store.database import Database
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good
+from tests.harness import eventually
+from tests.test_store_kit import is_waiting_for_lock, stranger
+
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
+
+
+async def test_a_workspace_has_no_more_than_its_share_of_connections(door: Door, shared_url: str) -> None:
+    keys = [await door.key("read", workspace=workspace) for workspace in (OURS, THEIRS)]
+    database = Database(shared_url, name="small", size=2)
+    async with database.opened():
+        small = Door(database)
+        async with small.visitor(keys[0]) as us, small.visitor(keys[1]) as them, stranger(database) as held:
+            good(await us.get(f"{PREFIX}/filters"))
+            await held.execute("lock table grns.saved_filters in access exclusive mode")
+            asking = [asyncio.create_task(us.get(f"{PREFIX}/filters")) for _ in range(6)]
+            await eventually(lambda: is_waiting_for_lock(door.database, "grns small"))
+            good(await them.get(f"{PREFIX}/counts"))
+            assert not any(one.done() for one in asking)
+            await held.execute("rollback")
+            for answer in await asyncio.gather(*asking):
+                good(answer)
+
+
+async def test_whose_turn_does_not_come_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "_PATIENCE_SECONDS", 0.01)
+    turns = Turns(1)
+    async with turns.of(OURS):
+        with pytest.raises(TooManyRequests):
+            async with turns.of(OURS):
+                pytest.fail("there is one turn")
+        async with turns.of(THEIRS):
+            pass
+    async with turns.of(OURS):
+        pass
+    assert not turns._known

@@ -1,0 +1,104 @@
+"""What somebody can ask an operation for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grns.errors import BadInput
+from grns.filter import parse
+from grns.operation import Action, batch_size, request, since
+from grns.strict_json import DEFAULT_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "settled"),
+    [
+        ("redrive", "", "state:dead,failed"),
+        ("redrive", "type:noop", "state:dead,failed type:noop"),
+        ("redrive", "state:cancelled", "state:cancelled"),
+        ("redrive", "-state:failed", "state:dead,failed -state:failed"),
+        ("discard", "error:Timeout*", "state:dead,failed error:Timeout*"),
+        ("cancel", "agent:writer", "state:queued,retry_wait,running,waiting agent:writer"),
+        ("cancel", "state:queued", "state:queued"),
+    ],
+)
+def test_a_filter_says_which_states_it_means(action: str, text: str, settled: str) -> None:
+    """What is kept is what was meant, whatever the words mean one day."""
+    wanted = request(action=action, filter=text)
+    assert wanted.filter == str(parse(settled))
+    assert request(action=action, filter=wanted.filter) == wanted
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        ("redrive", "state:queued"),
+        ("redrive", "state:dead,succeeded"),
+        ("discard", "state:running"),
+        ("cancel", "state:dead"),
+        ("cancel", "state:waiting,cancelled"),
+    ],
+)
+def test_a_filter_that_finds_what_it_cannot_be_done_to_is_refused(action: str, text: str) -> None:
+    with pytest.raises(BadInput, match=f"one can {action} only") as caught:
+        request(action=action, filter=text)
+    assert caught.value.code == "bad_filter"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"action": "delete"}, "bad_operation"),
+        ({}, "bad_operation"),
+        ({"action": "redrive", "rate_per_minute": 0}, "bad_operation"),
+        ({"action": "redrive", "rate_per_minute": float("inf")}, "bad_operation"),
+        ({"action": "redrive", "rate_per_minute": "10"}, "bad_operation"),
+        ({"action": "redrive", "canary": "yes"}, "bad_operation"),
+        ({"action": "redrive", "patch": [1]}, "bad_operation"),
+        ({"action": "redrive", "patch": {"a": "\x00"}}, "bad_string"),
+        ({"action": "redrive", "patch": {"a": float("nan")}}, "bad_number"),
+        ({"action": "redrive", "patch": {"a": "x" * DEFAULT_LIMITS.document_bytes}}, "too_large"),
+        ({"action": "redrive", "agent_type": "a.b"}, "bad_operation"),
+        ({"action": "redrive", "agent_type": "instance"}, "bad_operation"),
+        ({"action": "redrive", "reason": ""}, "bad_operation"),
+        ({"action": "redrive", "reason": "a\x00b"}, "bad_operation"),
+        ({"action": "redrive", "reason": "x" * 1001}, "bad_operation"),
+        ({"action": "redrive", "filter": "colour:red"}, "bad_filter"),
+        ({"action": "discard", "canary": True}, "bad_operation"),
+        ({"action": "discard", "patch": {}}, "bad_operation"),
+        ({"action": "cancel", "agent_type": "writer"}, "bad_operation"),
+    ],
+)
+def test_what_is_wrong_is_refused(fields: dict[str, Any], code: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        request(**{"filter": ""} | fields)
+    assert caught.value.code == code
+
+
+def test_nobody_means_all_tasks_by_saying_nothing() -> None:
+    with pytest.raises(BadInput, match="filter"):
+        request(action="redrive")
+
+
+def test_an_empty_patch_is_one() -> None:
+    assert request(action="redrive", filter="", patch={}).patch == {}
+
+
+def test_ages_are_of_the_moment_when_it_was_asked_for() -> None:
+    wanted = parse("age:>1h,<2d type:noop")
+    assert str(since(wanted, 60.2)) == str(parse(f"age:>{3660}s,<{2 * 86_400 + 60}s type:noop"))
+    assert since(wanted, 0.0) == wanted
+    assert since(parse("type:noop"), 60.0) == parse("type:noop")
+
+
+@pytest.mark.parametrize(
+    ("rate", "tasks"), [(None, 200), (0.5, 1), (60, 1), (90, 2), (600, 10), (12_000, 200), (1e6, 200)]
+)
+def test_a_batch_has_the_tasks_of_a_second(rate: float | None, tasks: int) -> None:
+    assert batch_size(rate, 200) == tasks
+
+
+def test_its_words_are_those_of_the_table() -> None:
+    assert [action.value for action in Action] == ["redrive", "discard", "cancel"]

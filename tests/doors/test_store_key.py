@@ -1,0 +1,273 @@
+"""Keys and workspaces in the database: made, listed, revoked, and who it is that shows a key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from grns import key as words
+from grns.access import SCOPES, Principal
+from grns.errors import BadInput, Conflict, Denied, NotFound
+from grns.key import ApiKey
+from grns.store.access import as_tenant
+from grns.store.database import Database
+from grns.store.fault import Unusable
+from grns.store.key import authenticate, create_key, list_keys, read_key, revoke_key
+from grns.store.workspace import create_workspace, list_workspaces
+from tests.test_store_kit import fetch, stranger
+
+OURS, THEIRS = "acme", "rival"
+ACTOR = "cli:ann@desk"
+
+
+@pytest.fixture
+async def peopled(database: Database) -> Database:
+    """A database with two workspaces besides the default one."""
+    for workspace in (OURS, THEIRS):
+        await create_workspace(database, workspace, actor=ACTOR)
+    return database
+
+
+async def make(database: Database, workspace: str | None = OURS, **said: Any) -> ApiKey:
+    """Make a key to read with, unless something else is said."""
+    fields = {"name": "ci", "scopes": ["read"], "actor": ACTOR} | said
+    made, _ = await create_key(database, workspace=workspace, **fields)
+    return made
+
+
+async def told(database: Database, kinds: str) -> list[dict[str, Any]]:
+    """Return what the log says of such kinds, payloads parsed."""
+    rows = await fetch(
+        database,
+        "select workspace, kind, actor, payload from grns.events where kind like $1 order by seq",
+        kinds,
+    )
+    return [{**row, "payload": json.loads(row["payload"])} for row in rows]
+
+
+async def used_at(database: Database, key_id: str) -> Any:
+    """Return when a key was used, as far as that was noted."""
+    rows = await fetch(database, "select last_used_at from grns.api_keys where id = $1", key_id)
+    return rows[0]["last_used_at"]
+
+
+# ---------------------------------------------------------------- who it is
+
+
+@pytest.mark.parametrize("workspace", [OURS, None])
+async def test_who_shows_a_key_is_known_by_it(peopled: Database, workspace: str | None) -> None:
+    made = await make(peopled, workspace, scopes=["submit", "read"])
+    somebody = await authenticate(peopled, made.reveal())
+    assert somebody == Principal(f"key:{made.id}", workspace, frozenset({"read", "submit"}))
+
+
+async def test_a_scope_of_a_later_version_lets_nobody_do_anything(peopled: Database) -> None:
+    made = await make(peopled)
+    await fetch(peopled, "update grns.api_keys set scopes = '{read,foretell}'")
+    assert (await authenticate(peopled, made.reveal())).scopes == {"read"}
+
+
+REFUSED: dict[str, Callable[[ApiKey], str]] = {
+    "no_key": lambda _: "let me in",
+    "another_secret": lambda made: ApiKey(made.id, words.make(0).secret).reveal(),
+    "another_id": lambda made: ApiKey(words.make(0).id, made.secret).reveal(),
+    "its_digest": lambda made: ApiKey(made.id, words.digest(made.secret).hex()).reveal(),
+    "zeros": lambda _: ApiKey("0" * 20, "0" * 64).reveal(),
+}
+
+
+@pytest.mark.parametrize("shown", REFUSED.values(), ids=REFUSED)
+async def test_a_key_that_was_never_made_is_refused(
+    peopled: Database, shown: Callable[[ApiKey], str]
+) -> None:
+    made = await make(peopled)
+    with pytest.raises(Denied) as refused:
+        await authenticate(peopled, shown(made))
+    assert str(refused.value) == "this key is not known, has expired, or was revoked"
+    assert await used_at(peopled, made.id) is None
+
+
+async def test_a_key_that_has_expired_is_refused(peopled: Database) -> None:
+    made = await make(peopled, expires_seconds=60.0)
+    await authenticate(peopled, made.reveal())
+    await fetch(peopled, "update grns.api_keys set expires_at = now()")
+    with pytest.raises(Denied):
+        await authenticate(peopled, made.reveal())
+    assert (await read_key(peopled, made.id, workspace=OURS))["state"] == "expired"
+
+
+async def test_a_key_that_was_revoked_is_refused(peopled: Database) -> None:
+    made = await make(peopled)
+    assert await revoke_key(peopled, made.id, workspace=OURS, actor=ACTOR)
+    with pytest.raises(Denied):
+        await authenticate(peopled, made.reveal())
+    assert not await revoke_key(peopled, made.id, workspace=None, actor="key:other")
+    shown = await read_key(peopled, made.id, workspace=None)
+    assert (shown["state"], shown["revoked_by"]) == ("revoked", ACTOR)
+
+
+async def test_its_use_is_noted_once_a_minute(peopled: Database) -> None:
+    made = await make(peopled)
+    await authenticate(peopled, made.reveal())
+    first = await used_at(peopled, made.id)
+    assert first is not None
+    await asyncio.gather(*(authenticate(peopled, made.reveal()) for _ in range(5)))
+    assert await used_at(peopled, made.id) == first
+    await fetch(peopled, "update grns.api_keys set last_used_at = now() - interval '61 s'")
+    await authenticate(peopled, made.reveal())
+    assert await used_at(peopled, made.id) > first
+
+
+async def test_who_shows_a_key_waits_for_nobody_who_writes_it(peopled: Database) -> None:
+    made = await make(peopled)
+    async with stranger(peopled) as connection:
+        await connection.execute("update grns.api_keys set name = 'another'")
+        await authenticate(peopled, made.reveal())
+    assert await used_at(peopled, made.id) is None
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+async def test_a_secret_is_kept_nowhere(peopled: Database) -> None:
+    made = await make(peopled)
+    await authenticate(peopled, made.reveal())
+    with pytest.raises(Denied) as refused:
+        await authenticate(peopled, made.reveal() + "0")
+    await revoke_key(peopled, made.id, workspace=None, actor=ACTOR)
+    assert made.secret not in f"{made} {refused.value!r} {refused.value.__cause__!r}"
+    kept = await fetch(peopled, "select secret_sha256 from grns.api_keys")
+    assert [row["secret_sha256"] for row in kept] == [words.digest(made.secret)]
+    for table in ("api_keys", "events"):
+        rows = await fetch(peopled, f"select t::text as row from grns.{table} t")
+        assert any(made.id in row["row"] for row in rows)
+        assert not [row["row"] for row in rows if made.secret in row["row"]]
+
+
+async def test_each_change_is_told_of_with_who_made_it(peopled: Database) -> None:
+    bound = await make(peopled, expires_seconds=60.0, scopes=["submit", "read"])
+    free = await make(peopled, None, scopes=SCOPES, name="root")
+    for made in (bound, free):
+        await revoke_key(peopled, made.id, workspace=None, actor="key:other")
+    found = await told(peopled, "evt.key.%")
+    assert [(row["kind"], row["workspace"], row["actor"]) for row in found] == [
+        ("evt.key.created", OURS, ACTOR), ("evt.key.created", "default", ACTOR),
+        ("evt.key.revoked", OURS, "key:other"), ("evt.key.revoked", "default", "key:other"),
+    ]  # fmt: skip
+    said = found[0]["payload"]
+    assert (said["key_id"], said["key_workspace"], said["name"]) == (bound.id, OURS, "ci")
+    assert said["scopes"] == ["read", "submit"]
+    assert said["expires_at"].endswith("Z")
+    assert (found[1]["payload"]["key_workspace"], found[1]["payload"]["expires_at"]) == (None, None)
+    assert found[3]["payload"]["key_id"] == free.id
+    made_known = await told(peopled, "evt.workspace.created")
+    assert [(row["workspace"], row["payload"]["workspace"]) for row in made_known] == [
+        (OURS,) * 2,
+        (THEIRS,) * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"workspace": "nowhere"}, NotFound),
+        ({"scopes": []}, BadInput),
+        ({"scopes": ["root"]}, BadInput),
+        ({"name": ""}, BadInput),
+        ({"expires_seconds": 0.0}, BadInput),
+    ],
+    ids=["no_workspace", "no_scope", "unknown_scope", "no_name", "expired_at_once"],
+)
+async def test_a_key_that_cannot_be_made_leaves_nothing(
+    database: Database, said: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await make(database, **({"workspace": None} | said))
+    assert not await fetch(database, "select from grns.api_keys")
+    assert not await told(database, "evt.key.%")
+
+
+# ---------------------------------------------------------------- lists
+
+
+async def test_keys_are_listed_page_by_page_the_latest_first(peopled: Database) -> None:
+    ids = [(await make(peopled, workspace)).id for workspace in (OURS, THEIRS, None, OURS, OURS)]
+    newest_first = sorted(ids, reverse=True)
+    for workspace, wanted in (
+        (None, newest_first),
+        (OURS, [id for id in newest_first if id in (ids[0], *ids[3:])]),
+    ):
+        seen: list[str] = []
+        after: str | None = None
+        while True:
+            page = await list_keys(peopled, workspace=workspace, limit=2, after=after)
+            assert len(page.rows) <= 2
+            seen += [row["id"] for row in page.rows]
+            after = page.next_cursor
+            if after is None:
+                break
+        assert seen == wanted
+    (row,) = (await list_keys(peopled, workspace=THEIRS, limit=2)).rows
+    assert (row["id"], row["state"], row["created_by"]) == (ids[1], "valid", ACTOR)
+    assert "secret_sha256" not in row
+
+
+async def test_a_key_of_another_workspace_is_not_there(peopled: Database) -> None:
+    theirs, everybodys = await make(peopled, THEIRS), await make(peopled, None)
+    for made in (theirs, everybodys):
+        with pytest.raises(NotFound):
+            await read_key(peopled, made.id, workspace=OURS)
+        with pytest.raises(NotFound):
+            await revoke_key(peopled, made.id, workspace=OURS, actor=ACTOR)
+        await authenticate(peopled, made.reveal())
+
+
+async def test_a_workspace_is_made_once(peopled: Database) -> None:
+    with pytest.raises(Conflict):
+        await create_workspace(peopled, OURS, actor=ACTOR)
+    with pytest.raises(Conflict):
+        await create_workspace(peopled, "default", actor=ACTOR)
+    with pytest.raises(BadInput):
+        await create_workspace(peopled, "a.b", actor=ACTOR)
+    assert len(await told(peopled, "evt.workspace.created")) == 2
+
+
+async def test_workspaces_are_listed_page_by_page(peopled: Database) -> None:
+    first = await list_workspaces(peopled, limit=2)
+    assert [(row["workspace"], row["created_by"]) for row in first.rows] == [(OURS, ACTOR), ("default", None)]
+    rest = await list_workspaces(peopled, limit=2, after=first.next_cursor)
+    assert [row["workspace"] for row in rest.rows] == [THEIRS]
+    assert rest.next_cursor is None
+
+
+# ---------------------------------------------------------------- as a tenant
+
+
+async def test_a_tenant_deals_with_its_own_keys(peopled: Database) -> None:
+    theirs, everybodys = await make(peopled, THEIRS), await make(peopled, None)
+    async with as_tenant(peopled, OURS) as session:
+        made, _ = await create_key(session, workspace=OURS, name="mine", scopes=["read"], actor="key:1")
+        listed = await list_keys(session, workspace=None, limit=10)
+        assert [row["id"] for row in listed.rows] == [made.id]
+        for other in (theirs, everybodys):
+            with pytest.raises(NotFound):
+                await revoke_key(session, other.id, workspace=None, actor="key:1")
+        with pytest.raises(NotFound):
+            await create_key(session, workspace=THEIRS, name="theirs", scopes=["read"], actor="key:1")
+        assert [row["workspace"] for row in (await list_workspaces(session, limit=10)).rows] == [OURS]
+    assert (await authenticate(peopled, made.reveal())).workspace == OURS
+    async with as_tenant(peopled, OURS) as session:
+        assert await revoke_key(session, made.id, workspace=OURS, actor="key:1")
+    assert [row["workspace"] for row in await told(peopled, "evt.key.%")][-2:] == [OURS, OURS]
+
+
+@pytest.mark.parametrize("workspace", [None, THEIRS])
+async def test_a_tenant_makes_no_key_that_reaches_beyond_it(peopled: Database, workspace: str | None) -> None:
+    with pytest.raises(NotFound if workspace else Unusable):
+        async with as_tenant(peopled, OURS) as session:
+            await create_key(session, workspace=workspace, name="all", scopes=["admin"], actor="key:1")
+    assert not await fetch(peopled, "select from grns.api_keys")

@@ -1,0 +1,89 @@
+"""Lists of a tenant: they look at no more than anybody's do, however much there is of others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from grns.filter import parse
+from grns.store import query, task_page
+from grns.store.access import as_tenant
+from grns.store.database import Connection, Database
+from grns.store.page import parts
+from grns.store.road import EVERY_STATE, ways
+from tests.lists import expected, fill, ids, listed, pages
+from tests.test_store_kit import fetch
+
+pytest_plugins = ["tests.test_store_kit"]
+
+OURS, THEIRS = "acme", "rival"
+FILTERS = ("", "type:type_1", "attempt:>2", "state:waiting,retry_wait", "-state:succeeded")
+MOST = 20
+
+
+@pytest.fixture
+async def crowded(shared: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """A few tasks of ours in front of, between and behind many of theirs; a page looks at few."""
+    monkeypatch.setattr(task_page, "MOST_LOOKED_AT", MOST)
+    monkeypatch.setattr(task_page, "MOST_COUNTED", MOST)
+    await fill(shared, workspace=OURS, first=1, last=16)
+    await fill(shared, workspace=THEIRS, first=17, last=200)
+    await fill(shared, workspace=OURS, first=201, last=216)
+    await fill(shared, workspace=THEIRS, first=217, last=400)
+    return shared
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("text", FILTERS)
+async def test_all_pages_together_have_what_is_ours(crowded: Database, text: str, limit: int) -> None:
+    wanted = ids(await expected(crowded, text, OURS))
+    async with as_tenant(crowded, OURS) as session:
+        assert sorted(ids(await listed(session, text, workspace=OURS, limit=limit))) == sorted(wanted)
+
+
+@pytest.mark.parametrize("text", FILTERS)
+async def test_a_page_and_a_count_look_at_no_more_than_anybodys(crowded: Database, text: str) -> None:
+    asked: list[int] = []
+    wanted = parse(text)
+    async with as_tenant(crowded, OURS) as session, session.connection() as connection:
+        for road in (road for way in ways(wanted, wanted.states, OURS) for road in way if road.is_shared):
+            edge = await task_page._edge(session, road, (), MOST)
+            assert edge is not None
+            whole = task_page.Wanted(wanted, EVERY_STATE, OURS)
+            near = road.until(edge)
+            asked.append(await _looked_at(connection, task_page.look(near, whole, (), 10)))
+            asked.append(await _looked_at(connection, task_page.tally(near, whole)))
+        page = await task_page.list_tasks(session, workspace=OURS, wanted=wanted, limit=1000)
+        assert page.is_partial
+        if text == "attempt:>2":  # the others are counted already
+            assert not (await task_page.count(session, workspace=OURS, wanted=wanted)).is_exact
+    assert asked
+    # All that have the time of the last one come with it.
+    assert max(asked) <= 4 * MOST
+
+
+async def test_no_cursor_names_what_is_theirs(crowded: Database) -> None:
+    await fetch(
+        crowded,
+        "update grns.tasks set id = 'gr-' || lpad(substr(id, 4), 10, '0') || workspace",
+    )
+    async with as_tenant(crowded, OURS) as session:
+        for text in FILTERS:
+            for page in await pages(session, text, workspace=OURS, limit=3):
+                assert page.next_cursor is None or not any(THEIRS in one for one in parts(page.next_cursor))
+
+
+async def _looked_at(connection: Connection, select: Any) -> int:
+    """Return how many tasks a statement has looked at, ours or not."""
+    sql, values = query.compiled(select)
+    rows = await connection.fetch(f"explain (analyze, format json) {sql}", *values)
+    return sum(_rows(json.loads(rows[0][0])[0]["Plan"]))
+
+
+def _rows(plan: dict[str, Any]) -> list[int]:
+    found = [one for inner in plan.get("Plans", ()) for one in _rows(inner)]
+    if plan.get("Relation Name") == "tasks":
+        found.append((plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"])
+    return found

@@ -1,0 +1,355 @@
+"""Who comes in with a browser, and what nobody can make it do."""
+
+from __future__ import annotations
+
+import re
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from grns.errors import SettingsError
+from grns.settings import load
+from grns.web import look
+from grns.web.app import PAGES
+from grns.web.page import Page
+from grns.web.session import COOKIE, Sessions
+from grns.web.site import make_site
+from tests.doors.test_api_access import _theirs
+from tests.doors.test_api_kit import HERE, OURS, THEIRS
+from tests.doors.test_web_kit import SECRET, Browser, Document, Element, Hall, page
+from tests.harness import submit
+from tests.test_store_kit import fetch, row_of
+
+pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
+
+CLOSED = [page for page in PAGES if not page.is_open]
+LOOKS = [page for page in CLOSED if page.method == "GET"]
+DOES = [page for page in CLOSED if page.method == "POST"]
+NOTHING = {
+    "task_id": "gr-nothing", "message_id": str(uuid4()), "fingerprint": "0f0f", "number": "999999",
+    "agent_type": "worker", "key_id": "0" * 20, "name": "nothing",
+}  # fmt: skip
+CHANGES = {"tasks": "cancel", "operations": "pause", "pools": "pause"}
+
+
+def named(page: Page) -> str:
+    """Return a page's name, for the names of tests."""
+    return page.name
+
+
+def path_of(page: Page, names: dict[str, str]) -> str:
+    """Return a page's address."""
+    noun = page.path.split("/")[1]
+    filled = {**names, "change": CHANGES.get(noun, "")}
+    return re.sub(r"\{(\w+)(:int)?\}", lambda found: filled[found[1]], page.path)
+
+
+# ---------------------------------------------------------------- keys and sessions
+
+
+@pytest.mark.parametrize("page", CLOSED, ids=named)
+async def test_nobody_comes_in_without_a_key_once_there_is_one(hall: Hall, page: Page) -> None:
+    await hall.door.key()
+    forged = Sessions("another secret" * 3).begin("0" * 20)
+    for cookies in ({}, {COOKIE: "nonsense"}, {COOKIE: forged}):
+        async with hall.visitor() as visitor:
+            visitor.cookies.update(cookies)
+            answer = await visitor.request(page.method, path_of(page, NOTHING))
+            assert answer.status_code == 303, answer.text
+            assert answer.headers["location"].partition("?")[0] == "/login"
+
+
+async def test_somebody_logs_in_sees_what_they_wanted_and_leaves(hall: Hall) -> None:
+    key = await hall.door.key("admin")
+    async with hall.visitor() as visitor:
+        browser = Browser(visitor, hall)
+        asked = await browser.open("/tasks?filter=state:dead")
+        assert asked.title == "grns"
+        shown = await browser.submit(asked.form("/login"), key="grns_nonsense", status=403)
+        assert "not known" in shown.root.text
+        assert COOKIE not in visitor.cookies
+        shown = await browser.submit(asked.form("/login"), key=key)
+        assert shown.title == "Tasks"
+        (wanted,) = [one["value"] for one in shown.root.all("input") if one.get("id") == "filter"]
+        assert wanted == "state:dead"
+        assert key.split("_")[2] not in visitor.cookies[COOKIE], "the secret stays with whoever has it"
+        assert (await browser.open("/login")).title == "Overview"
+        left = await browser.submit(shown.form("/logout"))
+        assert left.title == "grns"
+        assert COOKIE not in visitor.cookies
+
+
+async def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(hall: Hall) -> None:
+    async with hall.visitor() as visitor:
+        for headers, is_secure in (({}, False), ({"X-Forwarded-Proto": "https"}, True)):
+            answer = await visitor.post("/login", data={"key": await hall.door.key()}, headers=headers)
+            (kept,) = answer.headers.get_list("set-cookie")
+            said = {part.strip().lower() for part in kept.split(";")[1:]}
+            assert {"httponly", "samesite=strict", "path=/"} <= said
+            assert not any(part.startswith(("max-age", "expires", "domain")) for part in said)
+            assert ("secure" in said) is is_secure
+
+
+async def test_a_session_ends_with_its_key(hall: Hall) -> None:
+    for ending in ("revoked_at = now()", "expires_at = now() - interval '1 s'"):
+        browser = await hall.logged_in("read")
+        assert (await browser.open("/")).title == "Overview"
+        await fetch(hall.database, f"update grns.api_keys set {ending}")
+        assert (await browser.open("/")).title == "grns"
+        # A page that asks for itself again is loaded anew, and leads to where one logs in.
+        answer = await browser.client.get("/", headers={"HX-Request": "true"})
+        assert (answer.status_code, answer.headers["hx-refresh"]) == (401, "true")
+
+
+def test_a_session_ends_after_half_a_day() -> None:
+    now = 1_800_000_000.0
+    sessions = Sessions("s" * 32, clock=lambda: now)
+    cookie = sessions.begin("0" * 20)
+    assert Sessions("s" * 32, clock=lambda: now).read(cookie) is not None
+    for changed in (cookie[:-1], "1" + cookie[1:], cookie.replace(".1", ".2", 1), cookie + ".", "", None):
+        assert sessions.read(changed) is None, changed
+    now += 12 * 3600
+    assert sessions.read(cookie) is None
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example", "/\\evil.example", "https://evil.example", "a", "/a\nb", ""]
+)
+async def test_logging_in_leads_to_no_other_site(hall: Hall, back: str) -> None:
+    async with hall.visitor() as visitor:
+        answer = await visitor.post("/login", data={"key": await hall.door.key(), "next": back})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        answer = await visitor.get("/login", params={"next": back})
+        assert answer.headers["location"] == "/"
+
+
+async def test_no_answer_and_no_fact_has_a_secret(hall: Hall) -> None:
+    key = await hall.door.key("admin")
+    browser = await hall.logged_in("admin", workspace=None)
+    for path in ("/", "/keys", f"/keys?cursor={key}", f"/tasks?filter={key}", f"/login?next=/{key}"):
+        answer = await browser.client.get(path)
+        assert key.split("_")[2] not in answer.text.replace(key, ""), path
+    assert key.split("_")[2] not in repr(hall.door.facts.seen)
+
+
+# ---------------------------------------------------------------- without a key
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("::1", {}, 200),
+        ("10.0.0.7", {}, 303),
+        ("127.0.0.1", {"X_Forwarded_For": "10.0.0.7"}, 303),
+        ("127.0.0.1", {"Host": "grns.evil.example"}, 403),
+        ("127.0.0.1", {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}, 403),
+        ("127.0.0.1", {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}, 200),
+    ],
+)
+async def test_without_any_key_only_this_machine_comes_in(
+    hall: Hall, address: str, headers: dict[str, str], status: int
+) -> None:
+    async with hall.visitor(address=(address, 1), **headers) as visitor:
+        assert (await visitor.get("/")).status_code == status
+
+
+async def test_whoever_follows_a_link_from_elsewhere_keeps_their_session(hall: Hall) -> None:
+    """Browsers send the cookie only with what a page of ours asks for: one leads on to the same place."""
+    await hall.door.key()
+    async with hall.visitor(Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate") as visitor:
+        answer = await visitor.get("/tasks")
+    (again,) = [one for one in page(answer).root.all("meta") if one.get("http-equiv")]
+    assert again.attributes == {"http-equiv": "refresh", "content": "0"}
+
+
+# ---------------------------------------------------------------- forms of others
+
+
+@pytest.mark.parametrize("page", DOES, ids=named)
+async def test_a_form_that_is_none_of_ours_does_nothing(hall: Hall, page: Page) -> None:
+    browser = await hall.logged_in("admin", workspace=None)
+    other = await hall.logged_in("admin", workspace=None)
+    path = path_of(page, NOTHING)
+    theirs = _token(await other.open("/"))
+    for token in ("", "x", theirs):
+        answer = await browser.client.post(path, data={"_token": token})
+        assert answer.status_code == 403, path
+        assert "load it again" in answer.text
+    ours = _token(await browser.open("/"))
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"},
+    ):
+        answer = await browser.client.post(path, data={"_token": ours}, headers=headers)
+        assert answer.status_code == 403, (path, headers)
+        assert "another site" in answer.text
+    for headers in ({"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"}):
+        answer = await browser.client.post(path, data={"_token": ours}, headers=headers)
+        assert answer.status_code != 403, answer.text
+
+
+async def test_nobody_is_logged_in_by_another_site(hall: Hall) -> None:
+    async with hall.visitor(Origin="https://evil.example") as visitor:
+        answer = await visitor.post("/login", data={"key": await hall.door.key()})
+        assert answer.status_code == 403
+        assert COOKIE not in visitor.cookies
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "code"),
+    [
+        (b"{}", "application/json", 415),
+        (b"a=1", "multipart/form-data; boundary=x", 415),
+        (b"a=" + b"x" * 3_000_000, "application/x-www-form-urlencoded", 413),
+        (b"&".join(b"a=1" for _ in range(1000)), "application/x-www-form-urlencoded", 400),
+        (b"a=\xff", "application/x-www-form-urlencoded", 400),
+        (b"a=%ff", "application/x-www-form-urlencoded", 400),
+    ],
+)
+async def test_what_is_no_form_is_refused(guest: Browser, content: bytes, kind: str, code: int) -> None:
+    answer = await guest.client.post("/look", content=content, headers={"Content-Type": kind})
+    assert page(answer, code).title
+
+
+def _token(shown: Document) -> str:
+    return next(one["value"] for one in shown.root.all("input") if one.get("name") == "_token")
+
+
+# ---------------------------------------------------------------- scopes and workspaces
+
+
+async def test_whoever_may_only_look_is_shown_nothing_to_do(hall: Hall) -> None:
+    made = (await submit(hall.database, workspace=OURS)).id
+    browser = await hall.logged_in("read")
+    for path in ("/", "/tasks", f"/tasks/{made}", "/pools", "/operations", "/workspaces"):
+        shown = await browser.open(path)
+        posts = {form["action"] for form in shown.forms if form.get("method") == "post"}
+        assert posts == {"/look", "/logout"}, path
+        assert "Keys" not in [link.text for link in shown.root.all("a")]
+    assert (await browser.open("/keys", status=403)).title == "Forbidden"
+    token = _token(await browser.open("/"))
+    for path in (
+        f"/tasks/{made}/cancel",
+        "/pools/worker/pause",
+        "/operations",
+        "/views",
+        "/keys",
+        "/workspaces",
+    ):
+        sent = {"_token": token, "action": "cancel", "name": "x"}
+        answer = await browser.client.post(path, data=sent)
+        assert answer.status_code == 403, path
+    assert (await row_of(hall.database, made))["status"] == "queued"
+
+
+async def test_what_is_of_another_workspace_does_not_exist(hall: Hall) -> None:
+    names = await _theirs(hall.database)
+    browser = await hall.logged_in("admin")
+    token = _token(await browser.open("/"))
+    for one in LOOKS:
+        if one.name == "web_follow_events":
+            continue  # it goes on for ever: tests/doors/test_web_event.py reads it
+        answer = await browser.client.get(path_of(one, names))
+        if "{" in one.path and "{agent_type}" not in one.path:
+            assert answer.status_code == 404, one.name
+        assert THEIRS not in answer.text, one.name
+    for one in DOES:
+        if "{" not in one.path or "{agent_type}" in one.path:
+            continue
+        answer = await browser.client.post(
+            path_of(one, names), data={"_token": token, "state": "ignored", "priority": "1"}
+        )
+        assert answer.status_code == 404, (one.name, answer.text)
+        assert THEIRS not in answer.text, one.name
+
+
+@pytest.mark.parametrize("page", CLOSED, ids=named)
+async def test_another_workspace_cannot_be_named(hall: Hall, page: Page) -> None:
+    if page.path in ("/logout", "/look", "/help"):
+        return  # they are about nothing in a workspace
+    browser = await hall.logged_in("admin")
+    token = _token(await browser.open("/"))
+    answer = await browser.client.request(
+        page.method,
+        path_of(page, NOTHING),
+        params={"workspace": THEIRS},
+        data={"_token": token, "action": "cancel", "name": "x"} if page.method == "POST" else None,
+    )
+    assert answer.status_code == 404, answer.text
+
+
+async def test_whoever_sees_all_workspaces_stays_in_the_one_that_they_chose(hall: Hall) -> None:
+    made = (await submit(hall.database, workspace=THEIRS)).id
+    browser = await hall.logged_in("admin", workspace=None)
+    assert (await browser.open(f"/tasks/{made}", status=404)).title == "Not Found"
+    shown = await browser.submit((await browser.open("/tasks")).form_with("workspace"), workspace=THEIRS)
+    assert f"/tasks/{made}?workspace={THEIRS}" in shown.links
+    home = {link for link in shown.links if link.startswith("/") and not link.startswith("/static")}
+    assert all(f"workspace={THEIRS}" in link for link in home if "login" not in link), home
+    done = await browser.send(f"/tasks/{made}?workspace={THEIRS}", f"/tasks/{made}/cancel")
+    assert "was cancelled" in done.root.text
+    assert (await row_of(hall.database, made))["status"] == "cancelled"
+
+
+# ---------------------------------------------------------------- how it looks
+
+
+async def test_colours_and_times_are_as_somebody_wants_them(hall: Hall, guest: Browser) -> None:
+    await submit(hall.database)
+    shown = await guest.open("/tasks")
+    assert shown.root.all("html")[0]["data-theme"] == "auto"
+    assert all(not one.text.startswith("20") for one in _times(shown))
+    shown = await guest.submit(shown.form("/look"), button=("theme", "dark"))
+    assert (shown.title, shown.root.all("html")[0]["data-theme"]) == ("Tasks", "dark")
+    shown = await guest.submit(shown.form("/look"), button=("times", "utc"))
+    assert shown.root.all("html")[0]["data-theme"] == "dark"
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.text) for one in _times(shown))
+    shown = await guest.submit(shown.form("/look"), button=("times", "local"), zone="Asia/Kathmandu")
+    assert {one.text.rpartition(" ")[2] for one in _times(shown)} == {"+0545"}
+    for theme, times, zone in (
+        ("pink", "never", ""),
+        ("", "local", "../../etc/passwd"),
+        ("", "local", "No/Where"),
+    ):
+        answer = await guest.client.post(
+            "/look", data={"_token": _token(shown), "theme": theme, "times": times, "zone": zone}
+        )
+        assert answer.status_code == 303
+        assert (await guest.open("/tasks")).title == "Tasks"
+
+
+def _times(shown: Document) -> list[Element]:
+    return [one for one in shown.root.all("time") if one.inside("table")]
+
+
+@pytest.mark.parametrize("said", ["", "local", "local:", "local:..~..~etc", f"local:{'A' * 500}", "never:x"])
+async def test_a_cookie_that_makes_no_sense_changes_nothing(guest: Browser, said: str) -> None:
+    guest.client.cookies.update({look.TIMES: said, look.THEME: "<script>"})
+    assert (await guest.open("/")).root.all("html")[0]["data-theme"] == "auto"
+
+
+# ---------------------------------------------------------------- the secret
+
+
+@pytest.mark.parametrize("secret", ["short", "x" * 31, "x" * 201, "http://user:" + "x" * 40, "x" * 40 + "\n"])
+def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(web_secret=secret)
+    assert secret not in str(refused.value)
+    assert "web_secret" in str(refused.value)
+
+
+async def test_processes_that_share_a_secret_share_sessions(hall: Hall) -> None:
+    key = await hall.door.key("read")
+    async with hall.visitor() as visitor:
+        await visitor.post("/login", data={"key": key})
+        cookie = visitor.cookies[COOKIE]
+    for secret, status in ((SECRET, 200), (None, 303)):
+        other = httpx2.ASGITransport(app=make_site(hall.desk, secret=secret), client=HERE)
+        async with httpx2.AsyncClient(transport=other, base_url="http://localhost") as visitor:
+            visitor.cookies.set(COOKIE, cookie)
+            assert (await visitor.get("/")).status_code == status
