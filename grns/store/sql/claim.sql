@@ -43,9 +43,10 @@ claimed as (
         coalesce(l.causation_id, l.led_here) as causation_id
 ),
 logged as (
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was, payload)
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
+        task_type, payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.claimed', c.attempt, c.trace_id, c.causation_id,
-        case when c.queued_seconds is null then 't'::"char" else 'q'::"char" end,
+        case when c.queued_seconds is null then 't'::"char" else 'q'::"char" end, c.task_type,
         -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
         ('{"task_id":"' || c.id || '","attempt":' || c.attempt
             || case when c.queued_seconds is null then ''

@@ -44,9 +44,10 @@ claimed as (
         date_part('epoch', now() - l.was_queued_at) as queued_seconds, l.led_here as causation_id
 ),
 logged as (
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was, payload)
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
+        task_type, payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.claimed', c.attempt, c.trace_id, c.causation_id,
-        'q'::"char",
+        'q'::"char", c.task_type,
         ('{"task_id":"' || c.id || '","attempt":' || c.attempt
             || ',"queued_ms":' || greatest(0, c.queued_seconds * 1000)::bigint || (
             select ',"agent_id":' || to_json($2::text) || ',"lease_until":'

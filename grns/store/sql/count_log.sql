@@ -9,9 +9,10 @@ with named as (
     select e.*
     from unnest($4::bigint[], $5::bigint[]) as s (lower_seq, upper_seq)
     cross join lateral (  -- with its limit no planner can turn this into a scan of the whole log
-        select e.seq, e.version, e.workspace, e.task_id, e.kind, e.attempt, e.was, e.created_at,
+        select e.seq, e.version, e.workspace, e.task_id, e.task_type, e.kind, e.attempt, e.was, e.created_at,
             -- of the others nothing is asked: a dead letter's may be large
-            case when e.kind in ('evt.task.claimed', 'evt.task.failed', 'evt.task.dead', 'evt.task.discarded')
+            case when e.kind in ('evt.task.claimed', 'evt.task.completed', 'evt.task.failed', 'evt.task.dead',
+                    'evt.task.discarded')
                 or e.was in ('d', 'f') then e.payload end as payload
         from grns.events e
         where e.seq >= s.lower_seq and e.seq < s.upper_seq
@@ -33,21 +34,27 @@ steps as (
         ($13::text[])[array_position($12::text[], n.was::text)] as before,
         ($11::text[])[array_position($10::text[], n.kind)] as after,
         -- A task that is not there any more has told its type in its first event.
-        coalesce(t.task_type, (
+        coalesce(n.task_type, t.task_type, (
             select max(e.payload ->> 'task_type') from grns.events e
             where e.task_id = n.task_id and e.version = 1 and e.kind in ('evt.task.queued', 'evt.task.waiting')
         ), 'unknown') as task_type,
         case n.kind when 'evt.task.claimed' then (n.payload ->> 'queued_ms')::bigint end as queue_ms,
         case
+            when n.kind = 'evt.task.completed' then (n.payload ->> 'duration_ms')::bigint
             when t.attempt is distinct from n.attempt then null  -- another one has begun since
-            when n.kind in ('evt.task.completed', 'evt.task.failed', 'evt.task.retry_scheduled')
+            when n.kind in ('evt.task.failed', 'evt.task.retry_scheduled')
                 or (n.kind = 'evt.task.dead' and n.payload ->> 'error_class' not in ('lease_expired', 'released'))
                 then greatest(0, date_part('epoch', n.created_at - t.started_at) * 1000)::bigint
         end as run_ms
     from moved
     cross join named n
     left join lateral (
-        select o.task_type, o.attempt, o.started_at from grns.tasks o where o.id = n.task_id limit 1
+        select o.task_type, o.attempt, o.started_at
+        from grns.tasks o
+        where o.id = n.task_id
+            -- of what goes well the log says all that is asked
+            and (n.task_type is null or n.kind in ('evt.task.failed', 'evt.task.retry_scheduled', 'evt.task.dead'))
+        limit 1
     ) as t on true
     where n.kind = any($10::text[])
 ),

@@ -44,7 +44,7 @@ finished as (
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
-        actor, payload)
+        actor, task_type, payload)
     select f.version, f.event_id, f.workspace, f.id,
         case f.status
             when 'succeeded' then 'evt.task.completed'
@@ -52,7 +52,7 @@ logged as (
             else 'evt.task.' || f.status
         end,
         f.attempt, f.trace_id, f.causation_id, 'r'::"char",
-        case f.status when 'cancelled' then f.cancel_actor end,
+        case f.status when 'cancelled' then f.cancel_actor end, f.task_type,
         case f.status
             -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
             when 'succeeded' then ('{"task_id":"' || f.id || '","agent_id":' || to_json(f.agent_id)
@@ -73,7 +73,7 @@ logged as (
     from finished f
     union all
     select f.version, gen_random_uuid(), f.workspace, f.id, 'dlq.task.' || f.status, f.attempt, f.trace_id, f.event_id,
-        null, null,
+        null, null, null,
         json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
             'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
             'task_type', f.task_type, 'payload', f.payload, 'fingerprint', f.fingerprint)

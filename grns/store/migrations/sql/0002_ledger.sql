@@ -6,6 +6,7 @@ lock table grns.tasks, grns.events in access exclusive mode;
 
 alter table grns.events
     add column was "char",                     -- where the task was before: see LETTERS in grns/task.py
+    add column task_type text,                 -- where it was at hand: spares the counter a look at the task
     add column actor text;                     -- who asked for it, as cli:ann@desk; null: grns itself
 alter table grns.tasks
     add column cancel_actor text;
@@ -212,10 +213,10 @@ begin
     ),
     logged as (
         insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id,
-            causation_id, actor, payload)
+            causation_id, actor, task_type, payload)
         select i.version, i.last_message_id, i.workspace, i.id,
             case i.status when 'waiting' then 'evt.task.waiting' else 'evt.task.queued' end,
-            0, null, i.trace_id, i.causation_id, actor,
+            0, null, i.trace_id, i.causation_id, actor, i.task_type,
             case i.status
                 when 'waiting' then json_build_object('task_id', i.id, 'task_type', i.task_type,
                     'agent_type', i.agent_type, 'priority', i.priority, 'next_attempt_at', i.next_attempt_at)
@@ -226,7 +227,7 @@ begin
         from inserted i
         union all
         select i.version, grns.message_id(commands, row_number() over ()), i.workspace, i.id, 'cmd.task.execute',
-            0, i.agent_type || '.p' || i.priority, i.trace_id, i.causation_id, null,
+            0, i.agent_type || '.p' || i.priority, i.trace_id, i.causation_id, null, null,
             ('{"task_id":"' || i.id || '","target_agent_type":"' || i.agent_type || '","reason":"new_task"}')::json
         from inserted i
         where i.status = 'queued'
