@@ -27,7 +27,7 @@ from grns.store.page import Page
 from grns.strict_json import Limits
 from grns.submission import Submission
 from grns.task import Status, Task
-from grns.timeline import timeline
+from grns.timeline import Timeline
 
 routes = Routes("tasks")
 
@@ -228,15 +228,14 @@ async def list_task_events(
 @routes.get("/tasks/{task_id}/attempts", answers=PageOf[Attempt])
 async def list_attempts(visit: Reader, task_id: TaskId) -> Response:
     """List the attempts that the log still tells of."""
-    told: list[dict[str, Any]] = []
+    told = Timeline()
     rest: str | None = "0"
     async with visit.reading() as database:
         while rest is not None:
             page = await _events(visit, database, task_id, behind=event.place(rest), limit=_EVENTS_AT_ONCE)
-            # what else the log has of it may be long
-            told += [row for row in page.rows if row["kind"].startswith("evt.")]
+            told.read(row for row in page.rows if row["kind"].startswith("evt."))
             rest = page.next_cursor
-    return listed(timeline(told))
+    return listed(told.attempts)
 
 
 async def together(visit: Visit, database: Database | Session, text: str, saved: str | None) -> Filter:

@@ -14,7 +14,7 @@ class Sizes:
     """With 1,000,000 rows these are what the goals speak of; with 20,000 all is tried in a few minutes."""
 
     rows: int = GOALS_ROWS
-    rounds: int = 3
+    rounds: int = 5
     samples: int = 100
 
     @property
