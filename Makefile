@@ -12,7 +12,7 @@ given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-doors faults browser test-oldest model fuzz chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ model: $(STAMP) ## look at every interleaving of the protocol in the small (a fe
 
 fuzz: $(STAMP) ## read fuzzed messages in every way (EXAMPLES=1000000 SECONDS= SEED= JOBS=)
 	$(BIN)/python -m tests.fuzz $(foreach option,EXAMPLES SECONDS SEED JOBS,$(call given,$(option)))
+
+fuzz-api: $(STAMP) ## ask the API whatever schemathesis makes up of its own document (a minute)
+	$(BIN)/pytest -q tests/faults/test_api_fuzzed.py
 
 chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= FAULTS= LEAST_FAULTS= LEAST_TASKS= ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE FAULTS LEAST_FAULTS LEAST_TASKS ONLY RESULT,$(call given,$(option)))
