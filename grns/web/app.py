@@ -29,6 +29,7 @@ from grns.web import (
     task,
     task_list,
     view,
+    webhook,
     worker,
     workspace,
 )
@@ -41,8 +42,8 @@ from grns.web.page import Page
 
 # A path that another one would fit, too, stands before it.
 _NOUNS = (
-    overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, key, workspace,
-    help, login,
+    overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, webhook, key,
+    workspace, help, login,
 )  # fmt: skip
 PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
 # Where only forms lead. Browsers look there, too, once somebody loads again what a form was answered with.

@@ -29,6 +29,7 @@ NAVIGATION = (
     Entry("Workers", "/workers"),
     Entry("Events", "/events"),
     Entry("Messages", "/messages"),
+    Entry("Webhooks", "/webhooks"),
     Entry("Keys", "/keys", "admin"),
     Entry("Workspaces", "/workspaces"),
 )

@@ -19,4 +19,8 @@ NOTICES = {
     "forgotten": "The view is forgotten.",
     "revoked": "The key is worth nothing any more.",
     "workspace": "The workspace is there.",
+    "webhook": "The webhook was changed.",
+    "deleted": "Nothing is sent there any more.",
+    "pinged": "It is told of an event of its own: see what comes of it.",
+    "told": "It is told of the event once more.",
 }

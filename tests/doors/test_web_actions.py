@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from grns.app import App
+from grns.destination import Guard
 from grns.filter import parse
 from grns.local import LocalNats
 from grns.store import issue, pause, saved_filter
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.operation import list_operations
+from grns.store.webhook import create_webhook
 from tests.counters import begin_here, count_all
 from tests.doors.test_api_kit import OURS, Door
 from tests.doors.test_letter import body
 from tests.doors.test_web_kit import Browser, Document, Hall, fields, furnish
 from tests.harness import settings_for, submit, submit_many
 from tests.operations import dead_tasks
-from tests.test_store_kit import FINGERPRINT, fetch, log_of, place, row_of
+from tests.test_store_kit import ACTOR, FINGERPRINT, fetch, log_of, place, row_of
 
 pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
@@ -404,3 +406,78 @@ async def test_without_the_broker_a_message_waits(guest: Browser, shared: Databa
     at = f"/messages/{there.message}"
     shown = await guest.send(at, f"{at}/resend", status=503)
     assert "ask again later" in shown.root.text
+
+
+# ---------------------------------------------------------------- webhooks
+
+
+async def test_a_webhook_is_made_changed_and_deleted(hall: Hall) -> None:
+    browser = await hall.logged_in("admin")
+    form = {
+        "url": "https://hooks.example.org/secret",
+        "kinds": "evt.task.dead\nevt.issue.*",
+        "description": "<b>",
+    }
+    shown = await browser.send("/webhooks", "/webhooks", more=form)
+    (secret,) = [one.text for one in shown.root.all("pre")]
+    assert secret.startswith("whsec_")
+    (at,) = {link for link in shown.links if link.startswith("/webhooks/")}
+    shown = await browser.open(at)
+    assert "https://hooks.example.org/secret" in shown.root.text
+    assert secret not in shown.root.text
+    first = shown.form(at)
+    shown = await browser.submit(first, kinds="evt.task.*")
+    assert "was changed" in told(shown)
+    late = await browser.submit(first, kinds="evt.task.failed", status=412)
+    assert [
+        "Somebody has changed it" in one.text for one in late.root.all("p") if one.get("role") == "alert"
+    ] == [True]
+    assert [one.text.strip() for one in late.root.all("textarea")] == ["evt.task.failed"]
+    shown = await browser.open(at)
+    assert [one.text.strip() for one in shown.root.all("textarea")] == ["evt.task.*"]
+    shown = await browser.submit(shown.form(at), without="is_enabled")
+    assert "disabled" in shown.root.text
+    rotated = await browser.send(at, f"{at}/rotate")
+    assert [one.text for one in rotated.root.all("pre")] != [secret]
+    assert "Nothing is sent there" in told(await browser.send(at, f"{at}/delete"))
+    await browser.open(at, status=404)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"), [("url", "http://127.0.0.1/"), ("url", "nonsense"), ("kinds", "tasks"), ("kinds", " ")]
+)
+async def test_a_webhook_that_makes_no_sense_is_shown_again(hall: Hall, field: str, text: str) -> None:
+    browser = await hall.logged_in("admin")
+    form = {"url": "https://hooks.example.org/x", "kinds": "evt.task.dead", field: text}
+    shown = await browser.send("/webhooks", "/webhooks", status=400, more=form)
+    assert shown.title == "Webhooks"
+    assert [one for one in shown.root.all("p") if one.get("role") == "alert"]
+    (url,) = [one["value"] for one in shown.root.all("input") if one.get("id") == "url"]
+    assert url == form["url"]
+
+
+async def test_a_delivery_is_seen_and_told_again(hall: Hall) -> None:
+    browser = await hall.logged_in("operate", "read")
+    _, row = await create_webhook(
+        hall.database,
+        workspace=OURS,
+        url="https://hooks.example.org/secret",
+        kinds=["evt.task.*"],
+        guard=Guard(),
+        actor=ACTOR,
+    )
+    at = f"/webhooks/{row['id']}"
+    shown = await browser.send(at, f"{at}/ping")
+    assert "see what comes of it" in told(shown)
+    assert "evt.webhook.pinged" in shown.title
+    assert "secret" not in (await browser.open(at)).root.text.replace("secretsince", "")
+    await fetch(
+        hall.database,
+        "update grns.webhook_deliveries set state = 'failed', due_at = null, claim_id = null, attempts = 11,"
+        " attempted_at = now(), ended_at = now(), duration_ms = 5, status_code = 500, error = 'http_500'",
+    )
+    failed = await browser.open(f"{at}?state=failed")
+    (link,) = {one for one in failed.links if "/deliveries/" in one}
+    assert "http_500" in failed.root.text
+    assert "once more" in told(await browser.send(link, f"{link}/resend"))
+    assert "None is there" in (await browser.open(f"{at}?state=failed")).root.text

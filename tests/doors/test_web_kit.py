@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from grns.api.desk import Desk
+from grns.destination import Guard
 from grns.filter import parse
 from grns.operation import request
 from grns.outcome import Verb
@@ -22,6 +23,7 @@ from grns.store import agent, pause, saved_filter
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.operation import create_operation
+from grns.store.webhook import create_webhook, ping_webhook
 from grns.telemetry.facts.http import RequestBroke
 from grns.web.guard import POLICY
 from grns.web.session import COOKIE
@@ -188,12 +190,13 @@ class Browser:
         status: int = 200,
         button: tuple[str, str] | None = None,
         to: str | None = None,
+        without: str | None = None,
         more: Mapping[str, str] = _NONE,
         **said: str,
     ) -> Document:
-        """Send a form, with some fields changed, by one of its buttons."""
+        """Send a form, with some fields changed, by one of its buttons; `without` a box that was ticked."""
         changed = {**more, **said}
-        sent = [(name, value) for name, value in fields(form) if name not in changed]
+        sent = [(name, value) for name, value in fields(form) if name not in changed and name != without]
         sent += [*changed.items(), *([button] if button else [])]
         if form.attributes.get("method", "get") == "get":
             answer = await self.client.get(to or form["action"], params=_joined(sent), follow_redirects=True)
@@ -280,6 +283,8 @@ class Furnished:
     message: str
     operation: int
     fingerprint: str
+    webhook: str
+    seq: int
 
     @property
     def places(self) -> list[str]:
@@ -287,7 +292,8 @@ class Furnished:
         return [
             *(f"/tasks/{one}" for one in (self.queued, self.running, self.dead, self.succeeded)),
             f"/tasks/{self.dead}/edit", f"/messages/{self.message}", f"/operations/{self.operation}",
-            f"/issues/{self.fingerprint}", "/pools/worker",
+            f"/issues/{self.fingerprint}", "/pools/worker", f"/webhooks/{self.webhook}",
+            f"/webhooks/{self.webhook}/deliveries/{self.seq}",
         ]  # fmt: skip
 
 
@@ -331,10 +337,27 @@ async def furnish(database: Database) -> Furnished:
     made = await create_operation(
         database, request(action="redrive", filter="type:none"), workspace="default", actor=ACTOR
     )
+    _, webhook = await create_webhook(
+        database,
+        workspace="default",
+        url="https://example.org/secret",
+        kinds=["evt.task.*"],
+        guard=Guard(),
+        actor=ACTOR,
+    )
+    seq = await ping_webhook(database, webhook["id"], workspace="default", actor=ACTOR)
     await count_all(database)
     (issue,) = await fetch(database, "select fingerprint from grns.issues where workspace = 'default'")
     return Furnished(
-        queued, running.id, dead.id, succeeded.id, str(letter["id"]), made.id, issue["fingerprint"]
+        queued,
+        running.id,
+        dead.id,
+        succeeded.id,
+        str(letter["id"]),
+        made.id,
+        issue["fingerprint"],
+        webhook["id"],
+        seq,
     )
 
 

@@ -126,7 +126,13 @@ async def _use(visitor: httpx2.AsyncClient, key: str, wrong: str, told: list[str
     good(await visitor.post("/api/v1/tasks", json=far, headers=shown))
     wanted = {"agent_type": "far", "task_types": ["elsewhere"]}
     token = good(await visitor.post("/api/v1/queue/claim", json=wanted, headers=shown))["token"]
-    doors = ({}, shown, _shown(wrong), {"Authorization": f"Basic {key}"}, {"Cookie": f"grns={key}"})
+    doors: tuple[dict[str, str], ...] = (
+        {},
+        shown,
+        _shown(wrong),
+        {"Authorization": f"Basic {key}"},
+        {"Cookie": f"grns={key}"},
+    )
     said = [
         *(
             ("tasks", body)

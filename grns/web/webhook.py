@@ -1,0 +1,180 @@
+"""Webhooks: who is told of events, what came of each, and what has to be told again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from grns.web.call import Call, name
+from grns.web.form import Form
+from grns.web.inside import Refused
+from grns.web.page import Pages
+
+pages = Pages()
+
+_TABS = ("all", "pending", "failed", "delivered")
+_BETWEEN = re.compile(r"[\s,]+")
+# Of what the API refuses: what somebody has written can be mended, and the page stays as it is.
+_MENDABLE = frozenset({400, 409, 412})
+_STALE = 412
+_CHANGED = "Somebody has changed it since: what it is now stands above, what you have written below."
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A webhook as somebody writes it. `trouble` says why it was not taken."""
+
+    url: str = ""
+    kinds: str = ""
+    description: str = ""
+    trouble: str | None = None
+
+
+@pages.get("/webhooks")
+async def webhooks(call: Call) -> Response:
+    """List webhooks."""
+    return await _listed(call)
+
+
+@pages.post("/webhooks")
+async def create_webhook(call: Call) -> Response:
+    """Make a webhook, and show its secret: this once, on this page alone."""
+    call.need("admin")
+    try:
+        made = await call.act("/webhooks", _body(call.form))
+    except Refused as error:
+        return await _listed(call, draft=_written(call.form, _mendable(error)), status=error.problem.status)
+    return await _listed(call, made=made)
+
+
+@pages.get("/webhooks/{webhook_id}")
+async def webhook(call: Call) -> Response:
+    """Show a webhook, and what it was told of."""
+    return await _shown(call)
+
+
+@pages.post("/webhooks/{webhook_id}")
+async def edit_webhook(call: Call) -> Response:
+    """Change where it leads to, what it is told of, or whether it is; only as it was seen."""
+    call.need("admin")
+    said: dict[str, Any] = {"is_enabled": call.form.is_set("is_enabled"), **_body(call.form)}
+    edition = f'"{call.form.whole("version") or 0}"'
+    try:
+        await call.act(_path(call), said, method="PATCH", edition=edition)
+    except Refused as error:
+        return await _shown(call, draft=_written(call.form, _mendable(error)), status=error.problem.status)
+    return call.go(_path(call), said="webhook")
+
+
+@pages.post("/webhooks/{webhook_id}/rotate")
+async def rotate_webhook(call: Call) -> Response:
+    """Sign with a new secret, and show it this once."""
+    call.need("admin")
+    return await _shown(call, made=await call.act(f"{_path(call)}/rotate", {}))
+
+
+@pages.post("/webhooks/{webhook_id}/ping")
+async def ping_webhook(call: Call) -> Response:
+    """Have it told of an event of its own."""
+    told = await call.act(f"{_path(call)}/ping")
+    return call.go(f"{_path(call)}/deliveries/{told['seq']}", said="pinged")
+
+
+@pages.post("/webhooks/{webhook_id}/delete")
+async def delete_webhook(call: Call) -> Response:
+    """Send nothing there any more."""
+    await call.act(_path(call), method="DELETE")
+    return call.go("/webhooks", said="deleted")
+
+
+@pages.get("/webhooks/{webhook_id}/deliveries/{seq:int}")
+async def delivery(call: Call) -> Response:
+    """Show what came of telling it of one event."""
+    found = await call.ask(f"{_path(call)}/deliveries/{_seq(call)}")
+    return await call.show("delivery.html", webhook_id=_id(call), delivery=found)
+
+
+@pages.post("/webhooks/{webhook_id}/deliveries/{seq:int}/resend")
+async def resend_delivery(call: Call) -> Response:
+    """Tell it of an event once more."""
+    path = f"{_path(call)}/deliveries/{_seq(call)}"
+    await call.act(f"{path}/resend")
+    return call.go(path, said="told")
+
+
+async def _listed(
+    call: Call, *, made: Mapping[str, Any] | None = None, draft: Draft | None = None, status: int = 200
+) -> Response:
+    page = await call.ask("/webhooks", cursor=call.query("cursor"))
+    return await call.show(
+        "webhooks.html",
+        status=status,
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        made=made,
+        draft=draft or Draft(),
+    )
+
+
+async def _shown(
+    call: Call, *, made: Mapping[str, Any] | None = None, draft: Draft | None = None, status: int = 200
+) -> Response:
+    found = await call.answer(_path(call))
+    tab = call.query("state")
+    tab = tab if tab in _TABS else _TABS[0]
+    page = await call.ask(
+        f"{_path(call)}/deliveries",
+        state=None if tab == _TABS[0] else tab,
+        cursor=call.query("cursor"),
+    )
+    return await call.show(
+        "webhook.html",
+        status=status,
+        webhook=found.content,
+        made=made,
+        draft=draft or _as_it_is(found.content),
+        tabs=_TABS,
+        tab=tab,
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        is_partial=page["is_partial"],
+    )
+
+
+def _id(call: Call) -> str:
+    return name(call.request.path_params["webhook_id"])
+
+
+def _seq(call: Call) -> int:
+    seq: int = call.request.path_params["seq"]
+    return seq
+
+
+def _path(call: Call) -> str:
+    return f"/webhooks/{_id(call)}"
+
+
+def _body(form: Form) -> dict[str, Any]:
+    kinds = [kind for kind in _BETWEEN.split(form.text("kinds") or "") if kind]
+    return {"url": form.text("url") or "", "kinds": kinds, "description": form.text("description")}
+
+
+def _written(form: Form, trouble: str) -> Draft:
+    return Draft(
+        form.text("url") or "", form.text("kinds") or "", form.text("description") or "", trouble=trouble
+    )
+
+
+def _as_it_is(webhook: Mapping[str, Any]) -> Draft:
+    return Draft(webhook["url"], "\n".join(webhook["kinds"]), webhook["description"] or "")
+
+
+def _mendable(error: Refused) -> str:
+    """Return what has to be mended; raises what cannot be."""
+    if error.problem.status not in _MENDABLE:
+        raise error
+    return _CHANGED if error.problem.status == _STALE else error.problem.detail
