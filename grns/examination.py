@@ -20,14 +20,24 @@ Read = TypeVar("Read")
 class Examination:
     """One look at an installation. Neither connection has to be there, and nothing is changed.
 
-    Pools are those of the settings' workspace, all else is of the installation.
+    Connections that are `is_open` already are asked as they are; others are opened, and whoever has made them
+    closes them. Pools are those of the settings' workspace, all else is of the installation.
     """
 
-    def __init__(self, *, database: Database, transport: JetStream, settings: Settings, version: str) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: JetStream,
+        settings: Settings,
+        version: str,
+        is_open: bool = False,
+    ) -> None:
         self._database = database
         self._transport = transport
         self._settings = settings
         self._version = version
+        self._is_open = is_open
         self._troubles: dict[str, str] = {}
 
     async def read(self) -> Reading:
@@ -70,6 +80,8 @@ class Examination:
 
     async def _connect(self, opened: Database | JetStream) -> str | None:
         """Open a connection; what keeps us from that is a finding, and no error."""
+        if self._is_open:
+            return None
         try:
             await opened.connect()
         except GrnsError as error:
@@ -80,7 +92,8 @@ class Examination:
         if (trouble := await self._connect(self._transport)) is not None:
             self._troubles["broker"] = trouble
             return None
-        return Broker(self._transport.server_version, await self._transport.report())
+        report = await self._transport.report()  # whoever is not there has no version either
+        return Broker(self._transport.server_version, report)
 
     async def _read_clocks(self, *, has_broker: bool, has_database: bool) -> Sequence[Clock]:
         clocks: list[Clock | None] = []

@@ -17,6 +17,7 @@ from grns import problem
 from grns.api import (
     agent,
     count,
+    doctor,
     event,
     explain,
     export,
@@ -56,6 +57,7 @@ _NOUNS = (
     saved_filter,
     webhook,
     key,
+    doctor,
     probe,
 )
 ROUTES: tuple[Route, ...] = tuple(route for noun in _NOUNS for route in noun.routes.found)

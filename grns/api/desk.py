@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from grns.agent_claims import AgentClaims
 from grns.agent_writes import AgentWrites
 from grns.api.health import Health
+from grns.api.rounds import Rounds
 from grns.api.tail import Tail
 from grns.destination import Guard
 from grns.errors import TooManyRequests
@@ -50,6 +51,7 @@ class Desk:
     webhook_guard: Guard
     emit: Emit
     metrics: Callable[[], bytes]
+    rounds: Rounds
     spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 from grns.app import App
 from grns.assembly.agents import AgentKit
+from grns.assembly.tools import examination
 
 
 def api(app: App, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
@@ -41,6 +42,7 @@ def api(app: App, database: Database, transport: Transport, *, port: int | None 
 def desk(app: App, database: Database, transport: Transport) -> Desk:
     """Return what the API answers requests with."""
     from grns.api.desk import Desk
+    from grns.api.rounds import Rounds
     from grns.server_url import is_loopback
 
     settings, agents = app.settings, AgentKit(app, database, transport)
@@ -60,5 +62,6 @@ def desk(app: App, database: Database, transport: Transport) -> Desk:
         webhook_guard=settings.webhook_guard,
         emit=app.telemetry.emit,
         metrics=app.exposition,
+        rounds=Rounds(lambda: examination(app, database, transport, is_open=True).read()),
         spans=app.spans,
     )

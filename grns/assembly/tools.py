@@ -63,8 +63,10 @@ def explainer(app: App, database: Database, transport: Transport) -> Explainer:
     return Explainer(database=database, whole=database, transport=transport, workspace=app.settings.workspace)
 
 
-def examination(app: App, database: Database, transport: Transport) -> Examination:
-    """Return what a doctor reads; neither connection has to be open."""
+def examination(app: App, database: Database, transport: Transport, *, is_open: bool = False) -> Examination:
+    """Return what a doctor reads; neither connection has to be there. `is_open`: they were opened before."""
     if not isinstance(transport, JetStream):
         raise BadInput("bad_transport", "only JetStream can be examined")
-    return Examination(database=database, transport=transport, settings=app.settings, version=VERSION)
+    return Examination(
+        database=database, transport=transport, settings=app.settings, version=VERSION, is_open=is_open
+    )

@@ -18,6 +18,7 @@ from grns.web import (
     edit,
     event,
     help,
+    installation,
     issue,
     key,
     login,
@@ -43,7 +44,7 @@ from grns.web.page import Page
 # A path that another one would fit, too, stands before it.
 _NOUNS = (
     overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, webhook, key,
-    workspace, help, login,
+    workspace, installation, help, login,
 )  # fmt: skip
 PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
 # Where only forms lead. Browsers look there, too, once somebody loads again what a form was answered with.

@@ -20,6 +20,7 @@ from grns.web.entry import Entry, Visitor
 from grns.web.form import Form
 from grns.web.inside import Answered, Inside, Query
 from grns.web.navigation import NAVIGATION
+from grns.web.navigation import Entry as Link
 from grns.web.notice import NOTICES
 from grns.web.pace import Paces
 from grns.web.words import Exact
@@ -141,6 +142,9 @@ class Call:
         """Return a page."""
         return HTMLResponse(render.render(template, {**await self._common(), **values}), status_code=status)
 
+    def _may_enter(self, entry: Link) -> bool:
+        return self.may(entry.scope) and (not entry.is_of_all or self.visitor.principal.workspace is None)
+
     async def _common(self) -> dict[str, Any]:
         path = self.request.url.path
         return {
@@ -154,7 +158,7 @@ class Call:
             "here": path + (f"?{self.request.url.query}" if self.request.url.query else ""),
             "look": look.read(self.request),
             "now": await self.room.clock.now(),
-            "navigation": [one for one in NAVIGATION if self.may(one.scope)],
+            "navigation": [one for one in NAVIGATION if self._may_enter(one)],
             "notice": NOTICES.get(self.query("said") or ""),
             "is_pulse": self.is_pulse,
         }

@@ -9,11 +9,12 @@ from grns.access import Scope
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One link; only whoever has the scope sees it."""
+    """One link; only whoever has the scope sees it, and of one that `is_of_all` in all workspaces."""
 
     title: str
     path: str
     scope: Scope = "read"
+    is_of_all: bool = False
 
     def is_current(self, path: str) -> bool:
         """Say whether a page is this one, or below it."""
@@ -32,4 +33,5 @@ NAVIGATION = (
     Entry("Webhooks", "/webhooks"),
     Entry("Keys", "/keys", "admin"),
     Entry("Workspaces", "/workspaces"),
+    Entry("Installation", "/installation", is_of_all=True),
 )

@@ -36,7 +36,7 @@ NOTHING = {
     "seq": "999999",
 }  # fmt: skip
 # Whoever reads metrics or makes workspaces is bound to none.
-OF_ALL = frozenset({"read_metrics", "create_workspace"})
+OF_ALL = frozenset({"read_metrics", "examine", "create_workspace"})
 CLOSED = [route for route in ROUTES if not route.is_open]
 _ISSUE = """
     insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,

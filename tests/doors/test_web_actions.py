@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 from grns.app import App
+from grns.assembly import doors
 from grns.destination import Guard
 from grns.filter import parse
 from grns.local import LocalNats
@@ -16,11 +18,12 @@ from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.operation import list_operations
 from grns.store.webhook import create_webhook
+from grns.web.site import make_site
 from tests.counters import begin_here, count_all
-from tests.doors.test_api_kit import OURS, Door
+from tests.doors.test_api_kit import HERE, OURS, Door
 from tests.doors.test_letter import body
-from tests.doors.test_web_kit import Browser, Document, Hall, fields, furnish
-from tests.harness import settings_for, submit, submit_many
+from tests.doors.test_web_kit import SECRET, Browser, Document, Hall, fields, furnish, page
+from tests.harness import manage, settings_for, submit, submit_many
 from tests.operations import dead_tasks
 from tests.test_store_kit import ACTOR, FINGERPRINT, fetch, log_of, place, row_of
 
@@ -481,3 +484,37 @@ async def test_a_delivery_is_seen_and_told_again(hall: Hall) -> None:
     assert "http_500" in failed.root.text
     assert "once more" in told(await browser.send(link, f"{link}/resend"))
     assert "None is there" in (await browser.open(f"{at}?state=failed")).root.text
+
+
+# ---------------------------------------------------------------- the installation
+
+
+async def test_what_of_the_installation_is_wrong_is_told_also_without_a_broker(guest: Browser) -> None:
+    shown = await guest.open("/installation")
+    rows = [one.text for one in shown.root.all("tr")]
+    assert any("error" in row and "broker" in row and "cannot be reached" in row for row in rows), rows
+    assert "what it has is not known" in shown.root.text
+
+
+async def test_drift_of_streams_and_durables_is_shown(shared: Database, broker: LocalNats) -> None:
+    app = App(settings_for(shared.url, broker.url))
+    transport = app.transport("test")
+    await transport.connect()
+    try:
+        await transport.provision()
+        config = (await manage(broker.url, "STREAM.INFO.GRNS_EVT"))["config"]
+        await manage(broker.url, "STREAM.UPDATE.GRNS_EVT", {**config, "duplicate_window": 60_000_000_000})
+        site = make_site(doors.desk(app, shared, transport), secret=SECRET)
+        there = httpx2.ASGITransport(app=site, client=HERE)
+        async with httpx2.AsyncClient(transport=there, base_url="http://localhost") as visitor:
+            said = (await visitor.get("/api/v1/doctor")).json()
+            shown = page(await visitor.get("/installation"))
+    finally:
+        await transport.close()
+    drift = {one["name"]: one["drift"] for one in said["streams"]}
+    assert drift["GRNS_CMD"] == drift["GRNS_DLQ"] == []
+    assert len(drift["GRNS_EVT"]) == 1, drift
+    (difference,) = drift["GRNS_EVT"]
+    assert said["worst"] in ("warning", "error")
+    found = [one.text for one in shown.root.all("tr") if difference in one.text]
+    assert len(found) == 2, "as a finding, and beside its stream"

@@ -204,7 +204,8 @@ def _rest(things: Things) -> Iterator[Question]:
     ):  # fmt: skip
         yield Question(route, "", [path])
     for route, path in (
-        ("read_metrics", "/metrics"), ("list_tasks", _path("/tasks")), ("count_tasks", _path("/counts")),
+        ("read_metrics", "/metrics"), ("examine", _path("/doctor")),
+        ("list_tasks", _path("/tasks")), ("count_tasks", _path("/counts")),
         ("list_keys", _path("/keys", {"all_workspaces": "true"})), ("list_workspaces", _path("/workspaces")),
     ):  # fmt: skip
         yield Question(route, "with a key of all", [path], is_of_all=True)

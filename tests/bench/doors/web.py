@@ -53,8 +53,11 @@ def web_questions(things: Things) -> list[Question]:
         )
     ]
     asked += [("task", state, [f"/tasks/{one}" for one in ids]) for state, ids in things.tasks.items()]
-    of_all = Question("web_overview", "with a key of all", ["/"], is_of_all=True)
-    return [of_all, *(Question(f"web_{name}", what, paths) for name, what, paths in asked)]
+    of_all = [
+        Question("web_overview", "with a key of all", ["/"], is_of_all=True),
+        Question("web_installation", "", ["/installation"], is_of_all=True),
+    ]
+    return [*of_all, *(Question(f"web_{name}", what, paths) for name, what, paths in asked)]
 
 
 def missing(found: Sequence[Question]) -> set[str]:

@@ -1,0 +1,81 @@
+"""What of the installation is not as it should be, and what to do: the same as `grns doctor` says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from grns.api.access import ReaderOfAll
+from grns.api.answer import Answer
+from grns.api.route import Routes
+from grns.doctor.diagnosis import diagnose, worst
+from grns.doctor.finding import Severity
+
+routes = Routes("installation")
+
+
+class Checked(BaseModel):
+    """What one check has found. `what_to_do` is empty where there is nothing to be done."""
+
+    check: str
+    severity: Severity
+    sentence: str
+    what_to_do: str
+
+
+class Durable(BaseModel):
+    """One durable, and how it differs from what grns expects. Of one that is not ours nothing is expected."""
+
+    name: str
+    subjects: list[str]
+    is_ours: bool
+    pending: int
+    ack_pending: int
+    max_ack_pending: int
+    redelivered: int
+    ack_wait_seconds: float
+    paused_seconds: float
+    drift: list[str]
+
+
+class Stream(BaseModel):
+    """One stream of grns with its durables, and how it differs from what grns expects. -1 is no bound."""
+
+    name: str
+    exists: bool
+    messages: int
+    size_bytes: int
+    max_bytes: int
+    duplicate_window_seconds: float
+    replicas: int
+    drift: list[str]
+    durables: list[Durable]
+
+
+class Diagnosis(BaseModel):
+    """What all checks have found, and the broker's streams.
+
+    `streams` is null where the broker cannot be reached: a finding says why.
+    """
+
+    at: datetime
+    worst: Severity
+    findings: list[Checked]
+    streams: list[Stream] | None
+
+
+@routes.get("/doctor", answers=Diagnosis)
+async def examine(visit: ReaderOfAll) -> Response:
+    """Say what of the installation is not as it should be, and what to do."""
+    read = await visit.desk.rounds.latest()
+    findings = diagnose(read)
+    said = Diagnosis(
+        at=read.at,
+        worst=worst(findings),
+        findings=[Checked(**asdict(one)) for one in sorted(findings, key=lambda one: -one.severity.rank)],
+        streams=None if read.broker is None else [Stream(**asdict(one)) for one in read.broker.streams],
+    )
+    return Answer(said.model_dump())

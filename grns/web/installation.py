@@ -1,0 +1,23 @@
+"""The installation: what of it is not as it should be, and how the broker's streams and durables drift."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from grns.web.call import Call
+from grns.web.page import Pages
+
+pages = Pages()
+
+
+@pages.get("/installation")
+async def installation(call: Call) -> Response:
+    """Show what all checks have found, and the broker's streams."""
+    said = await call.ask("/doctor")
+    found = said["findings"]
+    return await call.show(
+        "installation.html",
+        said=said,
+        wrong=[one for one in found if one["severity"] != "ok"],
+        well=[one for one in found if one["severity"] == "ok"],
+    )
