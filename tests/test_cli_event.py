@@ -270,7 +270,7 @@ def test_a_full_disk_is_told(
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(event_file.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     file = tmp_path / "events.jsonl"
     told = grns("export", "--into", str(file))
     assert told.code == 1

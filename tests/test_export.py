@@ -324,7 +324,7 @@ def test_what_answers_hold_fits_its_schema_and_no_other() -> None:
     task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
     stub = payloads.Truncated(ref="db://tasks/gr-1", task_id="gr-1")
     refusal = problem.of(NotFound("there is no task gr-1"))
-    answers = {
+    answers: dict[str, bytes | str] = {
         "Task": orjson.dumps(task, option=orjson.OPT_UTC_Z),
         "Truncated": stub.model_dump_json(),
         "Problem": orjson.dumps(refusal),
