@@ -6,9 +6,11 @@ import asyncio
 import errno
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +259,7 @@ def test_an_export_is_alone_in_its_file_and_takes_none_that_is_no_file(
         refused = grns("export", "--into", str(file))
     assert refused.code == 4
     assert "another export writes into" in refused.err
+    assert "try: the same again" in refused.err
     assert file.read_bytes() == b""
     for said, code in (("/dev/null", 2), (str(tmp_path), 2), (str(tmp_path / "none" / "x"), 1)):
         assert grns("export", "--into", said).code == code, said
@@ -276,6 +279,27 @@ def test_a_full_disk_is_told(
     assert told.code == 1
     assert f"{file}: No space left on device" in told.err
     assert "cut short; it goes on with --after 0" in told.err
+
+
+@pytest.mark.parametrize("command", ["tail", "export"])
+def test_whoever_is_asked_to_end_says_where_it_was(
+    grns: Call, shared_url: str, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    with_tasks(shared_url)
+    first, page, pages = grns("export").rows[0]["seq"], EventLog.page, count()
+
+    async def asked(self: EventLog) -> Any:
+        if next(pages):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(20)
+        return await page(self)
+
+    monkeypatch.setattr(EventLog, "page", asked)
+    monkeypatch.setattr(event_log, "_PAGE", 1)
+    said = ("-o", "jsonl") if command == "tail" else ()
+    told = grns(command, "--after", str(first - 1), *said)
+    assert (told.code, [row["seq"] for row in told.rows]) == (143, [first])
+    assert f"it goes on with --after {first}\n" in told.err
 
 
 def test_a_place_that_the_log_has_not_come_to_is_told(grns: Call, shared_url: str) -> None:

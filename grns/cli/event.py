@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -78,7 +79,7 @@ def tail(
     nothing comes twice, and whoever goes on with the last SEQ misses nothing.
     """
     out.is_endless = True
-    asyncio.run(_tail(out, kinds, task_id, after, since))
+    _run(_tail(out, kinds, task_id, after, since))
 
 
 @events.command()
@@ -107,7 +108,22 @@ def export(
     With --into, the same command again appends what has come since, however the one before has ended, killed
     or not: a line that it left half-written is taken out first.
     """
-    asyncio.run(_export(kinds, task_id, after, since, until, path))
+    _run(_export(kinds, task_id, after, since, until, path))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Do it until it is done or asked to end: SIGTERM is as gentle as Ctrl-C, so that the place is told."""
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - we are in it
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await work
+
+    try:
+        asyncio.run(run())
+    except asyncio.CancelledError as end:
+        raise click.exceptions.Exit(failure.TERMINATED) from end
 
 
 async def _tail(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from grns.cli import failure
 from grns.cli.output import line
 from grns.errors import BadInput, Conflict
 
@@ -51,7 +52,8 @@ def opened(path: Path, workspace: str) -> Iterator[EventFile]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Conflict(f"another export writes into {path} now") from error
+            busy = Conflict(f"another export writes into {path} now")
+            raise failure.hinted(busy, "the same again when it has ended") from error
         last, end = _end_of(file)
         torn = _read(file, end)
         if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
@@ -87,7 +89,8 @@ def _number(last: bytes, path: Path, workspace: str) -> int:
     except (ValueError, TypeError, KeyError) as error:
         raise _strange(path, "its last line is no event that an export has written") from error
     if owner != workspace:
-        raise Conflict(f"{path} holds events of workspace {owner}, and this is {workspace}")
+        others = Conflict(f"{path} holds events of workspace {owner}, and this is {workspace}")
+        raise failure.hinted(others, f"grns events export --workspace {owner} --into {path}")
     return number
 
 
