@@ -106,6 +106,7 @@ async function askForWhatCannotBe() {
     another_kind: [CANCEL, submission({})],
     another_workspace: [`${SUBMIT}.acme`, submission({ workspace: "default" })],
     no_such_task: [CANCEL, cancellation("gr-nobody-knows-it")],
+    another_key: [SUBMIT, submission({ agent_type: NOBODY, idempotency_key: "k" }, { message_id: known })],
     two_of_one_id: [SUBMIT, submission({ agent_type: NOBODY, payload: { other: true } }, { message_id: known })],
   };
   const found = {};

@@ -47,10 +47,11 @@ REFUSED = {
     "another_kind": (400, "kind_mismatch"),
     "another_workspace": (400, "bad_submission"),
     "no_such_task": (404, "not_found"),
+    "another_key": (404, "not_found"),
     "two_of_one_id": (409, "conflict"),
 }
 # What no schema can tell: who is there already.
-UNTOLD = {"another_workspace", "no_such_task", "two_of_one_id"}
+UNTOLD = {"another_workspace", "no_such_task", "another_key", "two_of_one_id"}
 
 pytestmark = pytest.mark.timeout(INSTALL_SECONDS + 120)
 
