@@ -12,7 +12,7 @@ given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-doors faults browser test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 	@$(BIN)/grns dev
 
 test: $(STAMP) ## run the tests of the walk and of what keeps it, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser --ignore tests/foreign
 
 test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks and keys, on servers of their own (two minutes)
 	$(BIN)/pytest -q -n 4 --dist loadfile tests/doors
@@ -44,6 +44,11 @@ faults: $(STAMP) ## run the tests of faults that take a while, on servers of the
 
 browser: $(STAMP) ## run the dashboard's tests in a real browser (needs /usr/bin/chromium, and the group `browser`)
 	$(BIN)/pytest -q tests/browser
+
+clients: $(STAMP) ## run the tests of clients in other languages (needs node 18 and npm; fetches what package.json names)
+	@command -v node >/dev/null && command -v npm >/dev/null || \
+		{ echo "make clients needs node 18 or newer, and npm; on Debian: apt-get install nodejs npm"; exit 1; }
+	$(BIN)/pytest -q tests/foreign
 
 test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support (SHARE= SEED=)
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \

@@ -179,7 +179,10 @@ class Clerk:
             except Unavailable as error:
                 raise OutcomeUnknown(f"it was carried out, and cannot be read now: {error}") from error
         if task is None:
-            raise NotFound(f"what message {wanted.message_id} was about has been deleted since")
+            raise NotFound(
+                f"message {wanted.message_id} was handled before: what it was about has been deleted since,"
+                " or had another idempotency_key"
+            )
         return task
 
     def _tell(self, request: Request, carried: Carried, task: Task) -> None:

@@ -188,7 +188,8 @@ def asyncapi() -> Schema:
             "title": "grns",
             "version": subjects.VERSION,
             "description": "Commands, events and dead letters of grns on NATS JetStream. "
-            "Delivery is at least once; `Grns-Version` orders the events of one task.",
+            f"{_kept()} Delivery is at least once; `Grns-Version` orders the events of one task. "
+            "Requests are core NATS: answered, and kept by no stream.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
@@ -206,6 +207,12 @@ def asyncapi() -> Schema:
             "schemas": {"Headers": _headers()} | export_answer.schemas(),
         },
     }
+
+
+def _kept() -> str:
+    """Return which stream keeps what, in a sentence."""
+    streams = [f"`{stream}` keeps `{word}.>`" for word, stream in subjects.STREAM_OF.items()]
+    return f"The stream {', '.join(streams)}."
 
 
 def _channels() -> list[tuple[str, Schema]]:
@@ -280,7 +287,10 @@ def _parameter(name: str) -> Schema:
 
 
 def _operations(channels: dict[str, Schema]) -> Schema:
-    """Return what grns does on each channel: lanes are its own from both ends, others' are not its."""
+    """Return what grns does on each channel: lanes are its own from both ends, others' are not its.
+
+    Answers are a part of what they answer.
+    """
     found: Schema = {}
     for key, channel in channels.items():
         for action in _actions(key):
@@ -302,7 +312,7 @@ def _actions(channel: str) -> list[str]:
     if channel.startswith(("front_door", "req.", *_SERVED)):
         return ["receive"]
     is_others = channel.startswith(("cmd.", "evt.agent."))
-    return [] if is_others else ["send"]
+    return [] if is_others or channel == export_answer.INBOX else ["send"]
 
 
 def _key(kind: str) -> str:

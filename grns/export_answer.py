@@ -1,4 +1,7 @@
-"""How requests are answered, as AsyncAPI has it: a task or a problem, to where their senders listen."""
+"""How requests are answered, as AsyncAPI has it: a task or a problem, to where their senders listen.
+
+A task that the broker is too small for is answered by what to look it up by.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from grns.payloads import Truncated
 from grns.problem import Problem
 from grns.task import Task
 
@@ -15,14 +19,16 @@ Schema = dict[str, Any]
 INBOX = "answers"
 _SHAPES: dict[str, tuple[type[Any], str]] = {
     "answer.task": (Task, "application/json"),
+    "answer.truncated": (Truncated, "application/json"),
     "answer.problem": (Problem, "application/problem+json"),
 }
 _HEADERS_NAME = "AnswerHeaders"
 _PART = "#/components/schemas/{model}"
 _HEADERS = {
     "Content-Type": "Tells a task from a problem.",
-    "Grns-Answer": "With a task: created, exists (its key had its task), cancelled, requested (it runs), the"
-    " status that it had ended with before, or repeated (the message had been handled).",
+    "Grns-Answer": "With a task, or what stands in for it: created, exists (its key had its task), cancelled,"
+    " requested (it runs), the status that it had ended with before, or repeated (the message had been"
+    " handled).",
     "Nats-Service-Error": "With a problem: its code.",
     "Nats-Service-Error-Code": "With a problem: its status.",
 }
@@ -89,7 +95,14 @@ def schemas() -> dict[str, Schema]:
         schema = adapter.json_schema(mode="serialization", ref_template=_PART, schema_generator=Untitled)
         found |= schema.pop("$defs", {})
         found[shape.__name__] = schema | {"description": prose(shape)}
-    return found
+    return {name: _untangled(name, schema) for name, schema in found.items()}
+
+
+def _untangled(name: str, schema: Schema) -> Schema:
+    """Return a schema by which the two answers that are JSON can be told from each other."""
+    if name == Truncated.__name__:
+        return schema | {"required": ["truncated", *schema["required"]]}
+    return schema
 
 
 def _headers() -> Schema:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grns.cli import event_log, run
+from grns.cli import event_file, event_log, run
 from grns.cli.event_log import EventLog
 from grns.errors import Unavailable
 from grns.store import event
@@ -191,6 +196,118 @@ def test_an_export_is_resumed_where_it_ended(grns: Call, shared_url: str) -> Non
     assert again.err == f"0 exported; it goes on with --after {place}\n"
     some = grns("export", "--after", str(whole.rows[2]["seq"]))
     assert some.rows == whole.rows[3:]
+
+
+def test_an_export_into_a_file_goes_on_wherever_it_was_killed(
+    grns: Call, shared_url: str, tmp_path: Path
+) -> None:
+    with_tasks(shared_url)
+    whole = grns("export").out.encode()
+    file = tmp_path / "events.jsonl"
+    ends = [place for place, byte in enumerate(whole, 1) if byte == ord("\n")]
+    # Nothing at all, the first bytes, and around the ends of lines.
+    for place in (0, 1, 5, ends[0] - 1, ends[0], ends[0] + 1, ends[3] - 7, ends[-1] - 1, ends[-1]):
+        file.write_bytes(whole[:place])
+        done = grns("export", "--into", str(file))
+        assert (done.code, done.out) == (0, ""), place
+        assert file.read_bytes() == whole, place
+        missing = sum(end > place for end in ends)
+        assert done.err.startswith(f"{missing} exported; it goes on with --after "), place
+
+
+def test_an_export_into_a_file_that_is_missing_or_begins_late(
+    grns: Call, shared_url: str, tmp_path: Path
+) -> None:
+    ids = with_tasks(shared_url)
+    rows = grns("export").rows
+    file = tmp_path / "events.jsonl"
+    said = ("export", "--into", str(file), "--kind", "evt.task.queued")
+    assert grns(*said, "--after", str(rows[1]["seq"])).code == 0
+    assert [json.loads(line)["task_id"] for line in file.read_text().splitlines()] == ids[2:]
+    assert grns(*said, "--after", "0", "--since", "1h").code == 0, "what it holds counts for more"
+    assert [json.loads(line)["task_id"] for line in file.read_text().splitlines()] == ids[2:]
+
+
+@pytest.mark.parametrize(
+    ("held", "code", "says"),
+    [
+        (b"my notes", 2, "what stands at its end was not written by an export"),
+        (b"my notes\n", 2, "its last line is no event"),
+        (b'{"seq": 1}\n', 2, "its last line is no event"),
+        (b'{"seq": 1, "workspace": "other"}\n', 4, "holds events of workspace other"),
+        (b'{"seq": 1, "workspace": "default"}\nmy notes', 2, "was not written by an export"),
+    ],
+)
+def test_an_export_leaves_alone_what_is_not_its_own(
+    grns: Call, shared_url: str, tmp_path: Path, held: bytes, code: int, says: str
+) -> None:
+    with_tasks(shared_url)
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(held)
+    refused = grns("export", "--into", str(file))
+    assert (refused.code, refused.out) == (code, "")
+    assert says in refused.err
+    assert file.read_bytes() == held
+
+
+def test_an_export_is_alone_in_its_file_and_takes_none_that_is_no_file(
+    grns: Call, shared_url: str, tmp_path: Path
+) -> None:
+    with_tasks(shared_url)
+    file = tmp_path / "events.jsonl"
+    with event_file.opened(file, "default"):
+        refused = grns("export", "--into", str(file))
+    assert refused.code == 4
+    assert "another export writes into" in refused.err
+    assert "try: the same again" in refused.err
+    assert file.read_bytes() == b""
+    for said, code in (("/dev/null", 2), (str(tmp_path), 2), (str(tmp_path / "none" / "x"), 1)):
+        assert grns("export", "--into", said).code == code, said
+
+
+def test_a_full_disk_is_told(
+    grns: Call, shared_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_tasks(shared_url)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    file = tmp_path / "events.jsonl"
+    told = grns("export", "--into", str(file))
+    assert told.code == 1
+    assert f"{file}: No space left on device" in told.err
+    assert "cut short; it goes on with --after 0" in told.err
+
+
+@pytest.mark.parametrize("command", ["tail", "export"])
+def test_whoever_is_asked_to_end_says_where_it_was(
+    grns: Call, shared_url: str, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    with_tasks(shared_url)
+    first, page, pages = grns("export").rows[0]["seq"], EventLog.page, count()
+
+    async def asked(self: EventLog) -> Any:
+        if next(pages):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(20)
+        return await page(self)
+
+    monkeypatch.setattr(EventLog, "page", asked)
+    monkeypatch.setattr(event_log, "_PAGE", 1)
+    said = ("-o", "jsonl") if command == "tail" else ()
+    told = grns(command, "--after", str(first - 1), *said)
+    assert (told.code, [row["seq"] for row in told.rows]) == (143, [first])
+    assert f"it goes on with --after {first}\n" in told.err
+
+
+def test_a_place_that_the_log_has_not_come_to_is_told(grns: Call, shared_url: str) -> None:
+    with_tasks(shared_url)
+    far = str(2**40)
+    told = grns("export", "--after", far)
+    assert (told.code, told.rows) == (0, [])
+    assert f"there is nothing behind {far} yet" in told.err
 
 
 def test_an_export_is_of_what_is_asked_for(grns: Call, shared_url: str) -> None:

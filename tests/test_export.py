@@ -281,6 +281,7 @@ def test_every_operation_is_about_messages_of_its_channel() -> None:
     for operation in ASYNCAPI["operations"].values():
         assert operation["action"] in ("send", "receive")
         channel = resolved(ASYNCAPI, operation["channel"]["$ref"])
+        assert channel["address"] is not None, "an answer belongs to what it answers"
         for reference in operation["messages"]:
             place = operation["channel"]["$ref"] + "/messages/"
             assert reference["$ref"].startswith(place)
@@ -308,7 +309,7 @@ def test_addresses_are_the_subjects_of_the_code() -> None:
         assert subject.replace(subjects.OTHER_WORKSPACES, "{workspace}") in addresses
 
 
-def test_every_request_is_answered_with_a_task_or_a_problem() -> None:
+def test_every_request_is_answered_with_a_task_or_what_stands_in_for_it_or_a_problem() -> None:
     asked = {name: one for name, one in ASYNCAPI["operations"].items() if ".req." in name}
     assert len(asked) == len(REQUESTS)
     for operation in asked.values():
@@ -316,16 +317,30 @@ def test_every_request_is_answered_with_a_task_or_a_problem() -> None:
         reply = operation["reply"]
         assert resolved(ASYNCAPI, reply["channel"]["$ref"])["address"] is None
         messages = [resolved(ASYNCAPI, resolved(ASYNCAPI, one["$ref"])["$ref"]) for one in reply["messages"]]
-        assert [message["name"] for message in messages] == ["Task", "Problem"]
+        assert [message["name"] for message in messages] == ["Task", "Truncated", "Problem"]
 
 
-def test_what_answers_hold_fits_its_schema() -> None:
+def test_what_answers_hold_fits_its_schema_and_no_other() -> None:
     task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
-    for answer in (task, problem.of(NotFound("there is no task gr-1"))):
-        name = type(answer).__name__
+    stub = payloads.Truncated(ref="db://tasks/gr-1", task_id="gr-1")
+    refusal = problem.of(NotFound("there is no task gr-1"))
+    answers: dict[str, bytes | str] = {
+        "Task": orjson.dumps(task, option=orjson.OPT_UTC_Z),
+        "Truncated": stub.model_dump_json(),
+        "Problem": orjson.dumps(refusal),
+    }
+    for name in answers:
         schema = {"$ref": f"#/components/schemas/{name}", "components": ASYNCAPI["components"]}
-        Draft202012Validator(schema).validate(json.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z)))
+        fits = [
+            each for each, said in answers.items() if Draft202012Validator(schema).is_valid(json.loads(said))
+        ]
+        assert fits == [name]
         assert ASYNCAPI["components"]["schemas"][name]["title"] == name
+
+
+def test_the_streams_are_named() -> None:
+    for word, stream in subjects.STREAM_OF.items():
+        assert f"`{stream}` keeps `{word}.>`" in ASYNCAPI["info"]["description"]
 
 
 # ---------------------------------------------------------------- the files

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +23,8 @@ from grns.cli.text import shortened
 if TYPE_CHECKING:
     from grns.cli.event_log import EventLog
     from grns.cli.session import Session
+
+Rows = Sequence[Mapping[str, Any]]
 
 _PAUSE_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
@@ -74,25 +79,51 @@ def tail(
     nothing comes twice, and whoever goes on with the last SEQ misses nothing.
     """
     out.is_endless = True
-    asyncio.run(_tail(out, kinds, task_id, after, since))
+    _run(_tail(out, kinds, task_id, after, since))
 
 
 @events.command()
 @_chosen
 @click.option("--until", type=option.Moment(), metavar="TIME", help="Only what happened before then.")
+@click.option(
+    "--into",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append to it, behind the last event that it holds.",
+)
 def export(
     kinds: Sequence[str],
     task_id: str | None,
     after: int | None,
     since: float | datetime | None,
     until: float | datetime | None,
+    path: Path | None,
 ) -> None:
     """Write the workspace's log, one JSON document a line, the oldest first.
 
     It ends where the log is settled now, and says on standard error behind which SEQ the rest will be, also
     where it is cut short: with --after that, the next export begins there.
+
+    With --into, the same command again appends what has come since, however the one before has ended, killed
+    or not: a line that it left half-written is taken out first.
     """
-    asyncio.run(_export(kinds, task_id, after, since, until))
+    _run(_export(kinds, task_id, after, since, until, path))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Do it until it is done or asked to end: SIGTERM is as gentle as Ctrl-C, so that the place is told."""
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - we are in it
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await work
+
+    try:
+        asyncio.run(run())
+    except asyncio.CancelledError as end:
+        raise click.exceptions.Exit(failure.TERMINATED) from end
 
 
 async def _tail(
@@ -144,26 +175,49 @@ async def _export(
     after: int | None,
     since: float | datetime | None,
     until: float | datetime | None,
+    path: Path | None,
 ) -> None:
     from grns.cli.session import reading
 
-    out, count = Output(JSONL), 0
     async with reading() as session:
-        log = await _opened(session, kinds, task_id, after=after, since=since, until=until)
-        is_whole = False
-        try:
-            while not log.is_at_end:
-                rows = await log.page()
-                out.rows(rows, [])
-                sys.stdout.flush()
-                log.keep()
-                count += len(rows)
-            is_whole = True
-        finally:
-            said = f"{count} exported" if is_whole else "cut short"
-            failure.note(f"{said}; it goes on with --after {log.behind}")
-        if (held := await log.held_up()) is not None:
-            failure.note(held)
+        with _sink(path, session.workspace) as (write, held):
+            behind = after if held == 0 else max(held, after or 0)
+            log = await _opened(session, kinds, task_id, after=behind, since=since, until=until)
+            await _copy(log, write)
+        if (why := await log.held_up()) is not None:
+            failure.note(why)
+
+
+@contextmanager
+def _sink(path: Path | None, workspace: str) -> Iterator[tuple[Callable[[Rows], None], int]]:
+    """Say how rows are written, and up to which number they have been written before."""
+    if path is None:
+        yield _write, 0
+        return
+    from grns.cli import event_file
+
+    with event_file.opened(path, workspace) as file:
+        yield file.write, file.behind
+
+
+def _write(rows: Rows) -> None:
+    Output(JSONL).rows(rows, [])
+    sys.stdout.flush()
+
+
+async def _copy(log: EventLog, write: Callable[[Rows], None]) -> None:
+    """Write all that is settled, and say at the end how far that was."""
+    count, is_whole = 0, False
+    try:
+        while not log.is_at_end:
+            rows = await log.page()
+            write(rows)
+            log.keep()
+            count += len(rows)
+        is_whole = True
+    finally:
+        said = f"{count} exported" if is_whole else "cut short"
+        failure.note(f"{said}; it goes on with --after {log.behind}")
 
 
 async def _opened(
@@ -183,6 +237,8 @@ async def _opened(
     await log.open(after=after, since=since, until=until, is_from_now=is_from_now)
     if after is not None and after < log.first - 1:
         failure.note(f"the log begins with {log.first} now: what was between {after} and that is deleted")
+    if after is not None and after > log.settled:
+        failure.note(f"the log is told up to {log.settled} now: there is nothing behind {after} yet")
     return log
 
 

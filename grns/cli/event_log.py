@@ -18,7 +18,8 @@ _HELD_UP_SECONDS = 10.0
 class EventLog:
     """Reads what is wanted of the log, the oldest first, as far as it was settled when it was looked last.
 
-    `behind` is the place up to which all has been read and kept; `first` is where the log begins.
+    `behind` is the place up to which all has been read and kept; `first` is where the log begins, and
+    `settled` how far it could be told when it was opened.
     """
 
     def __init__(self, database: Database, wanted: Wanted) -> None:
@@ -29,6 +30,7 @@ class EventLog:
         self._seen = 0
         self.behind = 0
         self.first = 1
+        self.settled = 0
 
     async def open(
         self,
@@ -44,7 +46,7 @@ class EventLog:
         anything out: numbers and times have one order, but for a blink.
         """
         bounds = await self._look()
-        self.first = bounds.first
+        self.first, self.settled = bounds.first, bounds.settled
         now = await listing.now(self._database)
         if after is not None:
             self.behind = after

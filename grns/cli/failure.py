@@ -16,7 +16,7 @@ from grns.cli.text import bounded, safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
 from grns.key import redacted
 
-FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE = 1, 2, 3, 4, 130, 141
+FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE, TERMINATED = 1, 2, 3, 4, 130, 141, 143
 _LONGEST = 500
 
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (

@@ -182,6 +182,11 @@ def text(line: str) -> None:
     _write(safe(line))
 
 
+def line(row: Row) -> str:
+    """Return a row as JSONL has it, with the end of its line."""
+    return _json(row) + "\n"
+
+
 def jsonable(value: object) -> object:
     """Return what JSON has no type for as what it has one for."""
     if isinstance(value, datetime):

@@ -1,0 +1,1 @@
+"""Clients of others, in other languages."""
