@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -68,9 +69,9 @@ async def _prepare(server: LocalPostgres) -> None:
     await migrate.upgrade(_url(server, _TEMPLATE))
 
 
-@pytest.fixture
-async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
-    """A migrated database of the test's own."""
+@asynccontextmanager
+async def new_database(postgres: LocalPostgres) -> AsyncIterator[str]:
+    """Have a migrated database of one's own; yields its URL."""
     name = f"test_{uuid.uuid4().hex}"
     connection = await asyncpg.connect(postgres.admin_url)
     try:
@@ -79,6 +80,13 @@ async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
         await connection.execute(f"drop database {name} with (force)")
     finally:
         await connection.close()
+
+
+@pytest.fixture
+async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
+    """A migrated database of the test's own."""
+    async with new_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture
