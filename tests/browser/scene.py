@@ -250,9 +250,10 @@ async def _rows(stage: Stage, statement: str, *arguments: Any) -> list[Any]:
 _MINUTES = """
     insert into grns.task_minutes
     select 'default', date_trunc('minute', now()) - g.ago * interval '1 minute', 'fetch_page',
-        w.come, w.come, w.good, (3 * w.wave)::bigint, w.bad, 0, 2 * w.bad, (g.ago % 13 = 0)::int, 0, 0, w.come,
-        (w.come * (90 + w.bad * 6 + 40 * w.wave))::bigint, w.come, (w.come * (240 + 90 * w.wave))::bigint
-    from generate_series(1, 59) as g (ago)
+        w.come, w.come, w.good, (3 * w.wave)::bigint, w.bad, 0, 2 * w.bad, (g.ago % 13 = 0)::int, 0, 0,
+        w.come, (w.come * (90 + w.bad * 6 + 40 * w.wave))::bigint,
+        w.come, (w.come * (240 + 90 * w.wave))::bigint
+    from generate_series(-5, 59) as g (ago)
     cross join lateral (
         select w.wave, w.come, w.bad, w.come - w.bad as good
         from (

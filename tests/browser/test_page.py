@@ -171,4 +171,6 @@ async def test_what_pages_may_not_do_is_noticed(page: Page, watch: Watch) -> Non
         return len(watch.complaints) >= 4 and "a dialog: on purpose" in watch.complaints
 
     await eventually(look)
-    watch.forgive("inline script", "192.0.2.1", "on purpose", "a dialog: on purpose")
+    watch.forgive(
+        "inline script", "asked http://192.0.2.1", "192.0.2.1", "on purpose", "a dialog: on purpose"
+    )
