@@ -58,11 +58,12 @@ def postgres(directory: Path) -> Iterator[LocalPostgres]:
     """One server for the run; `GRNS_TEST_POSTGRES` names another version's bin directory."""
     named = os.environ.get("GRNS_TEST_POSTGRES")
     with LocalPostgres(directory / "postgres", bin_directory=Path(named) if named else None) as server:
-        asyncio.run(_prepare(server))
+        asyncio.run(prepare(server))
         yield server
 
 
-async def _prepare(server: LocalPostgres) -> None:
+async def prepare(server: LocalPostgres) -> None:
+    """Have the template there of which databases are copies."""
     connection = await asyncpg.connect(server.admin_url)
     await connection.execute(f"create database {_TEMPLATE}")
     await connection.close()

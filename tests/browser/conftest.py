@@ -14,7 +14,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog
 from grns.local import LocalNats, LocalPostgres
 from tests.browser import stage as stages
 from tests.browser.scene import Scene, played
-from tests.browser.stage import Stage
+from tests.browser.stage import Stage, log_in
 from tests.conftest import new_database
 
 
@@ -84,13 +84,6 @@ async def session(chromium: Browser, stage: Stage) -> Any:
     state = await context.storage_state()
     await context.close()
     return state
-
-
-async def log_in(page: Page, key: str) -> None:
-    """Show a key."""
-    await page.goto("/login")
-    await page.get_by_label("API key").fill(key)
-    await page.get_by_role("button", name="Log in").click()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -45,6 +45,7 @@ class Scene:
     fingerprint: str
     message: str
     operation: int
+    paused: int
 
     @property
     def pages(self) -> dict[str, str]:
@@ -62,11 +63,12 @@ class Scene:
             "edit": f"/tasks/{self.dead}/edit",
             "operations": "/operations",
             "operation": f"/operations/{self.operation}",
+            "operation-paused": f"/operations/{self.paused}",
             "operation-new": f"/operations/new?action=redrive&filter=fingerprint:{self.fingerprint}",
             "pools": "/pools",
             "pool": "/pools/courier",
             "workers": "/workers",
-            "events": "/events",
+            "events": "/events?kind=evt.task.*",
             "messages": "/messages",
             "message": f"/messages/{self.message}",
             "keys": "/keys",
@@ -107,10 +109,10 @@ async def played(stage: Stage, *, share: float = 1.0) -> Scene:
     await submit_each(stage, [_task("read_scan", {"scan": n}, agent_type="ocr") for n in some(12)])
     message = await _rejected(stage)
     fingerprint = await _fingerprint(stage, dead[0])
-    number = await _operated(stage, await _fingerprint(stage, dead[len(lost)]))
+    mended, paused = await _operated(stage, await _fingerprint(stage, dead[len(lost)]))
     await _said(stage, fingerprint)
     await _past(stage)
-    return Scene(dead[0], busy[0], queued, waiting, done[-1], fingerprint, message, number)
+    return Scene(dead[0], busy[0], queued, waiting, done[-1], fingerprint, message, mended, paused)
 
 
 async def submit_each(stage: Stage, tasks: Iterable[dict[str, Any]]) -> list[str]:
@@ -187,17 +189,16 @@ async def _fingerprint(stage: Stage, task_id: str) -> str:
     return str(task["fingerprint"])
 
 
-async def _operated(stage: Stage, docs: str) -> int:
-    """Redrive what was mended, and with a canary what was not; return the first operation."""
+async def _operated(stage: Stage, docs: str) -> tuple[int, int]:
+    """Redrive what was mended, and with a canary what was not; return both operations."""
     stage.mend("docs.internal")
     mended = await _begin(stage, f"fingerprint:{docs}", "the host is back")
     await _is(stage, mended, "done")
-    await _is(
-        stage, await _begin(stage, "type:parse_feed", "does the new parser know them?", canary=True), "paused"
-    )
+    tried = await _begin(stage, "type:parse_feed", "does the new parser know them?", canary=True)
+    await _is(stage, tried, "paused")
     wrong = await _begin(stage, "type:summarize", "the wrong ones", rate_per_minute=1.0)
     await operation.abort_operation(stage.database, wrong, workspace="default", actor=BO)
-    return mended
+    return mended, tried
 
 
 async def _begin(stage: Stage, text: str, reason: str, **more: Any) -> int:
@@ -240,6 +241,7 @@ async def _past(stage: Stage) -> None:
     await _rows(stage, _MINUTES)
     await _rows(stage, _HOURS)
     await _rows(stage, _TOTALS)
+    await _rows(stage, _WHEN)
 
 
 async def _rows(stage: Stage, statement: str, *arguments: Any) -> list[Any]:
@@ -268,7 +270,7 @@ _MINUTES = """
 _HOURS = """
     insert into grns.issue_hours
     select i.workspace, i.fingerprint, date_trunc('hour', now()) - g.ago * interval '1 hour',
-        greatest(1, (i.total * (0.2 + 0.2 * sin(g.ago / 2.0 + ascii(i.error_class))) / g.ago))::bigint
+        greatest(1, i.total * (0.4 + 0.3 * sin(g.ago / 2.0 + ascii(i.error_class))))::bigint
     from grns.issues i
     cross join generate_series(1, 23) as g (ago)
     where i.workspace = 'default' and (ascii(i.error_class) % 2 = 0 or g.ago < 6)
@@ -283,5 +285,30 @@ _TOTALS = """
         from grns.issue_hours h group by 1, 2
     ) h
     where h.workspace = i.workspace and h.fingerprint = i.fingerprint
+    returning 1
+"""
+# What has ended did so in the last half hour, in the order in which it did.
+_WHEN = """
+    with ended as (
+        select t.id, t.fingerprint,
+            interval '1 second' * (90 + 1500 * (1 - percent_rank() over (order by t.id))) as ago
+        from grns.tasks t
+        where t.workspace = 'default' and t.status in ('succeeded', 'failed', 'dead')
+    ),
+    moved as (
+        update grns.tasks t
+        set created_at = t.created_at - e.ago, updated_at = t.updated_at - e.ago,
+            started_at = t.started_at - e.ago, finished_at = t.finished_at - e.ago
+        from ended e
+        where e.id = t.id
+    ),
+    told as (
+        update grns.events v set created_at = v.created_at - e.ago from ended e where e.id = v.task_id
+    )
+    update grns.issues i
+    set last_seen = i.last_seen - (
+        select min(e.ago) from ended e where e.fingerprint = i.fingerprint
+    )
+    where exists (select from ended e where e.fingerprint = i.fingerprint)
     returning 1
 """

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from grns.store.database import Database
 from grns.store.key import create_key
@@ -88,3 +88,10 @@ async def chromium() -> AsyncIterator[Browser]:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=_OPTIONS)
         yield browser
         await browser.close()
+
+
+async def log_in(page: Page, key: str) -> None:
+    """Show a key."""
+    await page.goto("/login")
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Log in").click()
