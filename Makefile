@@ -11,6 +11,9 @@ given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 # Some of the tests, others each time: with the same seed the same ones.
 some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 
+# Where the browser is in which the dashboard is tested.
+CHROMIUM := $(or $(GRNS_CHROMIUM),/usr/bin/chromium)
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
 
@@ -42,8 +45,12 @@ test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks and ke
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
 	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults
 
-browser: $(STAMP) ## run the dashboard's tests in a real browser (needs /usr/bin/chromium, and the group `browser`)
+browser: $(STAMP) ## run the dashboard's tests in a real browser (PICTURES=docs/pictures draws those of the docs anew)
+	@command -v $(CHROMIUM) >/dev/null || { echo "no browser at $(CHROMIUM): install Debian's with .ci/install-chromium," \
+		"or name another chromium in GRNS_CHROMIUM"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --group browser
 	$(BIN)/pytest -q tests/browser
+	$(if $(PICTURES),$(BIN)/python -m tests.browser.pictures $(PICTURES))
 
 clients: $(STAMP) ## run the tests of clients in other languages (needs node 18 and npm; fetches what package.json names)
 	@command -v node >/dev/null && command -v npm >/dev/null || \

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -57,20 +58,21 @@ def postgres(directory: Path) -> Iterator[LocalPostgres]:
     """One server for the run; `GRNS_TEST_POSTGRES` names another version's bin directory."""
     named = os.environ.get("GRNS_TEST_POSTGRES")
     with LocalPostgres(directory / "postgres", bin_directory=Path(named) if named else None) as server:
-        asyncio.run(_prepare(server))
+        asyncio.run(prepare(server))
         yield server
 
 
-async def _prepare(server: LocalPostgres) -> None:
+async def prepare(server: LocalPostgres) -> None:
+    """Have the template there of which databases are copies."""
     connection = await asyncpg.connect(server.admin_url)
     await connection.execute(f"create database {_TEMPLATE}")
     await connection.close()
     await migrate.upgrade(_url(server, _TEMPLATE))
 
 
-@pytest.fixture
-async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
-    """A migrated database of the test's own."""
+@asynccontextmanager
+async def new_database(postgres: LocalPostgres) -> AsyncIterator[str]:
+    """Have a migrated database of one's own; yields its URL."""
     name = f"test_{uuid.uuid4().hex}"
     connection = await asyncpg.connect(postgres.admin_url)
     try:
@@ -79,6 +81,13 @@ async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
         await connection.execute(f"drop database {name} with (force)")
     finally:
         await connection.close()
+
+
+@pytest.fixture
+async def database_url(postgres: LocalPostgres) -> AsyncIterator[str]:
+    """A migrated database of the test's own."""
+    async with new_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture

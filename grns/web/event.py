@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from grns.payloads import PAYLOADS
+from grns.web import look
 from grns.web.call import Call
 from grns.web.inside import Refused
 from grns.web.page import Pages
@@ -45,6 +46,7 @@ async def events(call: Call) -> Response:
         task_id=call.query("task_id"),
         kinds=_KINDS,
         trouble=trouble,
+        zone=look.read(call.request).short(),
         stream=call.link("/events/stream", **wanted, cursor=latest) if is_first else None,
     )
 

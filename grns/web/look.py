@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from starlette.requests import Request
@@ -33,8 +33,19 @@ class Look:
 
     def exactly(self, then: datetime) -> str:
         """Return a time to the second, with its zone."""
-        zone = UTC if self.times != "local" or self.zone is None else self.zone
-        return f"{then.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+        return f"{then.astimezone(self._place):%Y-%m-%d %H:%M:%S %Z}"
+
+    def clocked(self, then: datetime) -> str:
+        """Return a time of the latest days, for lists of what happened: without year and zone."""
+        return f"{then.astimezone(self._place):%m-%d %H:%M:%S}"
+
+    def short(self) -> str:
+        """Return what the zone is called."""
+        return "local" if self._place is not UTC else "UTC"
+
+    @property
+    def _place(self) -> tzinfo:
+        return UTC if self.times != "local" or self.zone is None else self.zone
 
 
 def read(request: Request) -> Look:

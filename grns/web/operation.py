@@ -46,7 +46,10 @@ async def operations(call: Call) -> Response:
     """List operations."""
     page = await call.ask("/operations", cursor=call.query("cursor"))
     return await call.show(
-        "operations.html", rows=page["items"], next_cursor=page["next_cursor"], ended=ENDED
+        "operations.html",
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        is_any_under_way=any(one["state"] not in ENDED for one in page["items"]),
     )
 
 
@@ -91,7 +94,10 @@ async def create_operation(call: Call) -> Response:
 async def operation(call: Call) -> Response:
     """Show how far an operation is."""
     found = await call.ask(f"/operations/{call.request.path_params['number']}")
-    return await call.show("operation.html", operation=found, has_ended=found["state"] in ENDED)
+    has_ended = found["state"] in ENDED
+    # What was moved may end only long after all was moved.
+    is_settled = has_ended and not found["outstanding"]
+    return await call.show("operation.html", operation=found, has_ended=has_ended, is_settled=is_settled)
 
 
 @pages.post("/operations/{number:int}/{change}")

@@ -12,6 +12,7 @@ from grns.task import Status
 from grns.web import alarm, figure
 from grns.web.call import Call
 from grns.web.figure import Chart
+from grns.web.pace import LATEST
 from grns.web.page import Pages
 from grns.web.signals import Signal, signals
 
@@ -53,6 +54,7 @@ async def overview(call: Call) -> Response:
         rates=_rates(steps),
         pace=await call.room.paces.of(call.place, call.ask),
         charts=_charts(steps),
+        paced=LATEST,
         pools=pools,
         oldest=max((pool["oldest_seconds"] or 0.0 for pool in pools), default=0.0),
         issues=issues["items"],

@@ -10,7 +10,7 @@ from typing import Any
 from grns.web.figure import Quantiles, quantiles
 
 _FRESH_SECONDS = 5.0
-_LATEST = 300
+LATEST = 300
 _MOST_PLACES = 1000
 
 Ask = Callable[..., Awaitable[Any]]
@@ -46,6 +46,6 @@ class Paces:
 
 
 async def _quantiles(ask: Ask, kind: str, name: str) -> Quantiles | None:
-    page = await ask("/events", kind=kind, limit=_LATEST)
+    page = await ask("/events", kind=kind, limit=LATEST)
     found = (row["payload"].get(name) for row in page["items"])
     return quantiles(milliseconds / 1000 for milliseconds in found if milliseconds is not None)

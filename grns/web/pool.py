@@ -15,6 +15,8 @@ from grns.web.terms import term
 pages = Pages()
 
 _LIMIT, _WORKERS = 100, 1000
+# By priority.
+_LANES = ("critical", "high", "normal", "background")
 _LASTS = {
     "15 minutes": 900, "1 hour": 3600, "4 hours": 4 * 3600, "1 day": 86_400, "until resumed": None
 }  # fmt: skip
@@ -29,6 +31,7 @@ async def pools(call: Call) -> Response:
         rows=page["items"],
         next_cursor=page["next_cursor"],
         alarms=alarm.of_pools(page["items"]),
+        lanes=_LANES,
     )
 
 
@@ -47,6 +50,7 @@ async def pool(call: Call) -> Response:
         lasts=list(_LASTS),
         alarms=alarm.of_pools([found]),
         agent=term("agent", agent_type),
+        lanes=_LANES,
     )
 
 

@@ -45,7 +45,7 @@ def environment() -> Environment:
         "grouped": words.grouped,
         "bars": figure.bars,
     }
-    found.globals |= {"asset": static.url, "counted": words.counted, "moment": moment}
+    found.globals |= {"asset": static.url, "counted": words.counted, "moment": moment, "clocked": clocked}
     return found
 
 
@@ -65,4 +65,12 @@ def moment(value: str | datetime | None, look: Look, now: datetime) -> str:
     then = words.instant(value)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         then.isoformat(), escape(look.exactly(then)), escape(look.written(then, now))
+    )
+
+
+def clocked(value: str | datetime, look: Look) -> str:
+    """Return a time as an element that stays true: for lists that are not brought up to date."""
+    then = words.instant(value)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        then.isoformat(), escape(look.exactly(then)), escape(look.clocked(then))
     )

@@ -50,7 +50,7 @@ def _is_hidden(letter: str) -> bool:
     return unicodedata.category(letter) in _HIDDEN and letter not in _JOINERS
 
 
-def summary(payload: dict[str, Any], *, without: tuple[str, ...] = ("task_id",)) -> str:
+def summary(payload: dict[str, Any], *, without: tuple[str, ...] = ("task_id", "actor")) -> str:
     """Return a payload in one short line."""
     parts = (
         f"{name}={_brief(value)}"

@@ -1,88 +1,118 @@
-"""A browser on a stack of real processes. Whatever a page complains of ends its test."""
+"""One stage, one browser and one session for all tests: each makes tasks that are its own."""
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import pytest
-from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
-from grns.store.database import Database
-from grns.store.key import create_key
-from tests.doors.e2e.test_api import url_of
-from tests.harness import Fleet, ready
-
-CHROMIUM = os.environ.get("GRNS_CHROMIUM", "/usr/bin/chromium")
-# As root, which CI is, chromium has no sandbox of its own.
-_OPTIONS = ["--no-sandbox", "--disable-gpu", "--font-render-hinting=none"]
+from grns.local import LocalNats, LocalPostgres
+from tests.browser import stage as stages
+from tests.browser.scene import Scene, played
+from tests.browser.stage import Stage, log_in
+from tests.conftest import new_database
 
 
 @dataclass
-class Stage:
-    """A stack with its dashboard. `mended` is the file that the pool's handlers wait for."""
+class Watch:
+    """What a page has complained of: its scripts, its policy, a dialog, a request that leads elsewhere."""
 
     url: str
-    database: Database
-    key: str
-    mended: Path
+    complaints: list[str] = field(default_factory=list)
+
+    def over(self, context: BrowserContext) -> None:
+        """Watch every page of a context."""
+        context.on("console", self._note)
+        context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+        context.on("dialog", self._refuse)
+        context.on("request", self._look)
+
+    def forgive(self, *texts: str) -> None:
+        """Take back the complaints that were meant to come: all that contain one of these texts."""
+        for text in texts:
+            assert any(text in one for one in self.complaints), (text, self.complaints)
+        self.complaints[:] = [one for one in self.complaints if not any(text in one for text in texts)]
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    async def _refuse(self, dialog: Dialog) -> None:
+        self.complaints.append(f"a dialog: {dialog.message}")
+        await dialog.dismiss()
+
+    def _look(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.url}/", "data:")):
+            self.complaints.append(f"asked {request.url}")
 
 
-@pytest.fixture
-async def stage(fleet: Fleet, database: Database, tmp_path: Path) -> Stage:
-    """All daemons, a worker, and a key of all workspaces."""
-    mended = tmp_path / "mended"
-    made, _ = await create_key(database, workspace=None, name="ann", scopes=["admin"], actor="cli:ann@desk")
-    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_OPERATION_SECONDS="0.1")
-    worker = fleet.start("worker", "tests.browser.pools:pool", GRNS_TEST_MENDED=str(mended))
-    await ready(database, worker)
-    return Stage(await url_of(fleet, server), database, made.reveal(), mended)
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stage(postgres: LocalPostgres) -> AsyncIterator[Stage]:
+    """All daemons, the dashboard, and a worker of each pool."""
+    with (
+        tempfile.TemporaryDirectory(prefix="grns-browser-") as made,
+        LocalNats(Path(made) / "nats") as broker,
+    ):
+        async with new_database(postgres) as url, stages.begun(Path(made), url, broker.url) as begun:
+            yield begun
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def scene(stage: Stage) -> Scene:
+    """Something of everything."""
+    return await played(stage, share=0.1)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    """Debian's chromium."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=_OPTIONS)
+    """The browser."""
+    async with stages.chromium() as browser:
         yield browser
-        await browser.close()
 
 
-@pytest.fixture
-async def page(chromium: Browser, stage: Stage) -> AsyncIterator[Page]:
-    """A page that is logged in, of which no script and no policy complains."""
-    context = await chromium.new_context(
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def session(chromium: Browser, stage: Stage) -> Any:
+    """The cookies of somebody who has logged in."""
+    context = await chromium.new_context(base_url=stage.url)
+    page = await context.new_page()
+    await log_in(page, stage.key)
+    state = await context.storage_state()
+    await context.close()
+    return state
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def watch(stage: Stage) -> AsyncIterator[Watch]:
+    """What was complained of: at the end nothing."""
+    found = Watch(stage.url)
+    yield found
+    assert found.complaints == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(
+    chromium: Browser, stage: Stage, session: Any, watch: Watch
+) -> AsyncIterator[BrowserContext]:
+    """A window of somebody who has logged in."""
+    made = await chromium.new_context(
         base_url=stage.url,
+        storage_state=session,
         viewport={"width": 1280, "height": 900},
         timezone_id="Europe/Zurich",
         locale="en-GB",
     )
-    opened = await context.new_page()
-    complaints: list[str] = []
+    made.set_default_timeout(20_000)
+    watch.over(made)
+    yield made
+    await made.close()
 
-    def note(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            complaints.append(message.text)
 
-    async def refuse(dialog: Dialog) -> None:
-        complaints.append(dialog.message)
-        await dialog.dismiss()
-
-    opened.on("console", note)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("dialog", refuse)
-    opened.on(
-        "request",
-        lambda request: (
-            None if request.url.startswith(stage.url) else complaints.append(f"asked {request.url}")
-        ),
-    )
-    await opened.goto("/login")
-    await opened.get_by_label("API key").fill(stage.key)
-    await opened.get_by_role("button", name="Log in").click()
-    await opened.wait_for_url("**/")
-    yield opened
-    await context.close()
-    assert complaints == []
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(context: BrowserContext) -> Page:
+    """A page of theirs."""
+    return await context.new_page()

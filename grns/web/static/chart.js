@@ -13,13 +13,23 @@
     return found;
   }
 
-  function options(content, width) {
+  function options(content, width, place) {
     const quiet = colour("quiet");
+    const relative = place.dataset.times === "relative";
+    const zone = relative ? "UTC" : place.dataset.zoneOf;
+    const last = content.points[0][content.points[0].length - 1];
+    const minutes = (at) => { const ago = Math.round((last - at) / 60); return ago > 0 ? `−${ago} min` : "now"; };
+    const clock = new Intl.DateTimeFormat("en-GB", { timeZone: zone, hour: "2-digit", minute: "2-digit" });
+    const said = (at) => relative ? minutes(at) : clock.format(new Date(at * 1000));
     const axis = { stroke: quiet, grid: { stroke: quiet, width: 0.2 }, ticks: { stroke: quiet, width: 0.4 } };
     return {
-      width, height: HEIGHT, legend: { show: false }, cursor: { y: false }, padding: [8, 8, 0, 0],
+      width, height: HEIGHT, legend: { show: false }, cursor: { y: false }, padding: [8, 20, 0, 0],
       scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: 52 }],
+      // Every ten minutes back from the last one, or by the clock.
+      axes: [{
+        ...axis, size: 34, values: (_plot, found) => found.map(said), space: 60,
+        ...(relative ? { splits: (plot) => { const found = []; for (let at = last; at >= plot.scales.x.min; at -= 600) found.unshift(at); return found; } } : {}),
+      }, { ...axis, size: 52 }],
       series: [{}, ...content.lines.map((name, place) => ({
         label: name, stroke: colour(`line-${place}`), width: 1.6, spanGaps: true, points: { show: false },
       }))],
@@ -40,7 +50,7 @@
     }
     known?.plot.destroy();
     const content = JSON.parse(text);
-    drawn.set(place, { text, plot: new uPlot(options(content, width), content.points, place) });
+    drawn.set(place, { text, plot: new uPlot(options(content, width, place), content.points, place) });
   }
 
   const all = (isAnew) => document.querySelectorAll("[data-chart]").forEach((place) => draw(place, isAnew));

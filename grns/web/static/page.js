@@ -34,6 +34,12 @@
     button.textContent = "Copied";
   });
 
+  // In a narrow window the menu is longer than its line.
+  for (const link of all(".top nav [aria-current], .tabs [aria-current]")) {
+    const line = link.closest("ul");
+    line.scrollLeft = link.offsetLeft - (line.clientWidth - link.offsetWidth) / 2;
+  }
+
   // One menu at a time, and none once one looks elsewhere.
   document.addEventListener("click", (event) => {
     for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;

@@ -9,16 +9,20 @@
   const told = document.querySelector("[data-tail-state]");
   const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
   const waiting = [];
+  const clock = new Intl.DateTimeFormat("en-GB", {
+    timeZone: body.dataset.zoneOf, month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  });
   let isPaused = false, last = null;
 
   // As the server writes it: nothing stays hidden.
   const visible = (text) => text.replace(HIDDEN, (letter) => "\u200c\u200d\n\t".includes(letter)
     ? letter : `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
-  function cell(kind, text, className = "") {
+  function cell(kind, text, className = "", label = "") {
     const found = document.createElement(kind);
     found.textContent = visible(String(text ?? ""));
     if (className) found.className = className;
+    if (label) found.dataset.label = label;
     return found;
   }
 
@@ -29,7 +33,7 @@
   }
 
   function summary(payload) {
-    const parts = Object.entries(payload).filter(([name, value]) => name !== "task_id" && value !== null)
+    const parts = Object.entries(payload).filter(([name, value]) => !["task_id", "actor"].includes(name) && value !== null)
       .map(([name, value]) => `${name}=${brief(value)}`);
     const text = parts.join(" ");
     return text.length <= 160 ? text : `${text.slice(0, 159)}…`;
@@ -39,7 +43,8 @@
     const found = document.createElement("td");
     const time = document.createElement("time");
     time.dateTime = time.title = instant;
-    time.textContent = instant.slice(11, 19);
+    const part = Object.fromEntries(clock.formatToParts(new Date(instant)).map(({ type, value }) => [type, value]));
+    time.textContent = `${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second}`;
     found.append(time);
     return found;
   }
@@ -57,8 +62,8 @@
     }
     const kind = cell("th", event.kind);
     kind.scope = "row";
-    found.append(cell("td", event.seq, "n"), at(event.created_at), kind, task, cell("td", event.attempt, "n"),
-      cell("td", event.actor), cell("td", summary(event.payload)));
+    found.append(cell("td", event.seq, "n", "no."), at(event.created_at), kind, task,
+      cell("td", event.attempt, "n", "attempt"), cell("td", event.actor, "", "by"), cell("td", summary(event.payload), "says"));
     return found;
   }
 
