@@ -11,14 +11,17 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from grns import problem
 from grns.access import Scope
 from grns.api.desk import Desk
-from grns.errors import Forbidden, NotFound
+from grns.errors import BadInput, Forbidden, NotFound
+from grns.problem import Problem
 from grns.web import look, render
+from grns.web.address import before
 from grns.web.clock import Clock
 from grns.web.entry import Entry, Visitor
 from grns.web.form import Form
-from grns.web.inside import Answered, Inside, Query
+from grns.web.inside import Answered, Inside, Query, Refused
 from grns.web.navigation import NAVIGATION
 from grns.web.navigation import Entry as Link
 from grns.web.notice import NOTICES
@@ -28,6 +31,8 @@ from grns.web.words import Exact
 WORKSPACE = "workspace"
 # What an address says only once.
 _PASSING = frozenset({"said", "shown"})
+# What somebody can do something about who has the form before them: write otherwise, look again, wait.
+_MENDABLE = frozenset({400, 409, 412, 413, 429, 503})
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -44,12 +49,17 @@ class Room:
 
 @dataclass
 class Call:
-    """One visit. `form` is what was sent with it, of a form; `who` is None only on pages that are open."""
+    """One visit. `form` is what was sent with it, of a form; `who` is None only on pages that are open.
+
+    `trouble` is what is wrong with the form, where its page is shown again.
+    """
 
     room: Room
     request: Request
     who: Visitor | None
     form: Form = field(default_factory=lambda: Form(()))
+    trouble: Problem | None = None
+    _at: str | None = None
 
     @property
     def visitor(self) -> Visitor:
@@ -71,6 +81,28 @@ class Call:
     def place(self) -> str:
         """The workspace that all is about."""
         return self.workspace or self.visitor.principal.workspace or self.room.desk.workspace
+
+    @property
+    def path(self) -> str:
+        """Where the page is that is shown."""
+        return self._at or self.request.url.path
+
+    @property
+    def back(self) -> Exact | None:
+        """The page of ours that has led here, None where it was none, or this one."""
+        found = before(self.request.headers.get("referer"), self.request.headers.get("host", ""))
+        return None if found is None or found == self.request.url.path else Exact(found)
+
+    def mend(self, error: BadInput | Refused, path: str) -> None:
+        """Have the page at `path` shown again, with what was written; raise what no writing mends."""
+        said = error.problem if isinstance(error, Refused) else problem.of(error)
+        if said.status not in _MENDABLE:
+            raise error
+        self.trouble, self._at = said, path
+
+    def written(self, name: str, otherwise: str = "") -> Exact:
+        """Return what is to stand in a field: what was written there, where its form is shown again."""
+        return Exact(otherwise if self.trouble is None else self.form.text(name) or "")
 
     def query(self, name: str) -> str | None:
         """Return a part of the address, None where it is not there, or empty."""
@@ -132,7 +164,7 @@ class Call:
         kept = [(key, value) for key, value in self.request.query_params.multi_items() if key not in _PASSING]
         said = [(key, value) for key, value in kept if key not in changed]
         said += [(key, value) for key, value in changed.items() if value]
-        return Exact(quote(self.request.url.path) + (f"?{urlencode(said)}" if said else ""))
+        return Exact(quote(self.path) + (f"?{urlencode(said)}" if said else ""))
 
     def go(self, path: str, **query: Any) -> Response:
         """Lead on to another page, once something was done."""
@@ -140,13 +172,15 @@ class Call:
 
     async def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page."""
+        if self.trouble is not None:
+            status = self.trouble.status
         return HTMLResponse(render.render(template, {**await self._common(), **values}), status_code=status)
 
     def _may_enter(self, entry: Link) -> bool:
         return self.may(entry.scope) and (not entry.is_of_all or self.visitor.principal.workspace is None)
 
     async def _common(self) -> dict[str, Any]:
-        path = self.request.url.path
+        path = self.path
         return {
             "call": self,
             "link": self.link,

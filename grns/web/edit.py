@@ -9,6 +9,7 @@ from starlette.responses import Response
 from grns import duration
 from grns.errors import BadInput
 from grns.web.call import Call, name
+from grns.web.inside import Refused
 from grns.web.page import Pages
 
 pages = Pages()
@@ -17,7 +18,11 @@ pages = Pages()
 @pages.get("/tasks/{task_id}/edit")
 async def edit_form(call: Call) -> Response:
     """Ask what of a task is to be otherwise."""
-    answered = await call.answer(f"/tasks/{name(call.request.path_params['task_id'])}")
+    return await _shown(call, name(call.request.path_params["task_id"]))
+
+
+async def _shown(call: Call, task_id: str) -> Response:
+    answered = await call.answer(f"/tasks/{task_id}")
     return await call.show("edit.html", task=answered.content, edition=answered.etag)
 
 
@@ -25,6 +30,19 @@ async def edit_form(call: Call) -> Response:
 async def edit_task(call: Call) -> Response:
     """Change a task, if nobody else has meanwhile; perhaps have it run again with that."""
     task_id, form = name(call.request.path_params["task_id"]), call.form
+    try:
+        await call.act(f"/tasks/{task_id}", _change(call), method="PATCH", edition=form.text("edition"))
+    except (BadInput, Refused) as error:
+        call.mend(error, f"/tasks/{task_id}/edit")
+        return await _shown(call, task_id)
+    if not form.is_set("redrive"):
+        return call.go(f"/tasks/{task_id}", said="edited")
+    answered = await call.act(f"/tasks/{task_id}/redrive")
+    return call.go(f"/tasks/{task_id}", said="redriven" if answered["answer"] == "redriven" else "unchanged")
+
+
+def _change(call: Call) -> dict[str, Any]:
+    form = call.form
     said: dict[str, Any] = {"reason": form.text("reason")}
     if (priority := form.whole("priority")) is not None:
         said["priority"] = priority
@@ -32,11 +50,7 @@ async def edit_task(call: Call) -> Response:
         said["delay_seconds"] = _seconds(delay)
     if form.text("payload") is not None and form.text("payload") != form.text("payload_seen"):
         said["payload"] = form.document("payload", call.room.desk.payload_limits)
-    await call.act(f"/tasks/{task_id}", said, method="PATCH", edition=form.text("edition"))
-    if not form.is_set("redrive"):
-        return call.go(f"/tasks/{task_id}", said="edited")
-    answered = await call.act(f"/tasks/{task_id}/redrive")
-    return call.go(f"/tasks/{task_id}", said="redriven" if answered["answer"] == "redriven" else "unchanged")
+    return said
 
 
 def _seconds(text: str) -> float:

@@ -66,7 +66,10 @@ def _pinned(rows: list[dict[str, Any]], shown: list[str]) -> tuple[list[dict[str
 @pages.get("/issues/{fingerprint}")
 async def issue(call: Call) -> Response:
     """Show an issue: what it looks like, where it is seen, and what can be done."""
-    fingerprint = name(call.request.path_params["fingerprint"])
+    return await _shown(call, name(call.request.path_params["fingerprint"]))
+
+
+async def _shown(call: Call, fingerprint: str) -> Response:
     answered = await call.answer(f"/issues/{fingerprint}")
     found = answered.content
     return await call.show(
@@ -94,7 +97,18 @@ async def _sample(call: Call, task_id: str) -> Any:
 @pages.post("/issues/{fingerprint}")
 async def change_issue(call: Call) -> Response:
     """Say something of an issue."""
-    fingerprint, form = name(call.request.path_params["fingerprint"]), call.form
+    fingerprint = name(call.request.path_params["fingerprint"])
+    path, edition = f"/issues/{fingerprint}", call.form.text("edition")
+    try:
+        await call.act(path, await _change(call), method="PATCH", edition=edition)
+    except (BadInput, Refused) as error:
+        call.mend(error, path)
+        return await _shown(call, fingerprint)
+    return call.go(path, said="issue")
+
+
+async def _change(call: Call) -> dict[str, Any]:
+    form = call.form
     said: dict[str, Any] = {}
     if state := form.text("state"):
         said["state"] = state
@@ -103,8 +117,7 @@ async def change_issue(call: Call) -> Response:
             said[field] = form.text(field)
     if snooze := form.text("snooze"):
         said["snoozed_until"] = await _until(call, snooze)
-    await call.act(f"/issues/{fingerprint}", said, method="PATCH", edition=form.text("edition"))
-    return call.go(f"/issues/{fingerprint}", said="issue")
+    return said
 
 
 _SNOOZES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": _DAY_SECONDS, "1 week": 7 * _DAY_SECONDS}

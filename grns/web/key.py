@@ -10,6 +10,7 @@ from grns import duration
 from grns.access import SCOPES
 from grns.errors import BadInput
 from grns.web.call import Call, name
+from grns.web.inside import Refused
 from grns.web.page import Pages
 
 pages = Pages()
@@ -24,6 +25,15 @@ async def keys(call: Call) -> Response:
 @pages.post("/keys")
 async def create_key(call: Call) -> Response:
     """Make a key, and show it: this once, on this page alone."""
+    try:
+        made = await _made(call)
+    except (BadInput, Refused) as error:
+        call.mend(error, "/keys")
+        made = None
+    return await _shown(call, made=made)
+
+
+async def _made(call: Call) -> Any:
     form = call.form
     said: dict[str, Any] = {
         "name": form.text("name") or "",
@@ -35,7 +45,7 @@ async def create_key(call: Call) -> Response:
         if seconds is None:
             raise BadInput("bad_expiry", "expires: write 30d or 12h")
         said["expires_seconds"] = seconds
-    return await _shown(call, made=await call.act("/keys", said))
+    return await call.act("/keys", said)
 
 
 @pages.post("/keys/{key_id}/revoke")

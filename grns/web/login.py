@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from starlette.responses import RedirectResponse, Response
 
 from grns.errors import Denied
 from grns.web import look
+from grns.web.address import ours
 from grns.web.call import Call
 from grns.web.entry import refuse_others
 from grns.web.page import Pages
@@ -15,8 +14,6 @@ from grns.web.session import COOKIE
 
 pages = Pages()
 
-# A page of ours: no address of another site looks like that, however a browser reads it.
-_OURS = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
 _YEAR_SECONDS = 366 * 86_400
 
 
@@ -64,7 +61,7 @@ async def change_look(call: Call) -> Response:
 
 
 def _page(said: str | None) -> str:
-    return said if said is not None and _OURS.fullmatch(said) else "/"
+    return ours(said) or "/"
 
 
 def _keep(call: Call, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:

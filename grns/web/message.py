@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from grns.errors import BadInput, NotFound
 from grns.web.call import Call
+from grns.web.inside import Refused
 from grns.web.page import Pages
 
 pages = Pages()
@@ -29,6 +30,10 @@ async def messages(call: Call) -> Response:
 @pages.get("/messages/{message_id}")
 async def message(call: Call) -> Response:
     """Show a message, whole."""
+    return await _shown(call)
+
+
+async def _shown(call: Call) -> Response:
     found = await call.ask(f"/messages/{_id(call)}")
     return await call.show(
         "message.html",
@@ -42,6 +47,15 @@ async def message(call: Call) -> Response:
 @pages.post("/messages/{message_id}/resend")
 async def resend_message(call: Call) -> Response:
     """Send a message again, as it was or mended."""
+    try:
+        await call.act(f"/messages/{_id(call)}/resend", _order(call))
+    except (BadInput, Refused) as error:
+        call.mend(error, f"/messages/{_id(call)}")
+        return await _shown(call)
+    return call.go(f"/messages/{_id(call)}", said="resent")
+
+
+def _order(call: Call) -> dict[str, Any]:
     form, limits = call.form, call.room.desk.envelope_limits
     said: dict[str, Any] = {"reason": form.text("reason")}
     for field in ("subject", "headers", "body"):
@@ -50,8 +64,7 @@ async def resend_message(call: Call) -> Response:
             said[field] = form.text(field) if field == "subject" else form.document(field, limits)
     if not isinstance(said.get("headers", {}), dict) or not isinstance(said.get("body", {}), dict):
         raise BadInput("bad_message", "headers and body are JSON objects")
-    await call.act(f"/messages/{_id(call)}/resend", said)
-    return call.go(f"/messages/{_id(call)}", said="resent")
+    return said
 
 
 @pages.post("/messages/{message_id}/discard")

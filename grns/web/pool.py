@@ -9,6 +9,8 @@ from starlette.responses import Response
 from grns.errors import BadInput, NotFound
 from grns.web import alarm
 from grns.web.call import Call, name
+from grns.web.form import Form
+from grns.web.inside import Refused
 from grns.web.page import Pages
 from grns.web.terms import term
 
@@ -38,7 +40,10 @@ async def pools(call: Call) -> Response:
 @pages.get("/pools/{agent_type}")
 async def pool(call: Call) -> Response:
     """Show a pool: its lanes, its workers, its pauses."""
-    agent_type = name(call.request.path_params["agent_type"])
+    return await _shown(call, name(call.request.path_params["agent_type"]))
+
+
+async def _shown(call: Call, agent_type: str) -> Response:
     found = await _pool(call, agent_type)
     every = (await call.ask("/workers", limit=_WORKERS))["items"]
     ours = [worker for worker in every if worker["agent_type"] == agent_type]
@@ -79,13 +84,23 @@ async def change_pool(call: Call) -> Response:
     agent_type, change = name(call.request.path_params["agent_type"]), call.request.path_params["change"]
     if change not in ("pause", "resume"):
         raise BadInput("bad_pause", "a pool is paused or resumed")
-    said: dict[str, Any] = {"task_type": call.form.text("task_type")}
+    path = f"/pools/{agent_type}" if call.form.is_set("stay") else "/pools"
+    try:
+        await call.act(f"/pools/{agent_type}/{change}", _order(call.form, change))
+    except (BadInput, Refused) as error:
+        if change == "resume" or path == "/pools":
+            raise
+        call.mend(error, path)
+        return await _shown(call, agent_type)
+    return call.go(path, said=f"{change}d")
+
+
+def _order(form: Form, change: str) -> dict[str, Any]:
+    said: dict[str, Any] = {"task_type": form.text("task_type")}
     if change == "pause":
-        lasts = call.form.text("lasts") or "until resumed"
+        lasts = form.text("lasts") or "until resumed"
         if lasts not in _LASTS:
             raise BadInput("bad_until", "lasts: it is one of the times that the form names")
         seconds = _LASTS[lasts]
-        said |= {"reason": call.form.text("reason"), "seconds": None if seconds is None else float(seconds)}
-    await call.act(f"/pools/{agent_type}/{change}", said)
-    path = f"/pools/{agent_type}" if call.form.is_set("stay") else "/pools"
-    return call.go(path, said=f"{change}d")
+        said |= {"reason": form.text("reason"), "seconds": None if seconds is None else float(seconds)}
+    return said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from grns.web.call import Call
+from grns.web.inside import Refused
 from grns.web.page import Pages
 
 pages = Pages()
@@ -23,5 +24,9 @@ async def workspaces(call: Call) -> Response:
 @pages.post("/workspaces")
 async def create_workspace(call: Call) -> Response:
     """Make a workspace."""
-    await call.act("/workspaces", {"workspace": call.form.text("name") or ""})
+    try:
+        await call.act("/workspaces", {"workspace": call.form.text("name") or ""})
+    except Refused as error:
+        call.mend(error, "/workspaces")
+        return await workspaces(call)
     return call.go("/workspaces", said="workspace")

@@ -38,7 +38,7 @@ async def draw(target: Path) -> None:
     """Play a scene, and draw its main pages, light and dark."""
     with tempfile.TemporaryDirectory(prefix="grns-pictures-") as made:
         directory = Path(made)
-        directory.chmod(0o755)  # the user `nobody` has to reach it
+        os.chmod(made, 0o755)  # noqa: S103 - the user `nobody` has to reach it
         with LocalPostgres(directory / "postgres") as postgres, LocalNats(directory / "nats") as broker:
             await prepare(postgres)
             async with new_database(postgres) as url, stages.begun(directory, url, broker.url) as stage:

@@ -62,7 +62,7 @@ async def test_keys_lead_along_the_rows(page: Page, stage: Stage) -> None:
 
 async def test_what_is_selected_stays_where_it_is(page: Page, stage: Stage) -> None:
     first = await failed(stage, "stays.internal", 3)
-    wanted = (await row_of(stage, first[0]))["fingerprint"]
+    wanted = await issue_of(stage, first[0])
     await page.goto(f"/tasks?filter=state:dead fingerprint:{wanted}")
     await page.evaluate(_LOOK)
     await page.get_by_role("checkbox", name=f"Select {first[0]}").check()
@@ -85,10 +85,10 @@ async def reaches(page: Page, name: str, count: int) -> None:
     await eventually(look)
 
 
-async def row_of(stage: Stage, task_id: str) -> dict[str, str]:
-    """Return a task's row."""
+async def issue_of(stage: Stage, task_id: str) -> str:
+    """Return the fingerprint of a task's failure."""
     async with stage.database.connection() as connection:
-        return dict(await connection.fetchrow("select * from grns.tasks where id = $1", task_id))
+        return str(await connection.fetchval("select fingerprint from grns.tasks where id = $1", task_id))
 
 
 async def test_nothing_jumps_while_things_happen(context: BrowserContext, stage: Stage) -> None:
@@ -153,6 +153,26 @@ async def test_hostile_data_does_nothing(page: Page, stage: Stage) -> None:
     assert json.loads(await held.inner_text()) == largest
     await page.goto(f"/tasks/{made}/edit")
     assert json.loads(await page.get_by_label("Payload").input_value()) == largest
+
+
+async def test_a_form_that_is_wrong_stands_there_again(page: Page, watch: Watch) -> None:
+    await page.goto("/keys")
+    await page.get_by_label("Name").fill("pager")
+    await page.get_by_label(re.compile("^read")).check()
+    await page.get_by_label(re.compile("Expires")).fill("soon")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert")).to_be_focused()
+    await expect(page.get_by_role("alert")).to_contain_text("expires: write 30d or 12h")
+    watch.forgive("400")
+    await expect(page.get_by_label("Name")).to_have_value("pager")
+    await page.get_by_label(re.compile("Expires")).fill("1h")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.locator("#made-key")).to_have_text(re.compile("^grns_"))
+    await page.goto("/keys")
+    row = page.get_by_role("row").filter(has_text="pager")
+    await row.get_by_text("Revoke …").click()
+    await row.get_by_role("button", name="Revoke pager for good").click()
+    await expect(row).to_contain_text("revoked")
 
 
 async def test_what_pages_may_not_do_is_noticed(page: Page, watch: Watch) -> None:
