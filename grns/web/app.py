@@ -144,4 +144,5 @@ def _door(call: Call) -> Response:
 
 async def _trouble(call: Call, said: Problem, *, trace_id: str | None = None) -> Response:
     """Return a page that says what could not be done."""
+    call.trouble = None  # nothing that was written there mends it
     return await call.show("problem.html", status=said.status, problem=said, trace_id=trace_id)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
+from grns.errors import BadInput
 from grns.web.call import Call, name
 from grns.web.form import Form
 from grns.web.inside import Refused
@@ -18,20 +18,6 @@ pages = Pages()
 
 _TABS = ("all", "pending", "failed", "delivered")
 _BETWEEN = re.compile(r"[\s,]+")
-# Of what the API refuses: what somebody has written can be mended, and the page stays as it is.
-_MENDABLE = frozenset({400, 409, 412})
-_STALE = 412
-_CHANGED = "Somebody has changed it since: what it is now stands above, what you have written below."
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A webhook as somebody writes it. `trouble` says why it was not taken."""
-
-    url: str = ""
-    kinds: str = ""
-    description: str = ""
-    trouble: str | None = None
 
 
 @pages.get("/webhooks")
@@ -44,10 +30,11 @@ async def webhooks(call: Call) -> Response:
 async def create_webhook(call: Call) -> Response:
     """Make a webhook, and show its secret: this once, on this page alone."""
     call.need("admin")
+    made = None
     try:
         made = await call.act("/webhooks", _body(call.form))
     except Refused as error:
-        return await _listed(call, draft=_written(call.form, _mendable(error)), status=error.problem.status)
+        call.mend(error, "/webhooks")
     return await _listed(call, made=made)
 
 
@@ -62,11 +49,12 @@ async def edit_webhook(call: Call) -> Response:
     """Change where it leads to, what it is told of, or whether it is; only as it was seen."""
     call.need("admin")
     said: dict[str, Any] = {"is_enabled": call.form.is_set("is_enabled"), **_body(call.form)}
-    edition = f'"{call.form.whole("version") or 0}"'
     try:
+        edition = f'"{call.form.whole("version") or 0}"'
         await call.act(_path(call), said, method="PATCH", edition=edition)
-    except Refused as error:
-        return await _shown(call, draft=_written(call.form, _mendable(error)), status=error.problem.status)
+    except (BadInput, Refused) as error:
+        call.mend(error, _path(call))
+        return await _shown(call)
     return call.go(_path(call), said="webhook")
 
 
@@ -106,37 +94,22 @@ async def resend_delivery(call: Call) -> Response:
     return call.go(path, said="told")
 
 
-async def _listed(
-    call: Call, *, made: Mapping[str, Any] | None = None, draft: Draft | None = None, status: int = 200
-) -> Response:
+async def _listed(call: Call, *, made: Mapping[str, Any] | None = None) -> Response:
     page = await call.ask("/webhooks", cursor=call.query("cursor"))
     return await call.show(
-        "webhooks.html",
-        status=status,
-        rows=page["items"],
-        next_cursor=page["next_cursor"],
-        made=made,
-        draft=draft or Draft(),
+        "webhooks.html", webhook=None, rows=page["items"], next_cursor=page["next_cursor"], made=made
     )
 
 
-async def _shown(
-    call: Call, *, made: Mapping[str, Any] | None = None, draft: Draft | None = None, status: int = 200
-) -> Response:
-    found = await call.answer(_path(call))
+async def _shown(call: Call, *, made: Mapping[str, Any] | None = None) -> Response:
     tab = call.query("state")
     tab = tab if tab in _TABS else _TABS[0]
-    page = await call.ask(
-        f"{_path(call)}/deliveries",
-        state=None if tab == _TABS[0] else tab,
-        cursor=call.query("cursor"),
-    )
+    state = None if tab == _TABS[0] else tab
+    page = await call.ask(f"{_path(call)}/deliveries", state=state, cursor=call.query("cursor"))
     return await call.show(
         "webhook.html",
-        status=status,
-        webhook=found.content,
+        webhook=await call.ask(_path(call)),
         made=made,
-        draft=draft or _as_it_is(found.content),
         tabs=_TABS,
         tab=tab,
         rows=page["items"],
@@ -161,20 +134,3 @@ def _path(call: Call) -> str:
 def _body(form: Form) -> dict[str, Any]:
     kinds = [kind for kind in _BETWEEN.split(form.text("kinds") or "") if kind]
     return {"url": form.text("url") or "", "kinds": kinds, "description": form.text("description")}
-
-
-def _written(form: Form, trouble: str) -> Draft:
-    return Draft(
-        form.text("url") or "", form.text("kinds") or "", form.text("description") or "", trouble=trouble
-    )
-
-
-def _as_it_is(webhook: Mapping[str, Any]) -> Draft:
-    return Draft(webhook["url"], "\n".join(webhook["kinds"]), webhook["description"] or "")
-
-
-def _mendable(error: Refused) -> str:
-    """Return what has to be mended; raises what cannot be."""
-    if error.problem.status not in _MENDABLE:
-        raise error
-    return _CHANGED if error.problem.status == _STALE else error.problem.detail

@@ -13,12 +13,14 @@ from typing import Any
 
 import nats
 
+from grns.destination import Guard
 from grns.filter import parse
 from grns.operation import request
 from grns.settings import load
 from grns.store import issue, operation, pause, saved_filter
 from grns.store.key import create_key
 from grns.store.submit import Submissions, Submitted, prepare
+from grns.store.webhook import create_webhook, ping_webhook
 from grns.store.workspace import create_workspace
 from grns.submission import submission
 from tests.browser.stage import Stage
@@ -46,6 +48,8 @@ class Scene:
     message: str
     operation: int
     paused: int
+    webhook: str
+    delivery: int
 
     @property
     def pages(self) -> dict[str, str]:
@@ -71,6 +75,10 @@ class Scene:
             "events": "/events?kind=evt.task.*",
             "messages": "/messages",
             "message": f"/messages/{self.message}",
+            "webhooks": "/webhooks",
+            "webhook": f"/webhooks/{self.webhook}",
+            "delivery": f"/webhooks/{self.webhook}/deliveries/{self.delivery}",
+            "installation": "/installation",
             "keys": "/keys",
             "workspaces": "/workspaces",
             "help": "/help",
@@ -111,8 +119,21 @@ async def played(stage: Stage, *, share: float = 1.0) -> Scene:
     fingerprint = await _fingerprint(stage, dead[0])
     mended, paused = await _operated(stage, await _fingerprint(stage, dead[len(lost)]))
     await _said(stage, fingerprint)
+    webhook, delivery = await _told(stage)
     await _past(stage)
-    return Scene(dead[0], busy[0], queued, waiting, done[-1], fingerprint, message, mended, paused)
+    return Scene(
+        dead[0],
+        busy[0],
+        queued,
+        waiting,
+        done[-1],
+        fingerprint,
+        message,
+        mended,
+        paused,
+        webhook,
+        delivery,
+    )
 
 
 async def submit_each(stage: Stage, tasks: Iterable[dict[str, Any]]) -> list[str]:
@@ -121,6 +142,29 @@ async def submit_each(stage: Stage, tasks: Iterable[dict[str, Any]]) -> list[str
     prepared = [prepare(submission(**fields), limits) for fields in tasks]
     answers = await Submissions(stage.database, batch_limit=10).submit_many(prepared)
     return [answer.id for answer in answers if isinstance(answer, Submitted)]
+
+
+async def _told(stage: Stage) -> tuple[str, int]:
+    """Let somebody be told of events; nobody answers there."""
+    kinds = ["evt.issue.*", "evt.operation.ended"]
+    _, made = await create_webhook(
+        stage.database,
+        workspace="default",
+        url="https://hooks.example.org/on-call/secret",
+        kinds=kinds,
+        description="on call",
+        guard=Guard(),
+        actor=ANN,
+    )
+    await create_webhook(
+        stage.database,
+        workspace="default",
+        url="https://billing.example.org/grns",
+        kinds=["evt.task.completed"],
+        guard=Guard(),
+        actor=BO,
+    )
+    return made["id"], await ping_webhook(stage.database, made["id"], workspace="default", actor=ANN)
 
 
 def _page(url: str, **more: Any) -> dict[str, Any]:

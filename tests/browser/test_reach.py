@@ -57,6 +57,29 @@ async def test_all_can_use_every_page(context: BrowserContext, scene: Scene) -> 
     assert wrong == []
 
 
+async def test_all_can_use_what_says_that_something_is_wrong(
+    page: Page, chromium: Browser, stage: Stage, watch: Watch
+) -> None:
+    """And the page on which one logs in; wide and narrow."""
+    stranger = await chromium.new_context(base_url=stage.url)
+    watch.over(stranger)
+    login = await stranger.new_page()
+    await login.goto("/login")
+    await page.goto("/keys")
+    await page.get_by_label("Name").fill("of nothing")
+    await page.get_by_role("button", name="Make it").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    lost = await page.context.new_page()
+    await lost.goto("/tasks/tsk-0123456789abcdefghjkmnpqrs")
+    watch.forgive("400", "404")
+    for shown in (login, page, lost):
+        await shown.set_viewport_size({"width": 360, "height": 800})
+        found = (await Axe().run(shown, options=_ALL)).response["violations"]
+        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+        assert await shown.evaluate(_OVER) <= 0
+    await stranger.close()
+
+
 async def test_what_not_all_can_use_is_noticed(page: Page) -> None:
     await page.goto("/help")
     await page.evaluate("document.querySelector('main').append(document.createElement('button'))")

@@ -24,6 +24,8 @@ def trouble_in(shown: Document, action: str) -> str:
     [
         ("/keys", "/keys", {"name": "<i>ci", "expires": "soon"}, "expires"),
         ("/keys", "/keys", {"name": "ci", "expires": "30d"}, "scope"),
+        ("/webhooks", "/webhooks", {"url": "https://a.example/<i>", "kinds": "tasks"}, "kind"),
+        ("/webhooks/{hook}", "/webhooks/{hook}", {"url": "http://127.0.0.1/", "kinds": "evt.*.*"}, "URL"),
         ("/workspaces", "/workspaces", {"name": "a.b"}, "workspace"),
         ("/pools/worker", "/pools/worker/pause", {"task_type": "a b", "lasts": "1 day"}, "task"),
         ("/tasks/{dead}/edit", "/tasks/{dead}/edit", {"payload": "{", "priority": "3"}, "payload"),
@@ -36,6 +38,7 @@ async def test_what_was_written_is_still_there(
 ) -> None:
     there = await furnish(shared)
     names = {"dead": there.dead, "message": there.message, "fingerprint": there.fingerprint}
+    names["hook"] = there.webhook
     at, action = at.format(**names), action.format(**names)
     shown = await guest.send(at, action, status=400, more=said)
     assert wrong in trouble_in(shown, action)
