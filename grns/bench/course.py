@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-
 from grns.app import App
 from grns.assembly import tools
 from grns.bench import distance, place, rate
@@ -13,6 +10,7 @@ from grns.bench.pool import AGENT_TYPE, NOOP
 from grns.bench.rate import Bench
 from grns.bench.show import Show
 from grns.bench.stage import Stage
+from grns.ending import end_on_signals
 from grns.errors import GrnsError
 from grns.settings import Settings
 from grns.store.submit import prepare
@@ -26,7 +24,7 @@ async def run(settings: Settings, plan: Plan) -> Result:
     (a server does not answer, or refuses what is needed), `WaitTimeout` (nothing moves any more).
     """
     prepare(submission(task_type=NOOP, agent_type=AGENT_TYPE, payload=plan.payload), settings.payload_limits)
-    _end_on_signals()
+    end_on_signals()
     with Show() as show:
         async with place.made(settings, plan, show.say) as ours:
             show.say(f"working in {ours.directory.name}: a database and streams that are removed afterwards")
@@ -53,16 +51,3 @@ async def _measure(settings: Settings, plan: Plan, stage: Stage, show: Show) -> 
             start=await rate.start(bench),
         )
     return Result(plan, found, figures)
-
-
-def _end_on_signals() -> None:
-    """Let what asks this process to end do so as Ctrl-C does: what was made is removed on the way."""
-    loop, work = asyncio.get_running_loop(), asyncio.current_task()
-
-    def end() -> None:
-        if work is not None and not work.cancelling():  # an init system may say it twice
-            work.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` does
-            loop.add_signal_handler(number, end)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from grns.cli.group import Noun
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
 from grns.cli.text import shortened
+from grns.ending import end_on_signals
 
 if TYPE_CHECKING:
     from grns.cli.event_log import EventLog
@@ -112,12 +112,10 @@ def export(
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Do it until it is done or asked to end: SIGTERM is as gentle as Ctrl-C, so that the place is told."""
+    """Do it until it is done or asked to end, and tell the place then."""
 
     async def run() -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - we are in it
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        end_on_signals()
         await work
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -15,6 +14,7 @@ from grns.demo import accident, comparison, material, numbers, stranger, truth, 
 from grns.demo.show import Show
 from grns.demo.stage import LEASE_SECONDS, Stage
 from grns.demo.truth import Truth
+from grns.ending import end_on_signals
 from grns.errors import GrnsError
 from grns.store import migrate
 from grns.task import Status
@@ -54,9 +54,7 @@ def run(file_count: int) -> int:
 
 
 async def _run(file_count: int) -> int:
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    end_on_signals()
     with Show() as show, Stage() as stage:
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
