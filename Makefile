@@ -15,7 +15,7 @@ some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 CHROMIUM := $(or $(GRNS_CHROMIUM),/usr/bin/chromium)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors docs profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,10 +37,10 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 	@$(BIN)/grns dev
 
 test: $(STAMP) ## run the tests of the walk and of what keeps it, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser --ignore tests/foreign
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser --ignore tests/foreign --ignore tests/site
 
-test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks and keys, on servers of their own (two minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile tests/doors
+test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks, keys and docs, on servers of their own (two minutes)
+	$(BIN)/pytest -q -n 4 --dist loadfile tests/doors tests/site
 
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
 	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults
@@ -90,6 +90,10 @@ bench: $(STAMP) ## measure all goals and the peers, or hold against the last res
 doors: $(STAMP) ## measure API, dashboard and a bulk redrive with a million tasks (ROWS=1000000 ONLY= RESULT=)
 	$(BIN)/python -m tests.bench.doors $(foreach option,ROWS ONLY RESULT,$(call given,$(option)))
 
+docs: $(STAMP) ## write the pages of the reference anew, and build the documentation's site into site/
+	@$(BIN)/pip install --quiet --disable-pip-version-check --group docs
+	$(BIN)/python -m tests.site
+
 profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pictures)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python -m tests.bench.profile $(or $(PLOTS),docs/pictures)
@@ -115,4 +119,4 @@ ops: $(STAMP) ## check container files, metrics, alerts and dashboards, without 
 	.ci/check-ops
 
 clean: ## remove what was made here
-	rm -rf $(VENV) .grns .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .grns .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -41,7 +41,7 @@ _PARAMETERS = {
     "priority": "0 (critical) to 3 (background).",
     "workspace": f"A workspace other than `{subjects.DEFAULT_WORKSPACE}`.",
 }
-_HEADERS = {
+HEADERS = {
     "Nats-Msg-Id": "The envelope's `message_id`: the broker stores the same one only once.",
     "traceparent": "W3C trace context, made of the envelope's `trace_id`.",
     "Grns-Workspace": "The workspace that the message belongs to.",
@@ -335,5 +335,5 @@ def _headers() -> Schema:
     return {
         "type": "object",
         "description": "What grns sets on everything that it publishes. From others, none is needed.",
-        "properties": {name: {"type": "string", "description": text} for name, text in _HEADERS.items()},
+        "properties": {name: {"type": "string", "description": text} for name, text in HEADERS.items()},
     }

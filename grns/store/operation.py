@@ -15,7 +15,7 @@ from grns.store.database import Database, Row, Session
 from grns.store.task_page import count, list_tasks
 from grns.strict_json import loads_stored
 
-_SAMPLED = 300
+_SAMPLED = 200
 _HIGHEST = 2**63 - 1
 
 

@@ -19,6 +19,7 @@ from grns.store.database import Database
 from tests.doors.e2e.test_api import url_of
 from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, submit
 from tests.operations import dead_tasks
+from tests.site.page import blocks
 from tests.test_store_kit import fetch
 
 pytestmark = pytest.mark.timeout(180)
@@ -28,18 +29,13 @@ SERVED = "http://127.0.0.1:8080"
 _PROLOGUE = 'set -eu\ncurl() { command curl -w "\\n%{http_code} $*\\n" "$@"; }\n'
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """Return the blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.S | re.M)
-
-
 @pytest.mark.parametrize(("page", "unseen"), [("api.md", 9), ("agents.md", 4)])
 async def test_every_command_of_the_page_works(
     fleet: Fleet, database: Database, broker: LocalNats, page: str, unseen: int
 ) -> None:
     server = fleet.start("server", "--api", GRNS_API_PORT="0")
     url = await url_of(fleet, server)
-    script = "\n".join(blocks(page, "sh"))
+    script = "\n".join(blocks(page))
     # What the page looks at: somebody's failure, and a message that is none.
     await dead_tasks(database, 1)
     await bury(
@@ -60,6 +56,7 @@ async def test_every_command_of_the_page_works(
         check=False,
     )
     assert told.returncode == 0, told.stdout + told.stderr
+    assert page != "api.md" or "event: evt.task." in told.stdout, "its streams have told of something"
     answers = re.findall(r"^([0-9]{3}) (.*)$", told.stdout, re.M)
     assert len(answers) >= script.count("curl ") - unseen, (
         "those whose output goes elsewhere, or that are cut"
