@@ -80,7 +80,7 @@ class TypeCount:
 class Preview:
     """What an operation would find now: how many tasks, at least so many where it is not exact.
 
-    `by_type` is told of the latest 300, the most frequent type first.
+    `by_type` is told of the latest 200, the most frequent type first.
     """
 
     count: int

@@ -1,0 +1,28 @@
+"""The pages of `docs/reference/`, which are written by a program and kept in the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.harness import ROOT
+from tests.site import commands, messages, settings
+
+FOLDER = ROOT / "docs" / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """Return what each page has to be."""
+    return {
+        FOLDER / "cli.md": commands.page(),
+        FOLDER / "settings.md": settings.page(),
+        FOLDER / "messages.md": messages.page(),
+    }
+
+
+def write() -> list[Path]:
+    """Write what has changed; returns which pages these are."""
+    changed = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    for path in changed:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(pages()[path])
+    return changed

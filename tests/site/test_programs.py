@@ -1,0 +1,108 @@
+"""The programs of the pages, run: pools, submissions in somebody's transaction, what is asked for over NATS."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+import grns
+from grns.local import LocalNats
+from grns.store.database import Database
+from tests.harness import Fleet, all_in, eventually, submit
+from tests.site.page import blocks, commands, written
+from tests.test_readme import from_nats, program
+
+LIMIT_SECONDS = 20
+
+
+@pytest.fixture
+async def bakery(
+    fleet: Fleet,
+    database: Database,
+    database_url: str,
+    broker: LocalNats,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A directory with the bakery in it, whose worker runs."""
+    written("pool.md", tmp_path)
+    async with database.connection() as connection:
+        await connection.execute("create table orders (bread text)")
+    fleet.start("server")
+    fleet.start(*shlex.split(commands("pool.md")[0])[1:])
+    monkeypatch.setenv("GRNS_DATABASE_URL", database_url)
+    monkeypatch.setenv("GRNS_NATS_URL", broker.url)
+    return tmp_path
+
+
+async def test_the_bakery(bakery: Path) -> None:
+    async with grns.connect() as client:
+
+        async def ended(task_type: str, payload: dict[str, Any]) -> grns.Task:
+            made = await client.submit(task_type, payload, agent_type="baker")
+            return await client.wait(made.id, timeout_seconds=LIMIT_SECONDS)
+
+        assert (await ended("bake", {"bread": "white", "loaves": 3})).result == {"baked": 3}
+        rye = await ended("bake", {"bread": "rye"})
+        assert (rye.status, rye.attempt) == ("succeeded", 2)
+        assert (await ended("bake", {"bread": "oat", "loaves": 101})).status == "failed"
+        assert (await ended("bake", {"loaves": 1})).status == "failed"
+        assert (await ended("knead", {})).result == {"turns": 20}
+
+
+async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:
+    for path in written("submit.md", bakery):
+        printed = await program(path)
+        assert "{'baked': 1}" in printed or "2000 tasks" in printed, (path, printed)
+    (code,) = blocks("submit.md", "sql")
+    connection = await asyncpg.connect(database_url)
+    try:
+        for _ in range(2):  # the same key is the same task
+            await connection.execute(code)
+        rows = await connection.fetch("select bread, count(*) from orders group by 1 order by 1")
+        assert [tuple(row) for row in rows] == [("oat", 2), ("rye", 1), ("white", 1)]
+        made = await connection.fetch("select id from grns.tasks where idempotency_key = 'oat-1'")
+    finally:
+        await connection.close()
+    (row,) = (await all_in(database, [made[0]["id"]], within_seconds=LIMIT_SECONDS)).values()
+    assert row["status"] == "succeeded"
+
+
+async def test_a_task_is_asked_for_in_any_language(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+    (code,) = blocks("languages.md")
+    known = await submit(database, "bake")
+    seen: list[str] = []
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
+
+        async def note(event: grns.Event, _connection: Any) -> None:
+            seen.append(event.task_id or "")
+
+        fleet.start("server")
+        await from_nats(broker.url, code, known.id)
+        subscription = await client.subscribe("seen", note)
+
+        async def is_told() -> bool:
+            return known.id in seen
+
+        await eventually(is_told, within_seconds=LIMIT_SECONDS)
+        await subscription.stop()
+
+
+def test_what_is_said_of_guarantees_is_a_pool() -> None:
+    names: dict[str, Any] = {"grns": grns, "pool": grns.Pool("worker")}
+    for code in blocks("guarantees.md", "python"):
+        exec(code, names)  # noqa: S102 - it is our own page
+    assert set(names["pool"].handlers) == {"charge", "order_paper"}
+
+
+def test_every_program_can_be_read() -> None:
+    from tests.site.page import names
+
+    for page in names():
+        for code in blocks(page, "python"):
+            ast.parse(code)

@@ -1,0 +1,81 @@
+"""What the pages say is so: generated ones are up to date, what is named exists, and no command goes untried."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from grns.settings import PREFIX, Settings
+from grns.task import TRANSITIONS, Status
+from tests.harness import ROOT
+from tests.site import reference
+from tests.site.page import DOCS, blocks, names, text
+from tests.site.test_commands import TYPED
+
+# Pages with commands or programs, and who runs them, where test_commands does not.
+RUN_BY = {
+    "agents.md": "tests/site/test_api.py",
+    "api.md": "tests/site/test_api.py",
+    "dashboard.md": "tests/browser",
+    "guarantees.md": "tests/site/test_programs.py",
+    "languages.md": "tests/site/test_programs.py",
+    "metrics.md": "tests/site/test_services.py",
+    "pool.md": "tests/site/test_programs.py",
+    "production.md": "tests/site/test_services.py",
+    "requests.md": "tests/foreign/test_nats_js.py",
+    "start.md": "tests/site/test_start.py",
+    "submit.md": "tests/site/test_programs.py",
+    "traces.md": "tests/site/test_services.py",
+}
+_VARIABLES = {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"}
+_STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
+
+
+@pytest.mark.parametrize("path", list(reference.pages()), ids=lambda path: path.name)
+def test_reference_is_up_to_date(path: object) -> None:
+    (found,) = [(page, said) for page, said in reference.pages().items() if page == path]
+    assert found[0].read_text() == found[1], "`make docs` writes it anew"
+
+
+def test_every_page_with_commands_is_run() -> None:
+    run = {*TYPED, *RUN_BY}
+    shown = {page for page in names() if blocks(page) or blocks(page, "python") or blocks(page, "sql")}
+    assert shown - run == set()
+    for page, who in RUN_BY.items():
+        assert (ROOT / who).exists(), (page, who)
+
+
+def test_every_page_is_in_the_menu() -> None:
+    project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    assert sorted(_pages(project["nav"])) == names()
+
+
+def _pages(entry: object) -> list[str]:
+    """Return the pages of a menu."""
+    if isinstance(entry, str):
+        return [entry]
+    inner = list(entry.values()) if isinstance(entry, dict) else list(entry) if isinstance(entry, list) else []
+    return [page for one in inner for page in _pages(one)]
+
+
+def test_transitions_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| (?:`(\w+)`)? ?\| (\w+) \| `(\w+)` \| `([\w.]+)` \|$", text("states.md"), re.M)
+    known = [(one.source or "", one.by, one.target, one.event) for one in TRANSITIONS]
+    assert sorted(rows) == sorted(set(known))
+    states = re.findall(r"^\| `(\w+)` \| \w+", text("states.md").split("## Transitions")[0], re.M)
+    assert set(states) == {str(status) for status in Status}
+
+
+@pytest.mark.parametrize("page", names())
+def test_settings_that_are_named_exist(page: str) -> None:
+    for name in re.findall(r"\bGRNS_[A-Z_]+[A-Z]\b", text(page)):
+        setting = name.removesuffix("_FILE") if name.removeprefix(PREFIX).lower() not in Settings.model_fields else name
+        assert name in _VARIABLES | _STREAMS or setting.removeprefix(PREFIX).lower() in Settings.model_fields, name
+
+
+@pytest.mark.parametrize("page", names())
+def test_pictures_are_there(page: str) -> None:
+    for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text(page)):
+        assert ((DOCS / page).parent / path).resolve().is_file(), path
