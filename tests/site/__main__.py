@@ -1,4 +1,4 @@
-"""`make docs`: write the pages of the reference anew, build the site, and see that it takes nothing from elsewhere."""
+"""`make docs`: write the reference anew, build the site, and see that it takes nothing from elsewhere."""
 
 from __future__ import annotations
 

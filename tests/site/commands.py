@@ -31,7 +31,7 @@ def page() -> str:
     root = click.Context(cli.root, info_name="grns", max_content_width=_WIDTH)
     parts = [
         f"# Commands\n\n{GENERATED}\n",
-        "`grns --help` says the same in the terminal, and so does each command. Behind each stand the options of all:\n\n",
+        "`grns --help` says the same in the terminal, and so does each command. All of them take:\n\n",
         _options([one for one in cli.root.get_params(root) if one.name != "help"], root),
         "\nExit codes:\n\n",
         table(("code", "means"), _EXITS),

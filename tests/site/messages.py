@@ -10,14 +10,15 @@ from grns import export
 from tests.site.text import GENERATED, code, table
 
 _INTRODUCTION = """
-Each message is a JSON document: an envelope, and in it a payload by its kind. `schemas/` has a JSON Schema (draft 2020-12) of
-each, and `asyncapi.json` (AsyncAPI 3.1) about them all, with headers, streams and who sends what; by these two a program
-in any language can check what it sends and hears ([from any language](../languages.md)).
+Each message is a JSON document: an envelope, and in it a payload by its kind. `schemas/` has a JSON Schema
+(draft 2020-12) of each, and `asyncapi.json` (AsyncAPI 3.1) about them all, with headers, streams and who
+sends what; by these two a program in any language can check what it sends and hears ([from any
+language](../languages.md)).
 
-A subject is the kind and its version: `evt.task.completed.v1`. In another workspace than `default` it has one more word:
-`evt.task.completed.v1.acme`. With `GRNS_NATS_NAMESPACE=staging` all begin with `staging_`. Commands for workers have the lane
-behind them: agent type and priority. Readers ignore fields that they do not know. A payload that is larger than the
-broker allows comes as `truncated`, with where to read it.
+A subject is the kind and its version: `evt.task.completed.v1`. In another workspace than `default` it has
+one more word: `evt.task.completed.v1.acme`. With `GRNS_NATS_NAMESPACE=staging` all begin with `staging_`.
+Commands for workers have the lane behind them: agent type and priority. Readers ignore fields that they do
+not know. A payload that is larger than the broker allows comes as `truncated`, with where to read it.
 
 """
 _GROUPS = (

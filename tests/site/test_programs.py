@@ -1,4 +1,4 @@
-"""The programs of the pages, run: pools, submissions in somebody's transaction, what is asked for over NATS."""
+"""The programs of the pages, run: pools, submissions in somebody's transaction, what is asked over NATS."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ async def test_what_is_submitted(bakery: Path, database: Database, database_url:
     assert row["status"] == "succeeded"
 
 
-async def test_a_task_is_asked_for_in_any_language(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+async def test_a_task_is_asked_for_in_any_language(
+    fleet: Fleet, database: Database, broker: LocalNats
+) -> None:
     (code,) = blocks("languages.md")
     known = await submit(database, "bake")
     seen: list[str] = []

@@ -29,7 +29,12 @@ _ENDING = ("db", "doctor", "bench")
 
 @pytest.mark.parametrize("page", ["production.md", "metrics.md", "traces.md"])
 async def test_services(
-    fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path, page: str, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet,
+    database: Database,
+    broker: LocalNats,
+    tmp_path: Path,
+    page: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GRNS_DATABASE_URL", database.url)
     monkeypatch.setenv("GRNS_NATS_URL", broker.url)

@@ -1,4 +1,4 @@
-"""What the pages say is so: generated ones are up to date, what is named exists, and no command goes untried."""
+"""What the pages say is so: generated ones are up to date, what is named exists, every command is tried."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def _pages(entry: object) -> list[str]:
     """Return the pages of a menu."""
     if isinstance(entry, str):
         return [entry]
-    inner = list(entry.values()) if isinstance(entry, dict) else list(entry) if isinstance(entry, list) else []
+    inner = (
+        list(entry.values()) if isinstance(entry, dict) else list(entry) if isinstance(entry, list) else []
+    )
     return [page for one in inner for page in _pages(one)]
 
 
@@ -71,8 +73,14 @@ def test_transitions_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("page", names())
 def test_settings_that_are_named_exist(page: str) -> None:
     for name in re.findall(r"\bGRNS_[A-Z_]+[A-Z]\b", text(page)):
-        setting = name.removesuffix("_FILE") if name.removeprefix(PREFIX).lower() not in Settings.model_fields else name
-        assert name in _VARIABLES | _STREAMS or setting.removeprefix(PREFIX).lower() in Settings.model_fields, name
+        setting = (
+            name.removesuffix("_FILE")
+            if name.removeprefix(PREFIX).lower() not in Settings.model_fields
+            else name
+        )
+        assert (
+            name in _VARIABLES | _STREAMS or setting.removeprefix(PREFIX).lower() in Settings.model_fields
+        ), name
 
 
 @pytest.mark.parametrize("page", names())

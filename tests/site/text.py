@@ -19,7 +19,9 @@ def code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;") if "`" not in text else _quoted(text)
+    return (
+        text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;") if "`" not in text else _quoted(text)
+    )
 
 
 def _quoted(text: str) -> str:
