@@ -40,7 +40,7 @@ test: $(STAMP) ## run the tests of the walk and of what keeps it, on servers of 
 	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser --ignore tests/foreign --ignore tests/site
 
 test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks, keys and docs, on servers of their own (two minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile tests/doors tests/site
+	$(BIN)/pytest -q -n 4 --dist loadfile tests/site tests/doors/e2e tests/doors
 
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
 	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults

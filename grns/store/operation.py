@@ -15,7 +15,7 @@ from grns.store.database import Database, Row, Session
 from grns.store.task_page import count, list_tasks
 from grns.strict_json import loads_stored
 
-_SAMPLED = 200
+_SAMPLED = 300
 _HIGHEST = 2**63 - 1
 
 
@@ -80,7 +80,7 @@ class TypeCount:
 class Preview:
     """What an operation would find now: how many tasks, at least so many where it is not exact.
 
-    `by_type` is told of the latest 200, the most frequent type first.
+    `by_type` is told of the latest 300, the most frequent type first.
     """
 
     count: int

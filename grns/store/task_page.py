@@ -19,8 +19,8 @@ from grns.task import REDRIVABLE, Status
 from grns.term import Term
 
 # Of one road a page looks at no more rows, and a count at no more.
-MOST_LOOKED_AT = 1_200
-MOST_COUNTED = 2_500
+MOST_LOOKED_AT = 1_500
+MOST_COUNTED = 3_000
 
 _SHOWN = (
     "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "owner_agent_id",

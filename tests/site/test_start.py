@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.test_dev import Dev, start, until
+from tests.e2e.test_dev import Dev, start
 from tests.site.page import blocks, written
 
 __all__ = ["start"]  # the fixture
@@ -39,18 +40,26 @@ def test_five_minutes(start: Callable[[], Dev]) -> None:
     try:
         first, *_ = printed = typed(dev, submit)
         assert "succeeded" in "\n".join(printed), first
-        until(lambda: states(dev) == {"succeeded": 1, "dead": 5}, _PATIENCE_SECONDS)
+        until(lambda: states(dev) == {"succeeded": 1, "dead": 5})
         dead = str(tasks(dev, "state:dead")[0]["id"])
         said = "\n".join(typed(dev, look.replace("TASK_ID", dead)))
         assert "only https" in said
-        until(lambda: issues(dev) == [5], _PATIENCE_SECONDS)
+        until(lambda: issues(dev) == [5])
         typed(dev, mend.replace("--canary", "--canary --yes"))
         assert states(dev) == {"succeeded": 6}
-        until(lambda: issues(dev) == [0], _PATIENCE_SECONDS)
+        until(lambda: issues(dev) == [0])
         typed(dev, verify)
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.wait(timeout=40)
+
+
+def until(fact: Callable[[], bool]) -> None:
+    """Wait for a fact that costs a process to look at."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not fact():
+        assert time.monotonic() < deadline, "it never became true"
+        time.sleep(1)
 
 
 def begun(dev: Dev, line: str) -> subprocess.Popen[bytes]:
