@@ -22,6 +22,8 @@ from grns.term import Term
 MOST_LOOKED_AT = 1_500
 MOST_COUNTED = 3_000
 
+# Those of which an issue says how many there are.
+_OPEN = frozenset({Status.DEAD, Status.FAILED})
 _SHOWN = (
     "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "owner_agent_id",
     "fingerprint", "trace_id", "idempotency_key", "created_at", "updated_at", "queued_at", "next_attempt_at",
@@ -86,7 +88,7 @@ async def count(
     """Return how many tasks a filter finds, of those in some states.
 
     By state and type they are counted already, up to where the log is counted; but for those that may have
-    been discarded. Others are looked at, and not too many of them.
+    been discarded. Others are looked at, and not too many of them; the open ones of an issue are counted.
     """
     states = wanted.states & among
     number, is_exact = 0, True
@@ -99,6 +101,10 @@ async def count(
         (row,) = await query.run(database, tally(road if edge is None else road.until(edge), asked))
         number += row["found"]
         is_exact = is_exact and edge is None and row["looked_at"] < MOST_COUNTED
+    if not is_exact and (issues := _issues(wanted, asked.states)):
+        (row,) = await database.run("sum_open", workspace, issues)
+        if row["number"] >= number:
+            return Count(row["number"])
     return Count(number, is_exact)
 
 
@@ -140,6 +146,13 @@ def _is_counted(term: Term) -> bool:
     if term.name == "type":
         return not term.is_negated and all(pattern.is_exact for pattern in term.patterns)
     return term.name == "state"
+
+
+def _issues(wanted: Filter, states: frozenset[Status]) -> Sequence[str] | None:
+    """Return the fingerprints of the issues whose open tasks are just what is wanted, if that is so."""
+    if states != _OPEN or any(term.name not in ("state", "fingerprint") for term in wanted.terms):
+        return None
+    return wanted.texts("fingerprint")
 
 
 async def _sum(

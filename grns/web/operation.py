@@ -85,7 +85,9 @@ async def create_operation(call: Call) -> Response:
     if seen is None or preview["count"] > seen * _MORE:
         return await _shown(call, draft, preview, "There are more of them by now: look at the number again.")
     if seen > CONFIRMED_ABOVE and written != str(seen):
-        return await _shown(call, draft, preview, "Write down how many tasks it is about.")
+        return await _shown(
+            call, draft, preview, f"To begin, write the number {seen} into the field below it."
+        )
     made = await call.act("/operations", _body(call, draft))
     return call.go(f"/operations/{made['id']}", said="operation")
 

@@ -97,7 +97,7 @@ async def test_an_issue_is_found_tried_with_a_canary_redriven_and_resolved(page:
     await page.get_by_role("link", name=re.compile("canary.internal")).first.click()
     await expect(page.get_by_text("None is dead or failed of it any more.")).to_be_visible(timeout=15_000)
     await page.get_by_role("button", name="It is resolved").click()
-    await expect(page.get_by_role("status").first).to_contain_text("was kept")
+    await expect(page.get_by_role("status").first).to_contain_text("was changed")
     await expect(page.locator("#numbers")).to_contain_text("resolved")
 
 

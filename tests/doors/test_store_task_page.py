@@ -13,8 +13,9 @@ from grns.store.database import Database
 from grns.store.page import cursor
 from grns.store.task_page import Count
 from grns.task import Status
+from tests.counters import begin_here, count_all
 from tests.lists import Rows, everything, expected, fill, ids, listed, pages
-from tests.test_store_kit import fetch
+from tests.test_store_kit import fetch, place
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -283,3 +284,19 @@ async def test_a_count_of_many_says_at_least(database: Database, monkeypatch: py
     assert not found.is_exact
     assert 0 < found.number <= 12 < len(await expected(database, "state:dead,failed"))
     assert await count(database, "state:dead", among=frozenset({Status.QUEUED})) == Count(0)
+
+
+async def test_the_open_tasks_of_an_issue_are_counted_however_many(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin_here(database)
+    for _ in range(5):
+        await place(database, "dead")
+    monkeypatch.setattr(task_page, "MOST_COUNTED", 2)
+    fingerprint = (await fetch(database, "select fingerprint from grns.tasks limit 1"))[0][0]
+    mine, others = f"state:dead,failed fingerprint:{fingerprint}", f"state:dead fingerprint:{fingerprint}"
+    assert await count(database, mine) == Count(2, is_exact=False), "nobody has counted it yet"
+    await count_all(database)
+    assert await count(database, mine) == Count(5)
+    assert await count(database, others) == Count(2, is_exact=False), "an issue counts both states together"
+    assert await count(database, f"{mine} priority:1") == Count(2, is_exact=False)

@@ -138,7 +138,7 @@ async def test_some_are_selected_counted_and_redriven(guest: Browser, shared: Da
     shown = Document(answer.text)
     assert "2 tasks" in shown.root.text
     done = await guest.submit(shown.form("/operations"), reason="mended")
-    assert "under way" in told(done)
+    assert "was begun" in told(done)
     (made,) = (await list_operations(shared, workspace="default", limit=10)).operations
     assert (made.matched, made.created_by, made.reason) == (2, "local", "mended")
     assert sorted(chosen[:2]) == sorted(made.filter.partition("id:")[2].split(","))
@@ -177,10 +177,10 @@ async def test_many_are_begun_only_by_writing_their_number(guest: Browser, share
     for written in ("", "100", "1e2", "many"):
         shown = await guest.send(at, "/operations", confirmation=written)
         assert shown.title == "New operation", written
-        assert "Write down how many" in shown.root.text
+        assert "To begin, write the number" in shown.root.text
     assert (await list_operations(shared, workspace="default", limit=10)).operations == []
     shown = await guest.send(at, "/operations", confirmation="101")
-    assert "under way" in told(shown)
+    assert "was begun" in told(shown)
 
 
 async def test_what_has_grown_since_is_counted_again(guest: Browser, shared: Database) -> None:
@@ -193,7 +193,7 @@ async def test_what_has_grown_since_is_counted_again(guest: Browser, shared: Dat
     again = await guest.submit(form)
     assert "There are more of them by now" in again.root.text
     assert "6 tasks" in again.root.text
-    assert "under way" in told(await guest.submit(again.form("/operations")))
+    assert "was begun" in told(await guest.submit(again.form("/operations")))
 
 
 async def test_an_operation_is_written_counted_and_begun(guest: Browser, shared: Database) -> None:
@@ -249,7 +249,7 @@ async def test_something_is_said_of_an_issue(guest: Browser, shared: Database) -
     await count_all(shared)
     at = f"/issues/{FINGERPRINT}"
     stale = (await guest.open(at)).form(at)
-    assert "was kept" in told(
+    assert "was changed" in told(
         await guest.send(at, at, state="acknowledged", owner="ann", note="we <b>know</b>", snooze="1 hour")
     )
     found = await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT)
@@ -278,7 +278,7 @@ async def test_an_issue_without_open_tasks_is_said_to_be_resolved(guest: Browser
     assert [link for link in shown.links if "action=redrive" in link] == [], "there is nothing to redrive"
     (form,) = [one for one in shown.forms if one["action"] == at and "It is resolved" in one.text]
     shown = await guest.submit(form, button=("state", "resolved"))
-    assert "was kept" in told(shown)
+    assert "was changed" in told(shown)
     assert "It is resolved" not in "".join(one.text for one in shown.forms)
     assert (await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT))[
         "state"
