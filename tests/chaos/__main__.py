@@ -24,6 +24,7 @@ from grns.inspection import Inspection
 from grns.store.database import Database
 from tests.chaos.checker import Checker, Report
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.services import check_services
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Stage
 from tests.chaos.witness import Witness
@@ -37,13 +38,18 @@ _OPEN = """
         (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log,
         (select num_nonnulls(evt_lost_since, dlq_lost_since) from grns.relay_cursor) as lost,
         (select -coalesce(least(evt_lost_settled, dlq_lost_settled), 0) from grns.relay_cursor) as unsettled,
-        (select last_value from grns.events_seq) - (select low from grns.count_cursor) as uncounted
+        (select last_value from grns.events_seq) - (select low from grns.count_cursor) as uncounted,
+        (select count(*) from grns.operations where due_at is not null) as operations,
+        (select last_value from grns.events_seq) - (select low from grns.webhook_cursor) as untold,
+        (select count(*) from grns.webhook_deliveries where due_at is not null) as deliveries
 """
+# A delivery that has failed would wait for hours: the receiver is well again.
+_DUE = "update grns.webhook_deliveries set due_at = now() where due_at > now() and claim_id is null"
 
 
 async def storm(options: argparse.Namespace, console: Console, directory: Path) -> bool:
     """Run everything once; True where nothing was violated."""
-    stage = Stage(directory, brokers=options.cluster, rate=options.rate)
+    stage = Stage(directory, brokers=options.cluster, rate=options.rate, has_services=True)
     nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
     witness = Witness(stage)
     try:
@@ -53,6 +59,8 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
         drained = await _drain(stage, console)
         await witness.stop()
         report = await Checker(directory).check(stage.postgres.url)
+        if stage.services is not None:
+            await check_services(stage.postgres.url, stage.services, report)
         inspection = await _inspect(stage.postgres.url)
         if options.brief:
             _say(console, report, inspection)
@@ -108,7 +116,7 @@ async def _tasks(stage: Stage) -> int:
 async def _drain(stage: Stage, console: Console) -> bool:
     """Heal everything, submit nothing more, and wait until all is done; False where it never is."""
     await stage.heal()
-    await stage.dismiss("submitter")
+    await stage.dismiss("submitter", "operator")
     deadline = time.monotonic() + _DRAIN_SECONDS
     left: tuple[int, ...] = ()
     while time.monotonic() < deadline:
@@ -116,6 +124,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
             connection = await asyncpg.connect(stage.postgres.url, timeout=3, command_timeout=5)
         except (OSError, asyncpg.PostgresError, TimeoutError):
             continue
+        await connection.execute(_DUE)
         before, left = left, tuple(await connection.fetchrow(_OPEN) or ())
         connection.terminate()
         if max(left) <= 0:
@@ -124,7 +133,8 @@ async def _drain(stage: Stage, console: Console) -> bool:
         if left < before:
             deadline = time.monotonic() + _DRAIN_SECONDS
         await asyncio.sleep(0.5)
-    names = "tasks, rows of the log, streams with losses, how far these are, rows that are not counted"
+    names = "tasks, rows of the log, streams with losses, how far these are, rows not counted, operations,"
+    names += " rows that webhooks have not seen, deliveries"
     console.print(f"not drained: {names}: {left}")
     return False
 
@@ -146,6 +156,8 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: In
     states = ", ".join(f"{count:,} {state}" for state, count in report.states.most_common())
     console.print(f"{report.tasks:,} tasks: {states}")
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
+    operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
+    console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
     repeated = ", ".join(f"{count:,} {why}" for why, count in report.repeated.items()) or "none"
     console.print(f"attempts that were taken away, all explained but those below: {repeated}")
     table = violations(report)
@@ -187,6 +199,8 @@ def _write(
         "states": dict(report.states),
         "executions": report.executions,
         "events": report.events,
+        "operations": dict(report.operations),
+        "messages_sent_to_a_webhook": report.deliveries,
         "taken_away_and_explained": dict(report.repeated),
         "violations": {name: len(details) for name, details in report.violations.items()},
         "verify": dict(inspection.counts),

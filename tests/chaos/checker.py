@@ -15,7 +15,9 @@ import asyncpg
 from grns.task import STATUS_AFTER
 from tests.chaos import journal
 from tests.chaos.handed_in import HandedIn, read_handed_in
-from tests.chaos.harm import Harms
+from tests.chaos.harm import OVER_HTTP, Harms
+from tests.chaos.http_worker import POOL
+from tests.chaos.operator import PARKED
 
 VIOLATIONS = {
     "lost": "handed in, and not there",
@@ -34,10 +36,12 @@ VIOLATIONS = {
     "miscounted": "counted otherwise than it is there",
     "unexplained duplicate": "run again though nobody who ran it was hit",
     "answer": "a cancel that was told otherwise than it came",
+    "operation": "a bulk operation that moved otherwise than the log has it, or never ended",
+    "undelivered": "told to no webhook, or told and not in the log, or with a wrong signature",
     "crash": "a process that ended as by a bug, or an error that is none of grns'",
 }
 _ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
-_CLAIMED, _RELEASED = "evt.task.claimed", "evt.task.released"
+_CLAIMED, _RELEASED, _QUEUED = "evt.task.claimed", "evt.task.released", "evt.task.queued"
 _FAILURES = {"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"}
 _BOUND = {"doomed": 2}
 _USUAL_BOUND = 8
@@ -108,6 +112,8 @@ class Report:
     repeated: Counter[str] = field(default_factory=Counter)
     events: int = 0
     excused: int = 0
+    deliveries: int = 0
+    operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
 
@@ -193,8 +199,10 @@ class Checker:
                 self._ledger[row["task_id"]].append(row["attempt"])
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
-        agents = await connection.fetch("select agent_id, pid from grns.agents")
-        self._agents = {row["agent_id"]: row["pid"] for row in agents}
+        agents = await connection.fetch("select agent_id, agent_type, pid from grns.agents")
+        self._agents = {
+            row["agent_id"]: OVER_HTTP if row["agent_type"] == POOL else row["pid"] for row in agents
+        }
         await connection.close()
         self.report.tasks = len(self._tasks)
         self.report.events = len(self._messages)
@@ -233,39 +241,50 @@ class Checker:
 
     def _check_task(self, task_id: str) -> None:
         row, events, found = self._tasks[task_id], self._log[task_id], self.report.found
-        ends = [event for event in events if event.kind in _ENDS]
-        if not ends:
+        lives = _lives(events)
+        ends = [[event for event in life if event.kind in _ENDS] for life in lives]
+        if not all(ends):
             found("stuck", f"{task_id} is {row['status']} at attempt {row['attempt']}")
             return
-        if len(ends) > 1:
-            found("double terminal", f"{task_id}: {[event.kind for event in ends]}")
-        self._check_attempts(task_id, row, events)
+        if any(len(found_ends) > 1 for found_ends in ends):
+            found("double terminal", f"{task_id}: {[event.kind for life in ends for event in life]}")
+        self._check_attempts(task_id, row, lives)
+        end = ends[-1][-1]
         last = events[-1]
-        if last is not ends[-1] or STATUS_AFTER[last.kind] != row["status"]:
+        if last is not end or STATUS_AFTER[last.kind] != row["status"]:
             found("wrong outcome", f"{task_id} is {row['status']}, and its last event is {last.kind}")
-        self._check_outcome(task_id, row, ends[-1])
+        self._check_outcome(task_id, row, end)
+        self._check_answer(task_id, row["status"], [STATUS_AFTER[life[-1].kind] for life in ends])
         self._check_ended_runs(task_id, events)
         booked = self._ledger.get(task_id, [])
-        wanted = [ends[-1].attempt] * (row["task_type"] == "ledger" and row["status"] == "succeeded")
+        wanted = [end.attempt] * (row["task_type"] == "ledger" and row["status"] == "succeeded")
         if booked != wanted:
             found("effect", f"{task_id} is {row['status']}, booked by the attempts {booked}")
         self._explain(task_id, events)
 
-    def _check_attempts(self, task_id: str, row: Mapping[str, Any], events: list[Event]) -> None:
-        """The row's numbers are the log's, and within their bounds."""
-        claims = sum(event.kind == _CLAIMED for event in events)
-        given_back = min(_bound(row), sum(event.kind == _RELEASED for event in events))
-        if claims != row["attempt"] or row["forgiven"] != given_back or claims - given_back > _bound(row):
+    def _check_attempts(self, task_id: str, row: Mapping[str, Any], lives: list[list[Event]]) -> None:
+        """The row's numbers are the log's, and within their bounds; a redrive forgives all before it."""
+        claims = forgiven = 0
+        is_over = False
+        for life in lives:
+            forgiven = claims + min(_bound(row), sum(event.kind == _RELEASED for event in life))
+            claims += sum(event.kind == _CLAIMED for event in life)
+            is_over = is_over or claims - forgiven > _bound(row)
+        if claims != row["attempt"] or row["forgiven"] != forgiven or is_over:
             detail = f"{task_id}: {row['attempt']} attempts, {row['forgiven']} forgiven;"
-            self.report.found("attempts", f"{detail} claimed {claims} times, {given_back} to be forgiven")
+            self.report.found("attempts", f"{detail} claimed {claims} times, {forgiven} to be forgiven")
+
+    def _check_answer(self, task_id: str, status: str, ends: list[str]) -> None:
+        """A cancel was told how the task ended, then or after a redrive."""
+        answer = self._handed_in.answers.get(task_id, "requested")
+        if answer not in ("requested", *ends):
+            self.report.found("answer", f"{task_id} is {status}, and a cancel was told {answer}")
 
     def _check_outcome(self, task_id: str, row: Mapping[str, Any], end: Event) -> None:
         found, status = self.report.found, row["status"]
-        if status == "cancelled" and task_id not in self._handed_in.cancels:
-            found("wrong outcome", f"{task_id} is cancelled, and nobody asked for it")
-        answer = self._handed_in.answers.get(task_id, "requested")
-        if answer not in ("requested", status):
-            found("answer", f"{task_id} is {status}, and a cancel was told {answer}")
+        is_parked, is_cancelled = row["task_type"] == PARKED, status == "cancelled"
+        if is_parked is not is_cancelled and (is_parked or task_id not in self._handed_in.cancels):
+            found("wrong outcome", f"{task_id} of type {row['task_type']} is {status}")
         if status == "failed" and row["task_type"] != "doomed":
             found("wrong outcome", f"{task_id} is failed, and is of type {row['task_type']}")
         if status == "dead" and row["attempt"] - row["forgiven"] < _bound(row):
@@ -377,6 +396,16 @@ class Checker:
 
     def _seen(self) -> Iterator[dict[str, Any]]:
         return (note for note in journal.read(self._directory, "seen-*.jsonl") if note["what"] == "seen")
+
+
+def _lives(events: list[Event]) -> list[list[Event]]:
+    """Return a task's events between redrives."""
+    lives: list[list[Event]] = [[]]
+    for event in events:
+        if event.kind == _QUEUED and event.reason == "redriven":
+            lives.append([])
+        lives[-1].append(event)
+    return lives
 
 
 def _bound(row: Mapping[str, Any]) -> int:

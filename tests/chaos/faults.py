@@ -20,8 +20,11 @@ from tests.chaos.strangers import NothingDone
 
 Heal = Callable[[], Awaitable[None]]
 _WORKERS = ("worker", "scout")
-_DAEMONS = ("relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor")
-_HITTABLE = (*_WORKERS, *_DAEMONS, "submitter")
+_DAEMONS = (
+    "relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner",
+    "webhook-sender",
+)  # fmt: skip
+_HITTABLE = (*_WORKERS, *_DAEMONS, "submitter", "api")
 
 
 @dataclass
@@ -58,7 +61,10 @@ class Fault:
 
 
 def _some(stage: Stage, chance: random.Random, *roles: str) -> Seat:
-    return chance.choice(stage.of(*roles))
+    seats = stage.of(*roles)
+    if not seats:
+        raise NothingDone
+    return chance.choice(seats)
 
 
 def _alive(stage: Stage, chance: random.Random, *roles: str) -> Seat:
@@ -330,6 +336,12 @@ FAULTS = (
     Fault("daemon: SIGKILL", _signal(signal.SIGKILL, *_DAEMONS), 3),
     Fault("daemon: SIGTERM", _signal(signal.SIGTERM, *_DAEMONS), 2),
     Fault("daemon: frozen", _freeze(*_DAEMONS, leases=2.0), 3),
+    Fault("API: SIGKILL", _signal(signal.SIGKILL, "api")),
+    Fault("API: SIGTERM", _signal(signal.SIGTERM, "api"), 1),
+    Fault("API: frozen", _freeze("api", leases=1.0), 1),
+    Fault("HTTP worker: SIGKILL", _signal(signal.SIGKILL, "http-worker"), 1),
+    Fault("HTTP worker: SIGTERM", _signal(signal.SIGTERM, "http-worker"), 1),
+    Fault("HTTP worker: frozen", _freeze("http-worker", leases=2.0), 1),
     Fault("submitter: SIGKILL", _signal(signal.SIGKILL, "submitter"), 1),
     Fault("failpoint armed", _arm, 3),
     Fault("network to Postgres: cut", _network("postgres", _cut, 0.3), 6),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 EVERYBODY = "everybody"
+# The process id of a worker over HTTP, which grns does not know.
+OVER_HTTP = -1
+_API = "api-1"
 # Clocks of one machine, read one after another.
 _NEAR_SECONDS = 0.2
 # A connection that is cut costs no lease, for renewals are tried again; but the answer to a claim may go
@@ -23,6 +26,8 @@ _HARMLESS = ("NATS", "network to NATS", "daemon", "submitter")
 # heard, though, only when the process gets the CPU, which on a busy machine is late.
 _HEARD_SECONDS = 2.0
 _AFTERWARDS = (
+    ("API", 6.0),  # it starts, and then its workers find it again
+    ("HTTP worker: SIG", _HEARD_SECONDS),
     ("Postgres: a stranger", 1.0),
     ("worker: SIGTERM", _HEARD_SECONDS),
     ("worker: SIGINT", _HEARD_SECONDS),
@@ -92,9 +97,11 @@ class Harms:
             for begin, end, whom in self._losses
         )
 
-    def _of(self, task_id: str, pid: int, at: float) -> chain[Harm]:
-        seat = self._seat(pid, at)
-        return chain(self._harms[seat], self._harms[task_id], self._harms[EVERYBODY])
+    def _of(self, task_id: str, pid: int, at: float) -> Iterator[Harm]:
+        seats = {self._seat(pid, at), task_id, EVERYBODY}
+        if pid == OVER_HTTP or any(seat.startswith("http-worker") for seat in seats):
+            seats |= {_API, *(seat for seat in self._harms if seat.startswith("http-worker"))}
+        return chain.from_iterable(self._harms[seat] for seat in seats)
 
     def _seat(self, pid: int, at: float) -> str:
         """Return who had a process id at a time: they come again in the course of an hour."""

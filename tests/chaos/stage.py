@@ -24,6 +24,7 @@ from grns.store import migrate
 from tests import clocks
 from tests.chaos.journal import Journal
 from tests.chaos.proxy import HOST, Proxy
+from tests.chaos.services import Services
 from tests.cluster import cluster
 from tests.harness import eventually
 from tests.test_local import family
@@ -94,12 +95,16 @@ class Stage:
         lease_seconds: float = LEASE_SECONDS,
         has_wrong_clocks: bool = True,
         log_level: str = "warning",
+        has_services: bool = False,
     ) -> None:
         self.directory = directory
+        self.services = Services(directory) if has_services else None
         self.journal = Journal(directory / "stage.jsonl")
         self.postgres = LocalPostgres(directory / "postgres")
         self.brokers = cluster(directory, brokers) if brokers > 1 else [LocalNats(directory / "nats-1")]
-        self.seats = [Seat(name, command, environment) for name, command, environment in _cast(rate)]
+        self.seats = [
+            Seat(name, command, environment) for name, command, environment in _cast(rate, self.services)
+        ]
         for seat in self.seats:
             if has_wrong_clocks and seat.name in _OFFSETS:
                 seat.environment = {**seat.environment, **clocks.wrong(_OFFSETS[seat.name])}
@@ -108,6 +113,7 @@ class Stage:
             "GRNS_LEASE_SECONDS": str(lease_seconds),
             "GRNS_LOG_LEVEL": log_level,
             **_SETTINGS,
+            **(self.services.settings if self.services else {}),
         }
         self._keeping: asyncio.Task[None] | None = None
         self._observer: subprocess.Popen[bytes] | None = None
@@ -120,6 +126,8 @@ class Stage:
         connection = await asyncpg.connect(self.postgres.url)
         await connection.execute(_LEDGER)
         await connection.close()
+        if self.services is not None:
+            self._settings |= await self.services.start(self.postgres.url)
         self._observer = self._spawn(
             [sys.executable, "-m", "tests.chaos.observer", self.broker_urls],
             {},
@@ -130,10 +138,10 @@ class Stage:
             seat.brokers = [Proxy(broker.port) for broker in self.brokers]
             for network in seat.networks:
                 await network.start()
-            if seat.role != "submitter":
+            if seat.role not in ("submitter", "operator"):
                 self.begin(seat)
         await self._ready()
-        for seat in self.of("submitter"):
+        for seat in self.of("submitter", "operator"):
             self.begin(seat)
         self._keeping = asyncio.create_task(self._keep())
 
@@ -267,6 +275,8 @@ class Stage:
         await asyncio.to_thread(self._heal_servers)
         for server in (self.postgres, *self.brokers):
             await asyncio.to_thread(server.stop)
+        if self.services is not None:
+            await self.services.stop()
         clocks.tidy()
 
     async def _keep(self) -> None:
@@ -339,7 +349,7 @@ _OFFSETS = {
 _SHARES = {"client": 0.9, "sql": 0.05, "request": 0.05}
 
 
-def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
+def _cast(rate: float, services: Services | None) -> list[tuple[str, list[str], dict[str, str]]]:
     """Return who is on the stage: name, module with arguments, environment."""
     pool, slots = "tests.chaos.pools:pool", max(20, round(rate / 2))
     workers = [("worker-1", "worker"), ("worker-2", "worker"), ("scout-1", "scout")]
@@ -351,6 +361,8 @@ def _cast(rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
     for role in ("relay", "reaper", "retry-scheduler"):
         cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
     cast += [(f"{role}-1", ["grns", role], {}) for role in ("counter", "janitor")]
+    if services is not None:
+        cast += services.cast(rate)
     for number, way in enumerate(_SHARES, 1) if rate else ():
         command = ["tests.chaos.submitter", way, str(rate * _SHARES[way])]
         cast.append((f"submitter-{number}", command, {}))

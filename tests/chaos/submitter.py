@@ -1,6 +1,6 @@
-"""Somebody who hands tasks in, by the client, plain SQL or requests, and writes down what became of each try.
+"""A submitter, by the client, plain SQL, requests or HTTP, that writes down what became of each try.
 
-`python -m tests.chaos.submitter client|sql|request PER_SECOND`, until SIGTERM. A try is `ok`, `refused`
+`python -m tests.chaos.submitter client|sql|request|http PER_SECOND`, until SIGTERM. A try is `ok`, `refused`
 (nothing may have come of it) or `unknown` (something may: it is tried again under the same key, as a user
 would). Some are tried again although they are known to be there.
 """
@@ -21,15 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx2
 import nats
 
 import grns
 from grns.errors import GrnsError, OutcomeUnknown, Unavailable
 from tests.chaos import strangers
+from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
 
 _KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed")
-_AGENT_TYPES = ("worker", "worker", "scout")
+_AGENT_TYPES = ("worker", "worker", "scout") * 4 + (POOL,) * ("GRNS_CHAOS_URL" in os.environ)
 _PATIENCE_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 _MOST_UNDER_WAY = 100
@@ -45,10 +47,11 @@ def draw(number: int) -> dict[str, Any]:
     payload = {"number": number, "seconds": random.choice((0.0, 0.0, 0.05, 0.5, 3.0))}
     if random.random() < 0.1:
         payload["failing"] = 0.5
+    agent_type = random.choice(_AGENT_TYPES)
     return {
-        "task_type": random.choice(_KINDS),
+        "task_type": "steady" if agent_type == POOL else random.choice(_KINDS),
         "payload": payload,
-        "agent_type": random.choice(_AGENT_TYPES),
+        "agent_type": agent_type,
         "priority": random.randrange(4),
         "delay_seconds": random.choice((0.0,) * 9 + (2.0,)),
         "idempotency_key": f"{_LIFE}-{number}",
@@ -194,6 +197,33 @@ async def by_request(per_second: float) -> None:
     await Submitter(per_second, submit).run()
 
 
+async def by_http(per_second: float) -> None:
+    """Submit over the HTTP API, as a program in any language would."""
+    headers = {"Authorization": f"Bearer {os.environ['GRNS_CHAOS_KEY']}"}
+    url = f"{os.environ['GRNS_CHAOS_URL']}/api/v1"
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=_ANSWER_SECONDS) as client:
+
+        async def submit(wanted: dict[str, Any]) -> str:
+            fields = dict(wanted)
+            key = {"Idempotency-Key": fields.pop("idempotency_key")}
+            try:
+                answer = await client.post("/tasks", json=fields, headers=key)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                raise Unavailable(repr(error)) from error
+            except httpx2.HTTPError as error:
+                raise OutcomeUnknown(repr(error)) from error
+            said = answer.json()
+            if answer.is_success:
+                return str(said["id"])
+            if said["code"] == "outcome_unknown":
+                raise OutcomeUnknown(said["detail"])
+            if answer.status_code in (429, 503):
+                raise Unavailable(said["detail"])
+            raise RuntimeError(f"{answer.status_code} {said}")
+
+        await Submitter(per_second, submit).run()
+
+
 async def _patiently(work: Callable[[], Awaitable[grns.Client]]) -> grns.Client:
     while True:
         try:
@@ -203,5 +233,5 @@ async def _patiently(work: Callable[[], Awaitable[grns.Client]]) -> grns.Client:
 
 
 if __name__ == "__main__":
-    ways = {"client": by_client, "sql": by_sql, "request": by_request}
+    ways = {"client": by_client, "sql": by_sql, "request": by_request, "http": by_http}
     asyncio.run(ways[sys.argv[1]](float(sys.argv[2])))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import Checker, Event, Report
-from tests.chaos.harm import Harms
+from tests.chaos.harm import OVER_HTTP, Harms
 
 _AT = 1000.0
 _ROW = {
@@ -49,6 +49,7 @@ def _check(
     seen: Sequence[dict[str, Any]] = (),
     stage: Sequence[dict[str, Any]] = (),
     told: Sequence[dict[str, Any]] = (),
+    events: list[Event] | None = None,
     **row: Any,
 ) -> Report:
     """Check a task with these events, runs and differences from a row that is as it should be."""
@@ -61,7 +62,7 @@ def _check(
     if seen:
         messages["m"] = ("gr-1", 3, "evt.task.completed", _AT)
     checker = Checker(directory)
-    checker.take({"gr-1": {**_ROW, **row}}, {"gr-1": _log(*kinds)}, messages)
+    checker.take({"gr-1": {**_ROW, **row}}, {"gr-1": events or _log(*kinds)}, messages)
     return checker.judge()
 
 
@@ -241,3 +242,42 @@ def test_another_message_under_a_known_id(tmp_path: Path, other: dict[str, Any])
     message |= {"kind": "evt.task.completed", "task": "gr-1", "version": 3, **other}
     report = _check(tmp_path, *_ENDED, runs=_runs("begin 1", "end 1"), seen=[message])
     assert _found(report) == ({"phantom event"} if other else set()) | ({"missing event"} if other else set())
+
+
+def _redriven(directory: Path, *kinds: str, runs: Sequence[dict[str, Any]], **row: Any) -> Report:
+    """Check a doomed task that a bulk operation opened again where `kinds` say redriven."""
+    events = _log(*("queued" if kind == "redriven" else kind for kind in kinds))
+    for event, kind in zip(events, kinds, strict=True):
+        event.reason = "redriven" if kind == "redriven" else None
+    told = [{"what": "try", "key": "1-1", "type": "doomed", "number": 1}]
+    row = {"task_type": "doomed", "status": "failed", "attempt": 2, **row}
+    return _check(directory, runs=runs, told=told, events=events, **row)
+
+
+def test_a_redriven_task_ends_once_more_and_forgives_what_was_before(tmp_path: Path) -> None:
+    kinds = ("queued", "claimed", "failed", "redriven", "claimed", "failed")
+    runs = _runs("begin 1", "failed 1", "begin 2", "failed 2")
+    assert not _found(_redriven(tmp_path, *kinds, runs=runs, forgiven=1))
+    assert _found(_redriven(tmp_path, *kinds, runs=runs, forgiven=0)) == {"attempts"}
+
+
+def test_a_second_end_without_a_redrive_is_found(tmp_path: Path) -> None:
+    kinds = ("queued", "claimed", "failed", "claimed", "failed")
+    runs = _runs("begin 1", "failed 1", "begin 2", "failed 2")
+    assert _found(_redriven(tmp_path, *kinds, runs=runs)) == {"double terminal"}
+
+
+def test_a_parked_task_that_was_not_cancelled_is_found(tmp_path: Path) -> None:
+    told = [{"what": "try", "key": "1-1", "type": "parked", "number": 1}]
+    for kind, status, found in (("cancelled", "cancelled", set()), ("failed", "failed", {"wrong outcome"})):
+        row: dict[str, Any] = {"task_type": "parked", "status": status, "attempt": 0}
+        assert _found(_check(tmp_path, "queued", kind, told=told, **row)) - {"stale write"} == found
+
+
+def test_a_hit_on_the_api_explains_what_a_worker_over_http_lost(tmp_path: Path) -> None:
+    hit = {"what": "hit", "fault": "API: SIGKILL", "whom": "api-1", "from": _AT, "until": _AT}
+    harms = Harms()
+    harms.read(hit)
+    assert harms.explain_loss("gr-1", OVER_HTTP, _AT - 1, _AT + 1)
+    assert not harms.explain_loss("gr-1", OVER_HTTP, _AT - 9, _AT - 8)
+    assert not harms.explain_loss("gr-1", 1, _AT - 1, _AT + 1)
