@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grns.errors import BadInput
+from grns.subjects import token
 
 Scope = Literal["read", "submit", "operate", "work", "admin"]
+
+MOST_POOLS = 100
 
 # What each lets somebody do.
 SCOPES: dict[Scope, str] = {
@@ -22,11 +25,15 @@ SCOPES: dict[Scope, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks. `actor` is their name in the log; `workspace` None: they are bound to none."""
+    """The holder of a key. `actor` is their name in the log; `workspace` None: bound to none.
+
+    `pools` are the agent types that they may work for; None: all.
+    """
 
     actor: str
     workspace: str | None
     scopes: frozenset[Scope]
+    pools: frozenset[str] | None = None
 
     def reaches(self, workspace: str | None) -> bool:
         """Say whether a workspace exists for them; None is what belongs to no single one."""
@@ -39,9 +46,21 @@ class Principal:
         """
         return self.reaches(workspace) and (scope in self.scopes or "admin" in self.scopes)
 
+    def may_work_for(self, agent_type: str) -> bool:
+        """Return whether they may claim and finish tasks of an agent type."""
+        return self.pools is None or agent_type in self.pools
+
 
 # Whoever holds the database's URL holds everything.
 OWNER = Principal("local", None, frozenset(SCOPES))
+
+
+def pools(names: Iterable[str]) -> list[str]:
+    """Return the agent types that a key is bound to, sorted. Raises BadInput: `bad_pool`."""
+    found = sorted({token(name, name="pool") for name in names})
+    if not 0 < len(found) <= MOST_POOLS:
+        raise BadInput("bad_pool", f"a key is bound to 1 to {MOST_POOLS} pools, or to none in particular")
+    return found
 
 
 def scopes(names: Iterable[str]) -> frozenset[Scope]:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from uuid import uuid4
 
 from grns.agent_nudge import Nudges
 from grns.attempt import Reception
@@ -148,8 +147,7 @@ class AgentClaims:
         return None
 
     def _waiter(self, who: Claimant) -> Waiter:
-        # The lease's id is the secret of the ticket: those of `random_uuid` can be told from earlier ones.
-        claims = Claims(self._database, who, batch_limit=1, new_lease_id=uuid4)
+        claims = Claims(self._database, who, batch_limit=1)
         return Waiter(who, claims, self._make_reception(claims, who))
 
     def _room(self, who: Claimant) -> WaitingRoom:

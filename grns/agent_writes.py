@@ -210,7 +210,7 @@ class _Progress:
 
 
 async def _renew(database: Database | Session, ticket: Ticket) -> Verdict:
-    held = Held(ticket.task_id, ticket.attempt, ticket.lease_id)
+    held = Held(ticket.task_id, ticket.attempt, ticket.lease_id, ticket.workspace)
     (verdict,) = await renew(database, [held], ticket.lease_seconds)
     if verdict.verdict == "lost":
         raise _lost(ticket)

@@ -60,7 +60,14 @@ class KeyCreated(Change):
     name: Name
     key_workspace: Token | None = None
     scopes: list[str]
+    pools: list[AgentType] | None = None
     expires_at: Instant | None = None
+
+
+class TokenKeyRotated(Change):
+    """Claim tokens are signed with a new secret; those of the previous one stay valid."""
+
+    number: Annotated[int, Field(ge=1)]
 
 
 class KeyRevoked(Change):
@@ -191,6 +198,7 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.pool.resumed": PoolResumed,
     "evt.key.created": KeyCreated,
     "evt.key.revoked": KeyRevoked,
+    "evt.token_key.rotated": TokenKeyRotated,
     "evt.workspace.created": WorkspaceCreated,
     "evt.filter.saved": FilterSaved,
     "evt.filter.deleted": FilterDeleted,

@@ -39,6 +39,7 @@ class Keeper:
         transport: Transport,
         book: LeaseBook,
         agent_id: str,
+        workspace: str,
         lease_seconds: float,
         ack_wait_seconds: float,
         is_worker_running: Callable[[], bool],
@@ -48,6 +49,7 @@ class Keeper:
         self._transport = transport
         self._book = book
         self._agent_id = agent_id
+        self._workspace = workspace
         self._lease_seconds = lease_seconds
         self._is_worker_running = is_worker_running
         self._emit = emit
@@ -118,7 +120,7 @@ class Keeper:
 
     async def _renew_some(self, leases: list[Record]) -> set[tuple[int, int]]:
         expires_at = time.monotonic() + self._lease_seconds
-        held = [Held(record.task_id, record.attempt, record.lease_id) for record in leases]
+        held = [Held(record.task_id, record.attempt, record.lease_id, self._workspace) for record in leases]
         try:
             answers = await renew(self._database, held, self._lease_seconds)
         except GrnsError as error:

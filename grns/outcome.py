@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+from grns.subjects import DEFAULT_WORKSPACE
+
 
 class Verb(StrEnum):
     """What the attempt asks for; the row decides what becomes of it (attempts left, cancellation)."""
@@ -33,8 +35,8 @@ class Outcome:
 class Claim:
     """One claimed attempt: what it may write with, and what its handler needs.
 
-    `id`, `attempt` and `lease_id` together are the fence: nothing is written without all
-    three. `expires_at` is on the local monotonic clock, counted from before the request
+    `id`, `workspace`, `attempt` and `lease_id` together are the fence: nothing is written without all
+    four. `expires_at` is on the local monotonic clock, counted from before the request
     was sent, hence never later than the database's `lease_until`.
     """
 
@@ -50,6 +52,7 @@ class Claim:
     causation_id: UUID | None
     queued_seconds: float
     expires_at: float
+    workspace: str = DEFAULT_WORKSPACE
 
     @property
     def counted_attempts(self) -> int:

@@ -1,13 +1,16 @@
 """A ticket: what whoever works over HTTP has of its claim, and shows with all that it writes.
 
 It is opaque to its holder, and all that a server needs: any of them can take it, whichever has handed it out.
-Nobody can make one up: no statement writes without the random id of the lease, which is shown nowhere else.
+It is signed over every field (HMAC-SHA256) with a secret of the installation, which Postgres keeps: a holder
+cannot change its token, and no one else can make one.
 """
 
 from __future__ import annotations
 
 import base64
+import hmac
 import re
+from dataclasses import dataclass, field
 from typing import Annotated
 from uuid import UUID, uuid5
 
@@ -23,8 +26,21 @@ from grns.submission import Priority, Token
 _VERSION = "t1."
 _LONGEST = 2000
 _TEXT = re.compile(rf"t1\.[A-Za-z0-9_-]{{1,{_LONGEST}}}")
+_KEY_ID_BYTES, _MAC_BYTES = 4, 32
 _LIMITS = Limits(document_bytes=_LONGEST, depth=2, nodes=50)
 _Number = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A secret that tickets are signed with; `id` names it in them."""
+
+    id: int
+    secret: bytes = field(repr=False)
+
+    def sign(self, body: bytes) -> bytes:
+        """Return the 32 bytes that prove that a body was written with this key."""
+        return hmac.digest(self.secret, self.id.to_bytes(_KEY_ID_BYTES, "big") + body, "sha256")
 
 
 class Ticket(BaseModel):
@@ -45,7 +61,7 @@ class Ticket(BaseModel):
     lease_seconds: Annotated[float, Field(ge=1, le=86_400)]
     trace_id: TraceId
     causation_id: UUID | None
-    claimed_at: float
+    claimed_at: Annotated[float, Field(ge=0, le=2**40, allow_inf_nan=False)]
 
     @classmethod
     def of(
@@ -76,15 +92,17 @@ class Ticket(BaseModel):
             claimed_at=claimed_at,
         )
 
-    def reveal(self) -> str:
-        """Return it as its holder shows it."""
-        return _VERSION + base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
+    def reveal(self, key: SigningKey) -> str:
+        """Return it as its holder shows it, signed with a key."""
+        body = self.model_dump_json().encode()
+        signed = key.id.to_bytes(_KEY_ID_BYTES, "big") + key.sign(body) + body
+        return _VERSION + base64.urlsafe_b64encode(signed).decode().rstrip("=")
 
     def claim(self) -> Claim:
         """Return the claim, as far as what it is fenced with: without payload and deadline."""
         return Claim(
             self.task_id, self.task_type, self.priority, "", self.attempt, self.attempt_limit, self.forgiven,
-            self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0,
+            self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0, self.workspace,
         )  # fmt: skip
 
     def event_id(self, verb: str) -> UUID:
@@ -92,16 +110,38 @@ class Ticket(BaseModel):
         return uuid5(self.lease_id, verb)
 
 
-def read(text: str) -> Ticket:
-    """Return the ticket that somebody shows; `BadInput('bad_token')`, which repeats none of it."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A token that was shown, before its signature is verified: `key_id` names the key for that."""
+
+    key_id: int
+    mac: bytes = field(repr=False)
+    body: bytes = field(repr=False)
+
+    def verify(self, key: SigningKey | None) -> Ticket:
+        """Return the ticket, if this key signed it. Raises BadInput: `bad_token`."""
+        if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):
+            raise _bad()
+        try:
+            return Ticket.model_validate(parse(self.body, _LIMITS))
+        except (ValueError, BadInput, ValidationError) as error:
+            raise _bad() from error
+
+
+def read(text: str) -> Shown:
+    """Take a token apart. Raises BadInput: `bad_token`, which repeats none of it."""
     if not _TEXT.fullmatch(text):
         raise _bad()
     body = text.removeprefix(_VERSION)
     try:
         found = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
-        return Ticket.model_validate(parse(found, _LIMITS))
-    except (ValueError, BadInput, ValidationError) as error:
+    except ValueError as error:
         raise _bad() from error
+    start = _KEY_ID_BYTES + _MAC_BYTES
+    # The last letter may carry bits that no byte has: only one spelling of a token is valid.
+    if len(found) <= start or base64.urlsafe_b64encode(found).decode().rstrip("=") != body:
+        raise _bad()
+    return Shown(int.from_bytes(found[:_KEY_ID_BYTES], "big"), found[_KEY_ID_BYTES:start], found[start:])
 
 
 def _bad() -> BadInput:

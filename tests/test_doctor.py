@@ -114,6 +114,8 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         server(transaction_seconds=7200.0, transaction_pid=7), "transactions", ERROR, "open for 2 h 0 min"),
     "no schema": ({"schema": Schema(None, "0006")}, "schema", ERROR, "there is no schema"),
     "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this version"),
+    "workspaces in one pot that keys rely on": (  # M3
+        {"schema": Schema("1", "1", "no role", True)}, "schema", WARNING, "no role"),
     "workspaces in one pot": ({"schema": Schema("1", "1", "no role")}, "schema", NOTE, "no role"),
     "a schema that cannot be read": (
         {"schema": None, "troubles": {"schema": "no"}}, "schema", ERROR, "could not be read: no"),

@@ -55,6 +55,7 @@ async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIt
     app = App(settings_for(database.url, broker.url))
     async with app.connections("test keeper") as (its_database, transport):
         keeper = Keeper(
+            workspace="default",
             database=its_database,
             transport=transport,
             book=LeaseBook.attach(descriptor, 1),

@@ -50,7 +50,7 @@ RENEWED, LOCKED, LOST = Verdict("renewed", False), Verdict("locked", False), Ver
 
 def held(claim: Claim) -> Held:
     """Return a claim as the keeper knows it."""
-    return Held(claim.id, claim.attempt, claim.lease_id)
+    return Held(claim.id, claim.attempt, claim.lease_id, claim.workspace)
 
 
 async def refused_everywhere(database: Database, zombie: Claim) -> None:
@@ -71,6 +71,16 @@ async def test_another_lease_may_not_write(shared: Database) -> None:
     owner = await claim(shared, (await submit(shared)).id)
     await refused_everywhere(shared, replace(owner, lease_id=uuid4()))
     assert (await finish(shared, owner)).status == "succeeded"
+
+
+async def test_another_workspace_may_not_write(shared: Database) -> None:
+    """M3: task, attempt and lease are right, and the row is another workspace's."""
+    owner = await claim(shared, (await submit(shared)).id)
+    await refused_everywhere(shared, replace(owner, workspace="rival"))
+    assert (await finish(shared, owner)).status == "succeeded"
+    ours = ending(owner)
+    await refused_everywhere(shared, owner)
+    assert await Finishes(shared, batch_limit=1).read_back(replace(ours, claim=owner)) is None
 
 
 async def test_an_older_attempt_of_the_same_worker_may_not_write(shared: Database) -> None:

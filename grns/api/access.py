@@ -54,6 +54,11 @@ class Visit:
         """Say whether they are bound to no workspace."""
         return self.principal.workspace is None
 
+    def check_pool(self, agent_type: str) -> None:
+        """Raise Forbidden if their key is bound to other pools."""
+        if not self.principal.may_work_for(agent_type):
+            raise Forbidden(f"this key does not work for the pool {agent_type}")
+
     def enter(self, workspace: str) -> str:
         """Return a workspace that they have named; `NotFound` where it is not theirs."""
         if not self.principal.reaches(workspace):

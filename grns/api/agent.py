@@ -28,7 +28,7 @@ from grns.store.count import count_states
 from grns.store.pool import list_pools
 from grns.strict_json import dumps, loads_stored
 from grns.submission import AgentType, MaxAttempts, Token
-from grns.ticket import Ticket
+from grns.ticket import SigningKey, Ticket
 
 routes = Routes("queue")
 
@@ -156,19 +156,23 @@ async def claim_next_task(request: Request, visit: Agent) -> Response:
     """Get the next task, most urgent and oldest first; wait for one where there is none yet."""
     began_at = time.monotonic()
     wanted = await read(request, ClaimOrder, SMALL, code="bad_claim")
+    visit.check_pool(wanted.agent_type)
+    await visit.desk.token_keys.latest()  # a claim that could not be answered would spend an attempt
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
     finally:
         gone.cancel()
-    return Response(status_code=204) if handed is None else Answer(_handed_out(handed, began_at))
+    if handed is None:
+        return Response(status_code=204)
+    return Answer(_handed_out(handed, began_at, await visit.desk.token_keys.latest()))
 
 
 @routes.post("/queue/renew", takes=Renewal, answers=Renewed)
 async def renew_claim(request: Request, visit: Agent) -> Response:
     """Keep a task for another lease, and hear whether its end is asked for."""
     said = await read(request, Renewal, SMALL, code="bad_renewal")
-    shown = _ticket(visit, said)
+    shown = await _ticket(visit, said)
     is_asked = await visit.desk.agent_writes.renew(
         visit.writing, shown, actor=visit.actor, progress=said.progress, message=said.message
     )
@@ -260,11 +264,11 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
     )
 
 
-def _handed_out(handed: Handed, began_at: float) -> dict[str, Any]:
+def _handed_out(handed: Handed, began_at: float, key: SigningKey) -> dict[str, Any]:
     claim, shown = handed.claim, handed.ticket
     claimed_at = claim.expires_at - shown.lease_seconds
     return {
-        "token": shown.reveal(),
+        "token": shown.reveal(key),
         "lease_seconds": shown.lease_seconds,
         "waited_seconds": max(0.0, claimed_at - began_at),
         "agent_id": shown.agent_id,
@@ -281,13 +285,14 @@ def _handed_out(handed: Handed, began_at: float) -> dict[str, Any]:
     }
 
 
-def _ticket(visit: Visit, said: Told) -> Ticket:
-    """Return the ticket that was shown; `NotFound` where it is another workspace's."""
-    shown = ticket.read(said.token)
+async def _ticket(visit: Visit, said: Told) -> Ticket:
+    """Return the ticket that was shown. Raises NotFound: another workspace, Forbidden: another pool."""
+    shown = await visit.desk.token_keys.verify(ticket.read(said.token))
     if shown.workspace != visit.workspace:
         raise NotFound(f"there is no such claim in workspace {visit.workspace}")
+    visit.check_pool(shown.agent_type)
     return shown
 
 
 async def _written(visit: Visit, said: Told, write: Callable[[Lend, Ticket], Awaitable[str]]) -> Answer:
-    return Answer({"status": await write(visit.writing, _ticket(visit, said))})
+    return Answer({"status": await write(visit.writing, await _ticket(visit, said))})

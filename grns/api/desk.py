@@ -18,6 +18,7 @@ from grns.errors import TooManyRequests
 from grns.store import access
 from grns.store.database import Database
 from grns.store.submit import Submissions
+from grns.store.token_keys import TokenKeys
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -57,6 +58,7 @@ class Desk:
     health: Health = field(init=False)
     tail: Tail = field(init=False)
     isolation: Isolation = field(init=False)
+    token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
     turns: Turns = field(init=False)
 
@@ -64,6 +66,7 @@ class Desk:
         self.health = Health(self.database)
         self.tail = Tail(self.database)
         self.isolation = Isolation(self.database)
+        self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
         self.turns = Turns(max(1, self.database.size // 2))
 
@@ -78,7 +81,7 @@ class Isolation:
     async def is_there(self) -> bool:
         """Say whether whoever is bound to a workspace can be confined to it."""
         if self._is_there is None:
-            self._is_there = await access.can_isolate(self._database)
+            self._is_there = await access.obstacle(self._database) is None
         return self._is_there
 
 

@@ -9,7 +9,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns.access import Scope
+from grns.access import MOST_POOLS, Scope
 from grns.api.access import Admin, AdminOfAll, Reader, Visit
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
@@ -28,12 +28,13 @@ Everywhere = Annotated[bool, Query(description="Of all workspaces; for keys of a
 
 
 class KeyRow(BaseModel):
-    """An API key, without its secret. Its workspace is null where it is good for all."""
+    """An API key, without its secret. A null workspace means all of them, and so do null pools."""
 
     id: str
     workspace: str | None
     name: str
     scopes: list[Scope]
+    pools: list[str] | None
     created_at: datetime
     created_by: str | None
     expires_at: datetime | None
@@ -50,10 +51,14 @@ class NewKey(KeyRow):
 
 
 class KeyOrder(Body):
-    """A key to make: for the workspace of the request, or for all."""
+    """A key to make: for the workspace of the request, or for all.
+
+    With `pools`, it may claim and finish tasks of these agent types only.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     scopes: Annotated[list[Scope], Field(min_length=1)]
+    pools: Annotated[list[Token], Field(min_length=1, max_length=MOST_POOLS)] | None = None
     expires_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
     all_workspaces: Annotated[bool, Field(strict=True)] = False
 
@@ -77,6 +82,9 @@ async def create_key(request: Request, visit: Admin) -> Response:
     """Make a key. The answer shows its secret, which nobody sees again."""
     said = await read(request, KeyOrder, SMALL, code="bad_key_order")
     workspace = _of(visit, all_workspaces=said.all_workspaces)
+    own = visit.principal.pools
+    if own is not None and not (said.pools and own.issuperset(said.pools)):
+        raise Forbidden(f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}")
     async with visit.writing() as database:
         made, row = await store.create_key(
             database,
@@ -84,6 +92,7 @@ async def create_key(request: Request, visit: Admin) -> Response:
             name=said.name,
             scopes=said.scopes,
             expires_seconds=said.expires_seconds,
+            pools=said.pools,
             actor=visit.actor,
         )
     unused = dict.fromkeys(("revoked_at", "revoked_by", "last_used_at")) | {"state": "valid"}

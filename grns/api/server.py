@@ -13,8 +13,9 @@ from grns.api.connection import Connection
 from grns.api.desk import Desk
 from grns.errors import SettingsError, Unavailable
 from grns.server_url import is_loopback
+from grns.store.access import read_isolation
 from grns.store.key import has_keys
-from grns.telemetry.facts.http import ApiServes
+from grns.telemetry.facts.http import ApiServes, WorkspacesNotIsolated
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
 
 _GRACE_SECONDS = 5
@@ -70,10 +71,12 @@ class ApiServer:
         desk = self._desk
         try:
             await self._require_key()
-            is_isolated = await desk.isolation.is_there()
+            isolation = await read_isolation(desk.database)
             self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told below may ask at once
             desk.emit(ServiceStarted(_NAME))
-            desk.emit(ApiServes(self.url, await has_keys(desk.database), is_isolated))
+            desk.emit(ApiServes(self.url, await has_keys(desk.database), isolation.obstacle is None))
+            if isolation.is_missing:
+                desk.emit(WorkspacesNotIsolated(isolation.obstacle or "", "grns workspace isolate"))
             await self._server.serve(sockets=[self._socket])
         finally:
             await desk.agent_claims.close()

@@ -66,6 +66,7 @@ def keeper(app: App, orders: KeeperOrders, database: Database, transport: Transp
         transport=transport,
         book=LeaseBook.attach(orders.book_descriptor, orders.slots),
         agent_id=orders.agent_id,
+        workspace=app.settings.workspace,
         lease_seconds=app.settings.lease_seconds,
         ack_wait_seconds=app.settings.ack_wait_seconds,
         is_worker_running=partial(is_running, orders.worker_pid),

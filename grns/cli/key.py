@@ -58,6 +58,14 @@ def key() -> None:
     type=option.Duration(code="bad_expiry"),
     help="It is good for 30d, 12h; else until it is revoked.",
 )
+@click.option(
+    "--pool",
+    "pools",
+    metavar="NAME",
+    type=option.Token("pool"),
+    multiple=True,
+    help="Pool (agent type) that it may work for, once or more. Defaults to all.",
+)
 @_EVERYWHERE
 @output_option
 def create(out: Output, is_everywhere: bool, **said: Any) -> None:
@@ -82,6 +90,7 @@ async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, di
     async with reading() as session:
         workspace = None if is_everywhere else session.workspace
         try:
+            said = {**said, "pools": said["pools"] or None}
             return await create_key(session.database, workspace=workspace, actor=of_process("cli"), **said)
         except NotFound as error:
             raise failure.hinted(error, f"grns workspace create {workspace}") from error
@@ -110,6 +119,7 @@ async def _list(out: Output, limit: int, after: str | None, is_everywhere: bool)
         Column("NAME", lambda row: row["name"], may_shrink=True),
         Column("WORKSPACE", lambda row: row["workspace"] or "all", may_shrink=True, spare=2),
         Column("SCOPES", lambda row: " ".join(row["scopes"])),
+        Column("POOLS", lambda row: " ".join(row["pools"] or ["all"]), may_shrink=True, spare=5),
         Column("STATE", lambda row: row["state"], is_status=True),
         Column("CREATED", lambda row: when(row["created_at"], now), spare=4),
         Column("EXPIRES", lambda row: when(row["expires_at"], now), spare=3),
@@ -135,6 +145,30 @@ def revoke(key_id: str, is_trial: bool, is_sure: bool) -> None:
         failure.say(f"key {key_id} was revoked before")
         raise click.exceptions.Exit(failure.CONFLICT)
     failure.note(f"key {key_id} is revoked")
+
+
+@key.command("rotate-token-secret")
+@option.sure_options
+def rotate_token_secret(is_trial: bool, is_sure: bool) -> None:
+    """Sign claim tokens with a new secret.
+
+    Tokens signed with the previous secret stay valid until you rotate again: rotate twice to end them all.
+    """
+    what = "sign claim tokens with a new secret, and end the tokens from before the last rotation"
+    if is_trial:
+        failure.note(f"would {what}")
+        return
+    option.confirm(what, is_sure=is_sure)
+    failure.note(f"claim tokens are signed with secret {asyncio.run(_rotate())}")
+
+
+async def _rotate() -> int:
+    from grns.actor import of_process
+    from grns.cli.session import reading
+    from grns.store.token_keys import rotate
+
+    async with reading() as session:
+        return await rotate(session.database, actor=of_process("cli"))
 
 
 async def _find(key_id: str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Schema:
     found: str | None
     needed: str
     isolation_obstacle: str | None = None
+    is_isolation_relied_on: bool = False  # keys of single workspaces exist
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ def _differs(found: Schema) -> str:
 
 def _apart(found: Schema) -> Iterator[Finding]:
     if found.isolation_obstacle is not None:
-        yield note(
+        make = warning if found.is_isolation_relied_on else note
+        yield make(
             "schema",
             f"the database does not keep workspaces apart, grns alone does: {found.isolation_obstacle}",
             "grns workspace isolate",

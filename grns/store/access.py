@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from grns import subjects
 from grns.store.database import Database, Row, Session, run
@@ -30,15 +31,32 @@ async def isolate(database: Database) -> None:
     await database.run("isolate_workspaces")
 
 
-async def can_isolate(database: Database) -> bool:
-    """Say whether the database can confine a transaction to one workspace."""
-    return await obstacle(database) is None
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Whether the database confines transactions to one workspace.
+
+    `obstacle` is what prevents it, with what helps, in one sentence; None: nothing does. `is_relied_on` tells
+    that keys of single workspaces exist.
+    """
+
+    obstacle: str | None
+    is_relied_on: bool
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether keys rely on an isolation that the database does not give."""
+        return self.obstacle is not None and self.is_relied_on
+
+
+async def read_isolation(database: Database) -> Isolation:
+    """Return whether the database confines transactions to one workspace."""
+    (row,) = await database.run("read_isolation")
+    return Isolation(_missing(row) or _excess(row), row["has_bound_keys"])
 
 
 async def obstacle(database: Database) -> str | None:
     """Return what keeps the database from that, and what helps, in one sentence; None where nothing does."""
-    (row,) = await database.run("read_isolation")
-    return _missing(row) or _excess(row)
+    return (await read_isolation(database)).obstacle
 
 
 def _missing(row: Row) -> str | None:

@@ -26,8 +26,10 @@ async def read_server(database: Database) -> Postgres:
 async def read_schema(database: Database) -> Schema:
     """Return at which revision the schema is; where it is another one than needed, no more than that."""
     needed, found = migrate.newest(), await migrate.current(database.url)
-    is_fit = found == needed
-    return Schema(found, needed, await access.obstacle(database) if is_fit else None)
+    if found != needed:
+        return Schema(found, needed)
+    isolation = await access.read_isolation(database)
+    return Schema(found, needed, isolation.obstacle, isolation.is_relied_on)
 
 
 async def read_log(database: Database) -> Log:

@@ -18,9 +18,9 @@ from grns.store.database import Database, Row, run
 from grns.task import random_uuid
 
 _PAUSE_SECONDS = 0.1
-# What a claim is made of, in the order of its fields; `expires_at` is ours.
+# What a claim is made of, in the order of its fields; `expires_at` and `workspace` are ours.
 _FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
-    *(field.name for field in fields(Claim) if field.name != "expires_at")
+    *(field.name for field in fields(Claim) if field.name not in ("expires_at", "workspace"))
 )
 
 
@@ -68,13 +68,10 @@ class Claims:
         *,
         batch_limit: int,
         keeping: Keeping | None = None,
-        new_lease_id: Callable[[], UUID] = random_uuid,
     ) -> None:
-        """Make it; `new_lease_id` is one that nobody can guess, where it is shown to somebody."""
         self._database = database
         self._who = claimant
         self._keeping = keeping
-        self._new_lease_id = new_lease_id
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
         self._batch: Batch[_Wish, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
@@ -88,7 +85,7 @@ class Claims:
         self, task_id: str, causation_id: UUID | None = None, *, token: str = ""
     ) -> Claim | Unclaimed:
         """Claim one task, or say why it cannot be claimed now; `token` names the delivery that asks."""
-        wish = _Wish(task_id, self._new_lease_id(), causation_id, token)
+        wish = _Wish(task_id, random_uuid(), causation_id, token)
         try:
             return await self._batch.ask(wish)
         except asyncio.CancelledError:
@@ -98,7 +95,7 @@ class Claims:
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
-        leases = [self._new_lease_id() for _ in range(count)]
+        leases = [random_uuid() for _ in range(count)]
         sent_at = time.monotonic()
         try:
             rows = await self._run(
@@ -107,7 +104,7 @@ class Claims:
             )  # fmt: skip
         except OutcomeUnknown:
             rows = await self._settle(sent_at, "read_next_claims", leases)
-        claims = [_claim(row, sent_at + self._who.lease_seconds) for row in rows]
+        claims = [self._made(row, sent_at) for row in rows]
         self._expect((claim, "") for claim in claims)
         return claims
 
@@ -119,7 +116,7 @@ class Claims:
             rows = await self._settle(
                 sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
             )
-        claims = {row["lease_id"]: _claim(row, sent_at + self._who.lease_seconds) for row in rows}
+        claims = {row["lease_id"]: self._made(row, sent_at) for row in rows}
         self._expect(
             (claims[wish.lease_id], wish.token)
             for wish in wishes
@@ -179,12 +176,11 @@ class Claims:
                     return rows
                 raise Unavailable("the claim got no answer and claimed nothing")
 
+    def _made(self, row: Row, sent_at: float) -> Claim:
+        return Claim(*(*_FIELDS(row), sent_at + self._who.lease_seconds, self._who.workspace))
+
     async def _explain(self, ids: list[str]) -> dict[str, Unclaimed]:
         rows = await self._database.run(
             "explain_unclaimed", ids, self._who.workspace, self._who.agent_type, self._types
         )
         return {row["id"]: Unclaimed(row["id"], row["reason"], row["task_type"]) for row in rows}
-
-
-def _claim(row: Row, expires_at: float) -> Claim:
-    return Claim(*(*_FIELDS(row), expires_at))

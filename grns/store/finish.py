@@ -1,4 +1,4 @@
-"""Finishing and giving back: guarded by task, attempt and lease, never by a bare task id."""
+"""Finishing and giving back: guarded by task, workspace, attempt and lease, never by a bare task id."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Finishes:
         events = event_ids or [random_uuid() for _ in claims]
         rows = await self._database.run(
             "release", [claim.id for claim in claims], [claim.attempt for claim in claims],
-            [claim.lease_id for claim in claims], events, reason,
+            [claim.lease_id for claim in claims], events, reason, [claim.workspace for claim in claims],
         )  # fmt: skip
         ids = dict(zip(events, (claim.id for claim in claims), strict=True))
         return {ids[row["event_id"]]: row["verdict"] for row in rows}
@@ -84,8 +84,13 @@ class Finishes:
     async def _read_back(self, unsure: Sequence[Finish]) -> dict[UUID, Row]:
         if not unsure:
             return {}
-        ids, events = [finish.claim.id for finish in unsure], [finish.event_id for finish in unsure]
-        return {row["event_id"]: row for row in await self._database.run("read_finishes", ids, events)}
+        rows = await self._database.run(
+            "read_finishes",
+            [finish.claim.id for finish in unsure],
+            [finish.event_id for finish in unsure],
+            [finish.claim.workspace for finish in unsure],
+        )
+        return {row["event_id"]: row for row in rows}
 
 
 async def finish_in(connection: Connection, finish: Finish) -> Finished:
@@ -116,6 +121,7 @@ def _columns(finishes: Sequence[Finish]) -> tuple[Sequence[object], ...]:
         _filled([finish.outcome.fingerprint for finish in finishes]),
         [finish.outcome.backoff_seconds for finish in finishes],
         [finish.claim.causation_id for finish in finishes],
+        [finish.claim.workspace for finish in finishes],
     )
 
 

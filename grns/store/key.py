@@ -26,21 +26,24 @@ async def create_key(
     name: str,
     scopes: Collection[str],
     expires_seconds: float | None = None,
+    pools: Collection[str] | None = None,
     actor: str | None,
 ) -> tuple[ApiKey, dict[str, Any]]:
     """Make a key; returns it, which can be shown now and never again, and its row.
 
-    `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. Raises
-    `BadInput`, and `NotFound` where there is no such workspace.
+    `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. `pools` are the
+    agent types that it may claim tasks of and finish them; None: all. Raises `BadInput`, and `NotFound` where
+    there is no such workspace.
     """
     key.check(name, expires_seconds)
     wanted = access.scopes(scopes)
     in_order = [scope for scope in access.SCOPES if scope in wanted]
+    its_pools = None if pools is None else access.pools(pools)
     made = key.make(time.time_ns() // 1_000_000)
     async with database.transaction() as connection:
         rows = await run(
             connection, "create_key", made.id, workspace, name, key.digest(made.secret), in_order, actor,
-            expires_seconds,
+            expires_seconds, its_pools,
         )  # fmt: skip
         if not rows:
             raise NotFound(f"there is no workspace {workspace}")
@@ -49,6 +52,7 @@ async def create_key(
         told = {
             "key_workspace": workspace,
             "scopes": in_order,
+            "pools": its_pools,
             "expires_at": expires_at and rfc3339(expires_at),
         }
         await _note(connection, "evt.key.created", row, actor, told)
@@ -120,7 +124,8 @@ async def _holder(database: Database, key_id: str, row: Row) -> Principal:
         await database.run("note_key_use", key_id)
     # One that only a later version knows lets nobody do anything here.
     known = frozenset(scope for scope in access.SCOPES if scope in row["scopes"])
-    return Principal(f"key:{key_id}", row["workspace"], known)
+    pools = None if row["pools"] is None else frozenset(row["pools"])
+    return Principal(f"key:{key_id}", row["workspace"], known, pools)
 
 
 def _denied() -> Denied:

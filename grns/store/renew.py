@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from grns.store.database import Database, Session
+from grns.subjects import DEFAULT_WORKSPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Held:
     id: str
     attempt: int
     lease_id: UUID
+    workspace: str = DEFAULT_WORKSPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ async def renew(database: Database | Session, leases: Sequence[Held], lease_seco
     """Renew leases; the answers come in the order of `leases`."""
     rows = await database.run(
         "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],
-        [lease.lease_id for lease in leases], lease_seconds,
+        [lease.lease_id for lease in leases], lease_seconds, [lease.workspace for lease in leases],
     )  # fmt: skip
     verdicts = {row["place"]: Verdict(row["verdict"], row["is_cancel_requested"]) for row in rows}
     return [verdicts[place] for place in range(1, len(leases) + 1)]

@@ -40,6 +40,8 @@ async def _made(call: Call) -> Any:
         "scopes": form.texts("scope"),
         "all_workspaces": form.is_set("all_workspaces"),
     }
+    if (pools := form.text("pools")) is not None:
+        said["pools"] = pools.split()
     if (expires := form.text("expires")) is not None:
         seconds = duration.parse(expires)
         if seconds is None:

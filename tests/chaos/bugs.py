@@ -41,7 +41,7 @@ def _sql(statement: str, right: str, wrong: str) -> Edit:
     return Edit(f"grns/store/sql/{statement}.sql", right, wrong)
 
 
-_FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'"
+_FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace\n        and t.status = 'running'"
 _FIRST_COMMAND = "(select e.message_id from grns.events e where e.task_id = r.id and e.kind = 'cmd.task.execute' order by e.seq limit 1)"
 
 MUTANTS = (
@@ -108,12 +108,22 @@ MUTANTS = (
         "tests/faults/test_worker_killed.py::test_gone_before_the_commit",
     ),
     Mutant(
+        "ends written in whatever workspace", "tests", ("Finished(status='succeeded'",),
+        (_sql("finish", "t.lease_id = w.lease_id and t.workspace = w.workspace\n        and", "t.lease_id = w.lease_id and"),),
+        "tests/test_store_fence.py::test_another_workspace_may_not_write",
+    ),
+    Mutant(
+        "claim tokens taken unsigned", "tests", ("DID NOT RAISE",),
+        (Edit("grns/ticket.py", "        if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):\n", "        if key is None:\n"),),
+        "tests/doors/test_ticket.py::test_token_signed_with_another_key_is_refused",
+    ),
+    Mutant(
         "leases by the worker's clock", "tests", ("in _taken_back", "by the lease, not sooner or much later"),
         (_sql("claim", "now() + $9::double precision * interval '1 second'", "to_timestamp($9::double precision)"),
          Edit("grns/store/claim.py", "self._types, self._maxima, self._who.lease_seconds,\n",
               "self._types, self._maxima, time.time() + self._who.lease_seconds,\n"),
          _sql("renew", "now() + $4::double precision * interval '1 second'", "to_timestamp($4::double precision)"),
-         Edit("grns/store/renew.py", "for lease in leases], lease_seconds,\n", "for lease in leases], time.time() + lease_seconds,\n"),
+         Edit("grns/store/renew.py", "for lease in leases], lease_seconds, ", "for lease in leases], time.time() + lease_seconds, "),
          Edit("grns/store/renew.py", "from collections.abc", "import time\nfrom collections.abc")),
         "tests/faults/test_clocks.py::test_everybody_has_another_time",
     ),

@@ -37,6 +37,7 @@ NOTHING = {
 }  # fmt: skip
 # Whoever reads metrics or makes workspaces is bound to none.
 OF_ALL = frozenset({"read_metrics", "examine", "create_workspace"})
+CANARY = "canary-of-the-rival"
 CLOSED = [route for route in ROUTES if not route.is_open]
 _ISSUE = """
     insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,
@@ -158,6 +159,66 @@ async def test_what_is_of_another_workspace_does_not_exist(door: Door, is_isolat
                     assert problem_of(answer, 404) == "not_found", route.name
             elif route.method == "GET" and route.name not in OF_ALL:
                 assert THEIRS not in (await asked(visitor, route, names)).text, route.name
+
+
+_WAYS: dict[str, dict[str, Any]] = {
+    "path": {},
+    "query": {"params": {"workspace": THEIRS}},
+    "header": {"headers": {"Grns-Workspace": THEIRS}},
+}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("is_isolated", [True, False])
+async def test_every_operation_with_every_key_and_every_way_to_name_another_workspace(
+    door: Door, is_isolated: bool
+) -> None:
+    """M3: 63 operations x 22 keys x 3 ways; what a key may do in its own workspace is left out."""
+    names = await _theirs(door.database)
+    await fetch(
+        door.database, "update grns.tasks set payload = $1 where id = $2", f'"{CANARY}"', names["task_id"]
+    )
+    if not is_isolated:
+        door.desk.isolation = _Never()  # type: ignore[assignment]
+    keys: list[tuple[str | None, Scope | None, str | None]] = [
+        (None, None, OURS),
+        ("grns_garbage", None, OURS),
+    ]
+    for workspace in (OURS, THEIRS, "default", None):
+        keys += [(await door.key(scope, workspace=workspace), scope, workspace) for scope in SCOPES]
+    wrong, count = [], 0
+    for key, scope, workspace in keys:
+        async with door.visitor(key) as visitor:
+            for way, more in _WAYS.items():
+                for route in CLOSED:
+                    reaches = workspace is None or workspace == THEIRS
+                    may = scope is not None and scope in (route.scope, "admin")
+                    if reaches and may:
+                        continue
+                    answer = await asked(visitor, route, names, **more)
+                    count += 1
+                    expected = _refusals(route, way, is_known=scope is not None, reaches=reaches, may=may)
+                    if answer.status_code not in expected or CANARY in answer.text:
+                        wrong.append(
+                            (route.name, scope, workspace, way, answer.status_code, answer.text[:100])
+                        )
+    assert wrong == []
+    assert count > 2_500
+
+
+def _refusals(route: Route, way: str, *, is_known: bool, reaches: bool, may: bool) -> set[int]:
+    """Return which answers are right."""
+    if not is_known:
+        return {401}
+    if way != "path" and not reaches:
+        return {404}
+    if not may:
+        return {403}
+    # In its own workspace it may: the object of another one does not exist there. What names none is its own.
+    is_of_an_object = "{" in route.path and "{agent_type}" not in route.path
+    if not is_of_an_object or route.name == "save_filter":
+        return set(range(200, 500)) - {401}
+    return {200, 404} if route.name == "list_issue_tasks" else {400, 404}  # a list, and it is empty
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=named)

@@ -20,9 +20,11 @@ from grns.outcome import Verb
 from grns.store import pause
 from grns.store.claim import Claimant
 from grns.store.database import Database
+from grns.store.key import create_key
 from grns.store.sweep import promote, reap
 from grns.telemetry.facts.agent import ClaimReturned
 from grns.telemetry.facts.work import AttemptFailed, AttemptFinished, LeaseLost, TaskClaimed, TaskReleased
+from grns.ticket import SigningKey, Ticket
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (
@@ -248,19 +250,27 @@ async def test_a_token_that_is_none_is_refused(local: httpx2.AsyncClient, how: s
         assert problem_of(answer, 400).startswith("bad_")
 
 
+def opened(token: str) -> Ticket:
+    """Return what a token says, whoever signed it: as its holder could read it."""
+    return Ticket.model_validate_json(ticket.read(token).body)
+
+
 @pytest.mark.parametrize("how", WRITES)
 async def test_a_token_that_somebody_made_up_changes_nothing(
-    local: httpx2.AsyncClient, shared: Database, how: str
+    local: httpx2.AsyncClient, door: Door, shared: Database, how: str
 ) -> None:
     task_id = (await submit(shared)).id
-    real = ticket.read((await claimed(local))["token"])
+    real = opened((await claimed(local))["token"])
     before = await state_of(shared, task_id)
     for forged in (
         real.model_copy(update={"lease_id": uuid4()}),
         real.model_copy(update={"attempt": 2}),
         real.model_copy(update={"task_id": "gr-another"}),
     ):
-        assert problem_of(await told(local, how, forged.reveal(), **WRITES[how]), 409) == "stale_token"
+        signed = forged.reveal(await door.desk.token_keys.latest())
+        assert problem_of(await told(local, how, signed, **WRITES[how]), 409) == "stale_token"
+        unsigned = forged.reveal(SigningKey(1, bytes(32)))
+        assert problem_of(await told(local, how, unsigned, **WRITES[how]), 400) == "bad_token"
     assert await state_of(shared, task_id) == before
 
 
@@ -292,6 +302,7 @@ async def test_a_token_of_an_attempt_that_another_has_succeeded_changes_nothing(
 @pytest.mark.parametrize("is_isolated", [True, False])
 @pytest.mark.parametrize("how", WRITES)
 async def test_a_token_of_another_workspace_is_of_no_use(door: Door, how: str, is_isolated: bool) -> None:
+    """M3: with row-level security, and without it."""
     task_id = (await submit(door.database, workspace=THEIRS)).id
     async with door.visitor(await door.key("work", workspace=THEIRS)) as they:
         token = (await claimed(they))["token"]
@@ -300,9 +311,12 @@ async def test_a_token_of_another_workspace_is_of_no_use(door: Door, how: str, i
             door.desk.isolation._is_there = False
         async with door.visitor(await door.key("work")) as we:
             assert problem_of(await told(we, how, token, **WRITES[how]), 404) == "not_found"
-            claims_ours = ticket.read(token).model_copy(update={"workspace": OURS}).reveal()
-            if is_isolated:  # the database itself sees to it
-                assert problem_of(await told(we, how, claims_ours, **WRITES[how]), 409) == "stale_token"
+            claims_ours = opened(token).model_copy(update={"workspace": OURS})
+            forged = claims_ours.reveal(SigningKey(1, bytes(32)))
+            assert problem_of(await told(we, how, forged, **WRITES[how]), 400) == "bad_token"
+            # Even with the installation's secret: the statement compares the row's workspace.
+            signed = claims_ours.reveal(await door.desk.token_keys.latest())
+            assert problem_of(await told(we, how, signed, **WRITES[how]), 409) == "stale_token"
         assert await state_of(door.database, task_id) == before
         good(await told(they, how, token, **WRITES[how]))
 
@@ -609,7 +623,7 @@ async def test_what_was_being_claimed_for_somebody_who_has_gone_is_given_back(
 async def test_no_token_is_told_to_anybody_else(local: httpx2.AsyncClient, door: Door) -> None:
     made = await submit(door.database)
     token = (await claimed(local))["token"]
-    lease_id = ticket.read(token).lease_id
+    lease_id = opened(token).lease_id
     seen = [repr(fact) for fact in door.facts.seen]
     paths = ("tasks", f"tasks/{made.id}", f"tasks/{made.id}/events", f"tasks/{made.id}/attempts", "workers")
     seen += [(await local.get(f"{PREFIX}/{path}")).text for path in paths]
@@ -617,3 +631,34 @@ async def test_no_token_is_told_to_anybody_else(local: httpx2.AsyncClient, door:
     assert problem_of(await told(local, "fail", token, error=ERROR), 409) == "stale_token"
     seen += [repr(fact) for fact in door.facts.seen]
     assert not any(word in text for text in seen for word in (token, str(lease_id), lease_id.hex))
+
+
+@pytest.mark.parametrize("how", WRITES)
+async def test_key_of_another_pool_neither_claims_nor_ends(door: Door, how: str) -> None:
+    """L15: `work` for a summarizer is no `work` for what charges."""
+    made, _ = await create_key(
+        door.database, workspace=OURS, name="t", scopes=["work"], pools=["summarizer"], actor="cli:ann@desk"
+    )
+    task_id = (await submit(door.database, workspace=OURS)).id
+    async with door.visitor(await door.key("work")) as they, door.visitor(made.reveal()) as we:
+        asked = {"agent_type": "worker", "task_types": ["noop"], "wait_seconds": 0}
+        assert problem_of(await we.post(f"{QUEUE}/claim", json=asked), 403) == "forbidden"
+        token = (await claimed(they))["token"]
+        before = await state_of(door.database, task_id)
+        assert problem_of(await told(we, how, token, **WRITES[how]), 403) == "forbidden"
+        assert await state_of(door.database, task_id) == before
+        own = {**asked, "agent_type": "summarizer"}
+        assert (await we.post(f"{QUEUE}/claim", json=own)).status_code == 204
+
+
+async def test_admin_bound_to_pools_makes_keys_for_these_alone(door: Door) -> None:
+    """L15: otherwise the bound would end with the first key it makes."""
+    made, _ = await create_key(
+        door.database, workspace=OURS, name="t", scopes=["admin"], pools=["a", "b"], actor="cli:ann@desk"
+    )
+    async with door.visitor(made.reveal()) as we:
+        for pools in (None, ["a", "c"], ["c"]):
+            order = {"name": "x", "scopes": ["work"], "pools": pools}
+            assert problem_of(await we.post(f"{PREFIX}/keys", json=order), 403) == "forbidden"
+        found = good(await we.post(f"{PREFIX}/keys", json={"name": "x", "scopes": ["work"], "pools": ["a"]}))
+        assert found["pools"] == ["a"]

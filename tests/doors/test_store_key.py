@@ -17,7 +17,9 @@ from grns.store.access import as_tenant
 from grns.store.database import Database
 from grns.store.fault import Unusable
 from grns.store.key import authenticate, create_key, list_keys, read_key, revoke_key
+from grns.store.token_keys import TokenKeys, rotate
 from grns.store.workspace import create_workspace, list_workspaces
+from grns.ticket import Shown, SigningKey
 from tests.test_store_kit import fetch, stranger
 
 OURS, THEIRS = "acme", "rival"
@@ -271,3 +273,93 @@ async def test_a_tenant_makes_no_key_that_reaches_beyond_it(peopled: Database, w
         async with as_tenant(peopled, OURS) as session:
             await create_key(session, workspace=workspace, name="all", scopes=["admin"], actor="key:1")
     assert not await fetch(peopled, "select from grns.api_keys")
+
+
+# ---------------------------------------------------------------- pools
+
+
+async def test_key_bound_to_pools_works_for_these_alone(peopled: Database) -> None:
+    """L15: a key of one pool is none of another."""
+    bound = await make(peopled, scopes=["work"], pools=["summarizer", "embedder", "summarizer"])
+    who = await authenticate(peopled, bound.reveal())
+    assert who.pools == {"summarizer", "embedder"}
+    assert [who.may_work_for(name) for name in ("summarizer", "embedder", "charge")] == [True, True, False]
+    assert (await authenticate(peopled, (await make(peopled)).reveal())).may_work_for("charge")
+    (row, *_) = (await list_keys(peopled, workspace=OURS, limit=2)).rows
+    assert row["pools"] is None
+    assert (await read_key(peopled, bound.id, workspace=OURS))["pools"] == ["embedder", "summarizer"]
+    assert (await told(peopled, "evt.key.created"))[0]["payload"]["pools"] == ["embedder", "summarizer"]
+
+
+@pytest.mark.parametrize("pools", [[], ["a.b"], [""], ["*"], [f"p{number}" for number in range(101)]])
+async def test_key_bound_to_no_pool_or_a_bad_one_is_refused(peopled: Database, pools: list[str]) -> None:
+    """L15: an empty list does not mean all."""
+    with pytest.raises(BadInput):
+        await make(peopled, scopes=["work"], pools=pools)
+
+
+# ---------------------------------------------------------------- secrets of claim tokens
+
+
+def shown(key: SigningKey) -> Shown:
+    """Return a token of nothing, signed with a key."""
+    return Shown(key.id, key.sign(b"{}"), b"{}")
+
+
+async def test_token_keys_rotated_verify_the_previous_secret_and_no_older(
+    database: Database,
+) -> None:
+    """M3: rotated once, tokens that are out stay valid; rotated twice, they end."""
+    keys, others = TokenKeys(database), TokenKeys(database)
+    first = await keys.latest()
+    assert await others.latest() == first
+    assert len(first.secret) == 32
+    await rotate(database, actor=ACTOR)
+    fresh = TokenKeys(database)
+    second = await fresh.latest()
+    assert (second.id, second.secret != first.secret) == (first.id + 1, True)
+    for one in (first, second):
+        with pytest.raises(BadInput):  # the signature is right, and then it is no ticket
+            await fresh.verify(shown(one))
+    await rotate(database, actor=ACTOR)
+    assert [row["id"] for row in await fetch(database, "select id from grns.token_keys order by id")] == [
+        second.id,
+        second.id + 1,
+    ]
+    assert [one["payload"]["number"] for one in await told(database, "evt.token_key.rotated")] == [2, 3]
+
+
+async def test_token_keys_unknown_number_reads_again_and_garbage_does_not_hammer(database: Database) -> None:
+    """M3: a process that has not heard of a rotation reads the new secret when it meets it."""
+    asked = 0
+
+    class Counting(Database):
+        async def run(self, name: str, *arguments: object) -> Any:
+            nonlocal asked
+            asked += name == "read_token_keys"
+            return await super().run(name, *arguments)
+
+    counting = Counting(database.url, name="test", size=1)
+    await counting.connect()
+    try:
+        keys = TokenKeys(counting)
+        first = await keys.latest()
+        await rotate(database, actor=ACTOR)
+        keys._read_at -= 1.0
+        with pytest.raises(BadInput):
+            await keys.verify(Shown(first.id + 1, bytes(32), b"{}"))
+        assert (await keys.latest()).id == first.id + 1
+        before = asked
+        for number in range(100):
+            with pytest.raises(BadInput):
+                await keys.verify(Shown(1000 + number, bytes(32), b"{}"))
+        assert asked - before <= 2
+    finally:
+        await counting.close()
+
+
+async def test_token_keys_are_not_readable_by_a_tenant(peopled: Database) -> None:
+    """M3: whoever works for one workspace could sign for another."""
+    async with as_tenant(peopled, OURS) as session:
+        with pytest.raises(Unusable):
+            await session.run("read_token_keys")

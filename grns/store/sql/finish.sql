@@ -1,13 +1,14 @@
 -- Ends attempts: writes the outcome of each, if the attempt still owns its task, and answers for each
 -- with the task's new status, `lost`, or `locked` where somebody else has the row locked just now.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
--- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids
+-- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
 with wanted as (
     select w.*
     from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]::jsonb[], $7::text[]::jsonb[],
-                $8::text[], $9::text[], $10::double precision[], $11::uuid[])
-        as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id)
+                $8::text[], $9::text[], $10::double precision[], $11::uuid[], $12::text[])
+        as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id,
+              workspace)
 ),
 locked as (
     select t.id, t.ctid as place, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff,
@@ -21,7 +22,8 @@ locked as (
         end as target
     from wanted w
     join grns.tasks t on t.id = w.id
-    where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+    where t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace
+        and t.status = 'running'
     order by t.id
     for no key update of t skip locked
 ),
@@ -86,5 +88,6 @@ union all
 -- `not in` looks each up in a hash; a join of the two would compare each with each.
 select w.event_id, case when t.id is not null then 'locked' else 'lost' end, null
 from wanted w
-left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id
+    and t.workspace = w.workspace and t.status = 'running'
 where w.event_id not in (select f.event_id from finished f)

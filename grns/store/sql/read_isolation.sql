@@ -1,6 +1,7 @@
 -- Says whether the database can confine a transaction to one workspace: that `has_role`, that we `may_become` it,
 -- that its own rights leave it `is_bound` and do not bind us (`is_free`), that it `is_ready`, and which tables it may
 -- use that do not tell workspaces apart (`open_to_all`). `who` is who is connected, as SQL writes that.
+-- `has_bound_keys`: whether keys of single workspaces exist, which rely on it.
 with tenant as (
     select r.oid, r.rolsuper or r.rolbypassrls as is_above_policies from pg_roles r where r.rolname = 'grns_tenant'
 ),
@@ -26,4 +27,5 @@ select quote_ident(session_user::text) as who,
             and not exists (select from tables c
                 where c.name = r.relation and c.is_confined and (c.is_usable or r.rights is null))) as is_ready,
     coalesce((select array_agg(c.name order by c.name) from tables c where c.is_usable and not c.is_confined), '{}')
-        as open_to_all
+        as open_to_all,
+    exists (select from grns.api_keys k where k.workspace is not null and k.revoked_at is null) as has_bound_keys

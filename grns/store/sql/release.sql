@@ -1,8 +1,10 @@
 -- Gives attempts back at shutdown: the task is queued again and the attempt does not count,
 -- at most as often as the task may be attempted; beyond that the attempt is spent.
--- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 reason
+-- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 reason, $6 workspaces
 with wanted as (
-    select w.* from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[]) as w (id, attempt, lease_id, event_id)
+    select w.*
+    from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $6::text[])
+        as w (id, attempt, lease_id, event_id, workspace)
 ),
 locked as (
     select t.id, w.event_id, t.owner_agent_id as agent_id, t.last_message_id as led_here,
@@ -14,7 +16,8 @@ locked as (
         end as target
     from wanted w
     join grns.tasks t on t.id = w.id
-    where t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+    where t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace
+        and t.status = 'running'
     order by t.id
     for no key update of t skip locked
 ),
@@ -73,5 +76,6 @@ union all
 -- `not in` looks each up in a hash; a join of the two would compare each with each.
 select w.event_id, case when t.id is not null then 'locked' else 'lost' end
 from wanted w
-left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id and t.status = 'running'
+left join grns.tasks t on t.id = w.id and t.attempt = w.attempt and t.lease_id = w.lease_id
+    and t.workspace = w.workspace and t.status = 'running'
 where w.event_id not in (select g.event_id from given_back g)

@@ -17,6 +17,16 @@ class ApiServes(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkspacesNotIsolated(Fact):
+    """Keys of single workspaces exist, and only grns, not Postgres, keeps them apart."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "workspaces_not_isolated"
+    obstacle: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestAnswered(Fact):
     """`status` 0: nobody was there any more to be answered."""
 

@@ -21,19 +21,30 @@ create table grns.api_keys (
     name          text not null,
     secret_sha256 bytea not null,
     scopes        text[] not null,
+    pools         text[],                         -- agent types that it may work for; null: all
     created_at    timestamptz not null default now(),
     created_by    text,
     expires_at    timestamptz,                    -- null: never
     revoked_at    timestamptz,
     revoked_by    text,
     last_used_at  timestamptz,                    -- written once a minute at most
-    constraint api_keys_shape check (octet_length(secret_sha256) = 32 and cardinality(scopes) > 0)
+    constraint api_keys_shape check (octet_length(secret_sha256) = 32 and cardinality(scopes) > 0
+        and (cardinality(pools) > 0 and array_position(pools, null) is null) is not false)
 ) with (fillfactor = 50);
 create index api_keys_workspace on grns.api_keys (workspace, id);
 
 create function grns.key_state(expires_at timestamptz, revoked_at timestamptz) returns text language sql stable as $$
     select case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end
 $$;
+
+-- What claim tokens are signed with: 244 random bits. The latest signs, the one before it still verifies. No tenant may
+-- read it: it has no row in `tenant_rights`.
+create table grns.token_keys (
+    id         integer generated always as identity primary key,
+    secret     bytea not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
+    created_at timestamptz not null default now()
+);
+insert into grns.token_keys default values;
 
 -- ---------------------------------------------------------------- tenants
 -- A tenant is a transaction that has become `grns_tenant` and says its workspace in `grns.workspace`. Here is what it
@@ -56,7 +67,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('issue_hours', 'select'),
     ('issue_facets', 'select'),
     ('workspaces', 'select'),
-    ('api_keys', 'select (id, workspace, name, scopes, created_at, created_by, expires_at, revoked_at, revoked_by,'
+    ('api_keys', 'select (id, workspace, name, scopes, pools, created_at, created_by, expires_at, revoked_at, revoked_by,'
                  ' last_used_at), insert, update (revoked_at, revoked_by)');
 
 -- Whether whoever is connected may become a tenant: before 16 each member of a role may.
