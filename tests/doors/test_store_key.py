@@ -282,7 +282,7 @@ async def test_key_bound_to_pools_works_for_these_alone(peopled: Database) -> No
     """L15: a key of one pool is none of another."""
     bound = await make(peopled, scopes=["work"], pools=["summarizer", "embedder", "summarizer"])
     who = await authenticate(peopled, bound.reveal())
-    assert who.pools == {"summarizer", "embedder"}
+    assert who.pools == frozenset({"summarizer", "embedder"})
     assert [who.may_work_for(name) for name in ("summarizer", "embedder", "charge")] == [True, True, False]
     assert (await authenticate(peopled, (await make(peopled)).reveal())).may_work_for("charge")
     (row, *_) = (await list_keys(peopled, workspace=OURS, limit=2)).rows
