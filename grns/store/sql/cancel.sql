@@ -1,5 +1,6 @@
 -- Cancels tasks: at once where they do not run, else by a request that the worker's renewal brings.
 -- $1 ids, $2 reason, $3 workspace, $4 who asks
+-- The time is the statement's, not now(): it may run in a transaction that began earlier.
 with wanted as (
     select w.id from unnest($1::text[]) as w (id)
 ),
@@ -14,9 +15,10 @@ locked as (
 ),
 requested as (
     update grns.tasks t
-    set cancel_requested_at = coalesce(t.cancel_requested_at, now()),
+    set cancel_requested_at = coalesce(t.cancel_requested_at, statement_timestamp()),
         cancel_reason = coalesce(t.cancel_reason, $2::text),
-        cancel_actor = case when t.cancel_requested_at is null then $4::text else t.cancel_actor end, updated_at = now()
+        cancel_actor = case when t.cancel_requested_at is null then $4::text else t.cancel_actor end,
+        updated_at = statement_timestamp()
     from locked l
     where t.id = l.id and l.was = 'running'
     returning t.id, l.agent_id
@@ -26,8 +28,9 @@ cancelled as (
     -- be a task that runs: all that belongs to the shape is set, also what is so already in the row that was locked.
     update grns.tasks t
     set status = 'cancelled', owner_agent_id = null, lease_id = null, lease_until = null,
-        cancel_requested_at = now(), cancel_reason = $2::text, cancel_actor = $4::text, next_attempt_at = null,
-        queued_at = null, finished_at = now(), updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+        cancel_requested_at = statement_timestamp(), cancel_reason = $2::text, cancel_actor = $4::text,
+        next_attempt_at = null, queued_at = null, finished_at = statement_timestamp(),
+        updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was in ('queued', 'retry_wait', 'waiting')
     returning t.*, l.event_id, l.led_here, l.was

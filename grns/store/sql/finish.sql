@@ -3,6 +3,7 @@
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
 -- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
+-- The time is the statement's: in a handler's transaction, now() is when the handler opened it.
 with wanted as (
     select w.*
     from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]::jsonb[], $7::text[]::jsonb[],
@@ -31,13 +32,13 @@ finished as (
     update grns.tasks t
     set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null,
         next_attempt_at = case l.target when 'retry_wait'
-            then now() + l.backoff * interval '1 second' end,
+            then statement_timestamp() + l.backoff * interval '1 second' end,
         result = case l.target when 'succeeded' then l.result end,
         result_ref = case l.target when 'succeeded' then 'db://tasks/' || t.id end,
         last_error = coalesce(l.error, t.last_error),
         fingerprint = coalesce(l.fingerprint, t.fingerprint),
-        finished_at = case l.target when 'retry_wait' then null else now() end,
-        updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+        finished_at = case l.target when 'retry_wait' then null else statement_timestamp() end,
+        updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.ctid = l.place  -- nobody moves what is locked; one that was moved just before is `locked`, below
     returning t.id, t.workspace, t.task_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
@@ -59,8 +60,8 @@ logged as (
             -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
             when 'succeeded' then ('{"task_id":"' || f.id || '","agent_id":' || to_json(f.agent_id)
                 || ',"attempt":' || f.attempt || ',"result_ref":"' || f.result_ref
-                || '","duration_ms":' || greatest(0, round(extract(epoch from now() - f.started_at) * 1000))
-                || '}')::json
+                || '","duration_ms":'
+                || greatest(0, round(extract(epoch from statement_timestamp() - f.started_at) * 1000)) || '}')::json
             when 'retry_wait' then json_build_object('task_id', f.id, 'attempt', f.attempt,
                 'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
                 'error_class', f.error_class, 'error', f.last_error)
@@ -82,7 +83,8 @@ logged as (
     from finished f
     where f.status in ('failed', 'dead')
 )
-select f.event_id, f.status as verdict, extract(epoch from now() - f.created_at)::double precision as total_seconds
+select f.event_id, f.status as verdict,
+    extract(epoch from statement_timestamp() - f.created_at)::double precision as total_seconds
 from finished f
 union all
 -- `not in` looks each up in a hash; a join of the two would compare each with each.

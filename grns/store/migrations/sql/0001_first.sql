@@ -244,7 +244,7 @@ create table grns.failovers (
 create table grns.processed_messages (
     consumer     text not null,
     message_id   uuid not null,
-    processed_at timestamptz not null default now(),
+    processed_at timestamptz not null default statement_timestamp(),  -- the transaction may be a handler's
     primary key (consumer, message_id)
 );
 create index processed_messages_age on grns.processed_messages (processed_at);

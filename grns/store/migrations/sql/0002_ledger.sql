@@ -174,6 +174,9 @@ declare
     names constant text[] := ids || workspaces || task_types || agent_types;
     events constant text := left(gen_random_uuid()::text, 28);
     commands constant text := left(gen_random_uuid()::text, 28);
+    -- One time for all rows of a call. Not now(), which is when the caller's transaction began, nor
+    -- statement_timestamp(), which in a caller's function or `do` block is when that was called.
+    clock constant timestamptz := clock_timestamp();
 begin
     if array_to_string(names, '') !~ '^[A-Za-z0-9_-]*$' or array_to_string(traces, '') !~ '^[!-~]*$'
         or (select bool_or(length(n.name) not between 1 and 64) from unnest(names) as n (name))
@@ -198,13 +201,13 @@ begin
     inserted as (
         insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
             idempotency_key, trace_id, causation_id, last_message_id, status, queued_at, next_attempt_at,
-            queued_reason)
+            queued_reason, created_at, updated_at)
         select w.id, w.workspace, w.task_type, w.agent_type, w.priority, w.payload, w.max_attempts,
             w.key, w.trace_id, w.causation_id, grns.message_id(events, w.place),
             case when w.delay > 0 then 'waiting' else 'queued' end,
-            case when w.delay > 0 then null else now() end,
-            case when w.delay > 0 then now() + w.delay * interval '1 second' end,
-            case when w.delay > 0 then null else 'new_task' end
+            case when w.delay > 0 then null else clock end,
+            case when w.delay > 0 then clock + w.delay * interval '1 second' end,
+            case when w.delay > 0 then null else 'new_task' end, clock, clock
         from wanted w
         order by w.workspace, w.key, w.place  -- keys are taken in one order, so that batches do not deadlock
         on conflict do nothing
