@@ -85,19 +85,29 @@ class TaskClaimed(Payload):
 
 
 class TaskCompleted(Payload):
-    """The task succeeded."""
+    """The task succeeded.
+
+    `result` is what the handler returned, up to 4 KiB of JSON. A larger result is left out and
+    `result_omitted` is true: read it from the task.
+    """
 
     task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
     agent_id: AgentId
     attempt: Attempt
+    result: Any = None
+    result_omitted: bool = False
     result_ref: str
     duration_ms: Annotated[int, Field(ge=0)]
 
 
 class TaskFailed(Payload):
-    """The task failed in a way that another attempt would not mend."""
+    """The task failed, and another attempt cannot help."""
 
     task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
     agent_id: AgentId
     attempt: Attempt
     error: ErrorDetail
@@ -134,9 +144,11 @@ class TaskReleased(Payload):
 
 
 class TaskDead(Payload):
-    """All attempts are spent."""
+    """The task failed, and no attempt is left."""
 
     task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
     agent_id: AgentId | None = None
     attempt: Attempt
     max_attempts: Annotated[int, Field(ge=1)]
@@ -146,9 +158,11 @@ class TaskDead(Payload):
 
 
 class TaskCancelled(Payload):
-    """Somebody ended the task."""
+    """The task was cancelled before it ended."""
 
     task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
     agent_id: AgentId | None = None
     attempt: Attempt
     reason: str | None = None

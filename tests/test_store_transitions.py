@@ -302,6 +302,8 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
         truth["actor"], truth["fingerprint"] = ACTOR, before["fingerprint"] if is_dead else None
     known = {name: value for name, value in said.items() if name in truth}
     assert known == {name: truth[name] for name in known}
+    if transition.target in TERMINAL:  # newcomer 8: a subscriber need not look the task up
+        assert {"task_type", "agent_type"} <= known.keys()
 
 
 def _check_columns(transition: Transition, before: Row, after: Row) -> None:

@@ -40,8 +40,8 @@ logged as (
         payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.cancelled', c.attempt, c.trace_id, c.led_here,
         case c.was when 'retry_wait' then 't' else left(c.was, 1) end::"char", c.cancel_actor,
-        json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason,
-            'actor', c.cancel_actor)
+        json_build_object('task_id', c.id, 'task_type', c.task_type, 'agent_type', c.agent_type,
+            'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason, 'actor', c.cancel_actor)
     from cancelled c
 )
 select c.id, null as agent_id, 'cancelled' as answer from cancelled c

@@ -39,8 +39,8 @@ cancelled as (
         finished_at = now(), operation_id = $1, updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was <> 'running'
-    returning t.id, t.version, t.workspace, t.attempt, t.trace_id, t.cancel_reason, t.cancel_actor, l.was, l.event_id,
-        l.led_here
+    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.attempt, t.trace_id, t.cancel_reason,
+        t.cancel_actor, l.was, l.event_id, l.led_here
 ),
 moved as (
     select c.id, null as agent_id from cancelled c
@@ -52,8 +52,9 @@ logged as (
         payload)
     select c.version, c.event_id, c.workspace, c.id, 'evt.task.cancelled', c.attempt, c.trace_id, c.led_here,
         case c.was when 'retry_wait' then 't' else left(c.was, 1) end::"char", c.cancel_actor,
-        json_build_object('task_id', c.id, 'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason,
-            'actor', c.cancel_actor, 'operation_id', $1::text)
+        json_build_object('task_id', c.id, 'task_type', c.task_type, 'agent_type', c.agent_type,
+            'agent_id', null, 'attempt', c.attempt, 'reason', c.cancel_reason, 'actor', c.cancel_actor,
+            'operation_id', $1::text)
     from cancelled c
     returning task_id
 ),

@@ -3,10 +3,11 @@
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
 -- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
+-- A result of up to 4096 bytes is in the event, too, as the text that came; null is left out.
 -- The time is the statement's: in a handler's transaction, now() is when the handler opened it.
 with wanted as (
     select w.*
-    from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]::jsonb[], $7::text[]::jsonb[],
+    from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[]::jsonb[],
                 $8::text[], $9::text[], $10::double precision[], $11::uuid[], $12::text[])
         as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id,
               workspace)
@@ -33,7 +34,7 @@ finished as (
     set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null,
         next_attempt_at = case l.target when 'retry_wait'
             then statement_timestamp() + l.backoff * interval '1 second' end,
-        result = case l.target when 'succeeded' then l.result end,
+        result = case l.target when 'succeeded' then l.result::jsonb end,
         result_ref = case l.target when 'succeeded' then 'db://tasks/' || t.id end,
         last_error = coalesce(l.error, t.last_error),
         fingerprint = coalesce(l.fingerprint, t.fingerprint),
@@ -41,9 +42,9 @@ finished as (
         updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.ctid = l.place  -- nobody moves what is locked; one that was moved just before is `locked`, below
-    returning t.id, t.workspace, t.task_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
+    returning t.id, t.workspace, t.task_type, t.agent_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
         t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason, t.cancel_actor,
-        t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id
+        t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id, l.result as answer
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
@@ -58,19 +59,29 @@ logged as (
         case f.status when 'cancelled' then f.cancel_actor end, f.task_type,
         case f.status
             -- put together by hand: json_build_object looks up how to write each of its arguments, for each row
-            when 'succeeded' then ('{"task_id":"' || f.id || '","agent_id":' || to_json(f.agent_id)
-                || ',"attempt":' || f.attempt || ',"result_ref":"' || f.result_ref
+            when 'succeeded' then ('{"task_id":"' || f.id || '","task_type":"' || f.task_type
+                || '","agent_type":"' || f.agent_type || '","agent_id":' || to_json(f.agent_id)
+                || ',"attempt":' || f.attempt
+                || case
+                    when f.answer = 'null' then ''
+                    when octet_length(f.answer) <= 4096 then ',"result":' || f.answer
+                    else ',"result_omitted":true'
+                end
+                || ',"result_ref":"' || f.result_ref
                 || '","duration_ms":'
                 || greatest(0, round(extract(epoch from statement_timestamp() - f.started_at) * 1000)) || '}')::json
             when 'retry_wait' then json_build_object('task_id', f.id, 'attempt', f.attempt,
                 'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
-                'error_class', f.error_class, 'error', f.last_error)
-            when 'failed' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'error', f.last_error, 'error_class', f.error_class, 'fingerprint', f.fingerprint)
-            when 'dead' then json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
+                'error_class', f.error_class, 'error', f.last_error - 'traceback')
+            when 'failed' then json_build_object('task_id', f.id, 'task_type', f.task_type,
+                'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
+                'error', f.last_error - 'traceback', 'error_class', f.error_class, 'fingerprint', f.fingerprint)
+            when 'dead' then json_build_object('task_id', f.id, 'task_type', f.task_type,
+                'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
+                'max_attempts', f.attempt_limit, 'error', f.last_error - 'traceback', 'error_class', f.error_class,
                 'fingerprint', f.fingerprint)
-            else json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
+            else json_build_object('task_id', f.id, 'task_type', f.task_type,
+                'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
                 'reason', f.cancel_reason, 'actor', f.cancel_actor)
         end
     from finished f
@@ -78,8 +89,8 @@ logged as (
     select f.version, gen_random_uuid(), f.workspace, f.id, 'dlq.task.' || f.status, f.attempt, f.trace_id, f.event_id,
         null, null, null,
         json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-            'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
-            'task_type', f.task_type, 'payload', f.payload, 'fingerprint', f.fingerprint)
+            'max_attempts', f.attempt_limit, 'error', f.last_error - 'traceback', 'error_class', f.error_class,
+            'task_type', f.task_type, 'agent_type', f.agent_type, 'payload', f.payload, 'fingerprint', f.fingerprint)
     from finished f
     where f.status in ('failed', 'dead')
 )

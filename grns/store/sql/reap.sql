@@ -44,10 +44,12 @@ logged as (
         case r.status
             when 'queued' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
                 'lease_until', r.was_until)
-            when 'dead' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
+            when 'dead' then json_build_object('task_id', r.id, 'task_type', r.task_type,
+                'agent_type', r.agent_type, 'agent_id', r.agent_id, 'attempt', r.attempt,
                 'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired',
                 'fingerprint', r.fingerprint)
-            else json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
+            else json_build_object('task_id', r.id, 'task_type', r.task_type,
+                'agent_type', r.agent_type, 'agent_id', r.agent_id, 'attempt', r.attempt,
                 'reason', r.cancel_reason, 'actor', r.cancel_actor)
         end
     from reaped r
@@ -62,7 +64,7 @@ logged as (
         null, null,
         json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
             'max_attempts', r.attempt_limit, 'error', r.last_error, 'error_class', 'lease_expired',
-            'task_type', r.task_type, 'payload', r.payload, 'fingerprint', r.fingerprint)
+            'task_type', r.task_type, 'agent_type', r.agent_type, 'payload', r.payload, 'fingerprint', r.fingerprint)
     from reaped r
     where r.status = 'dead'
 )

@@ -48,10 +48,12 @@ logged as (
         case g.status
             when 'queued' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
                 'reason', $5::text)
-            when 'dead' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
+            when 'dead' then json_build_object('task_id', g.id, 'task_type', g.task_type,
+                'agent_type', g.agent_type, 'agent_id', g.agent_id, 'attempt', g.attempt,
                 'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released',
                 'fingerprint', g.fingerprint)
-            else json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
+            else json_build_object('task_id', g.id, 'task_type', g.task_type,
+                'agent_type', g.agent_type, 'agent_id', g.agent_id, 'attempt', g.attempt,
                 'reason', g.cancel_reason, 'actor', g.cancel_actor)
         end
     from given_back g
@@ -66,7 +68,7 @@ logged as (
         null, null,
         json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
             'max_attempts', g.attempt_limit, 'error', g.last_error, 'error_class', 'released',
-            'task_type', g.task_type, 'payload', g.payload, 'fingerprint', g.fingerprint)
+            'task_type', g.task_type, 'agent_type', g.agent_type, 'payload', g.payload, 'fingerprint', g.fingerprint)
     from given_back g
     where g.status = 'dead'
 )
