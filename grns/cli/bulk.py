@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -64,7 +65,7 @@ def redrive_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--agent-type", metavar="NAME", type=option.Token("agent_type"), help="With --filter: for whom."
         ),
         click.option(
-            "--patch", metavar="JSON", help="With --filter: a merge patch of each payload, @FILE, or -."
+            "--patch", metavar="JSON", help="With ids or --filter: merge patch of each payload, @FILE, or -."
         ),
         click.option("--canary", is_flag=True, help="With --filter: one first; the others, if it succeeds."),
     ):  # fmt: skip
@@ -108,17 +109,28 @@ def run(
 def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) -> OperationRequest:
     from grns.errors import BadInput
     from grns.operation import request
-    from grns.settings import load
-    from grns.strict_json import parse
 
-    limits = load().payload_limits
-    document = None if patch is None else parse(option.read_document(patch, limits.document_bytes), limits)
     try:
-        return request(action=action, filter=wanted, patch=document, **said)
+        return request(action=action, filter=wanted, patch=read_patch(patch), **said)
     except BadInput as error:
         if error.code == "bad_filter":
             failure.hinted(error, "grns filter terms")
         raise
+
+
+def read_patch(said: str | None) -> dict[str, Any] | None:
+    """Return the object of `--patch`: JSON, @FILE, or - for stdin. None if it was not given."""
+    from grns.errors import BadInput
+    from grns.settings import load
+    from grns.strict_json import parse
+
+    if said is None:
+        return None
+    limits = load().payload_limits
+    document = parse(option.read_document(said, limits.document_bytes), limits)
+    if not isinstance(document, dict):
+        raise BadInput("bad_patch", f"--patch must be a JSON object, got {json.dumps(document)[:40]}")
+    return document
 
 
 async def _saved(wanted: Filter, saved: str) -> Filter:

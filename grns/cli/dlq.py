@@ -24,7 +24,7 @@ _IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
 _MESSAGES = click.option(
     "--messages", "is_messages", is_flag=True, help="All messages that belong to no task."
 )
-_OF_FILTER = ("rate_per_minute", "is_detached", "canary", "patch", "agent_type")
+_OF_FILTER = ("rate_per_minute", "is_detached", "canary", "agent_type")
 _TYPE = click.option(
     "--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only tasks of this type."
 )
@@ -113,8 +113,9 @@ def show(out: Output, letter_id: str, is_raw: bool) -> None:
 def redrive(out: Output, **said: Any) -> None:
     """Run dead tasks again, and send rejected messages again.
 
-    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself: at a
-    rate, one of them first, with another payload, for another agent type.
+    With --patch the payload of each named task is changed first. With --filter all tasks that it finds, as an
+    operation that is counted first and goes on by itself: at a rate, one of them first, with another
+    payload, for another agent type.
     """
     _act(out, "redrive", said)
 
@@ -147,7 +148,9 @@ def _act(out: Output, verb: str, said: dict[str, Any]) -> None:
         bulk.run(out, verb, **said)
         return
     if any(said.get(name) for name in _OF_FILTER):
-        raise click.UsageError("--rate, --detach, --canary, --patch and --agent-type go with --filter")
+        raise click.UsageError("--rate, --detach, --canary and --agent-type go with --filter")
+    if is_messages and said.get("patch") is not None:
+        raise click.UsageError("--patch changes payloads of tasks: name their ids, or say --filter")
     if is_messages:
         _messages(out, said, verb)
     else:
@@ -159,6 +162,7 @@ def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> 
     from grns.cli import letter
     from grns.cli.session import reading, writing
 
+    patch = bulk.read_patch(said.get("patch"))
     # What was named one by one is opened again without a question; to set it aside, there is one.
     if verb == "discard" and not said["is_trial"]:
         option.confirm(f"discard {counted(len(ids), 'dead letter')}", is_sure=said["is_sure"])
@@ -170,7 +174,7 @@ def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> 
             return (
                 letter.plan(found, verb)
                 if said["is_trial"]
-                else await letters.act(found, verb, said["reason"])
+                else await letters.act(found, verb, said["reason"], patch)
             )
 
     answers = asyncio.run(act())

@@ -14,7 +14,8 @@ from grns.assembly import tools
 from grns.cli import failure
 from grns.cli.output import Column, Output
 from grns.cli.session import Session
-from grns.errors import GrnsError, NotFound, Unavailable
+from grns.edit import edit
+from grns.errors import BadInput, Conflict, GrnsError, NotFound, Unavailable
 from grns.store import listing
 from grns.store.listing import MESSAGE, TASK, DeadFilter
 from grns.store.task_page import Count
@@ -82,9 +83,21 @@ class Letters:
         except (ValueError, NotFound):
             return None
 
-    async def act(self, found: Mapping[str, Letter | None], verb: str, reason: str | None) -> list[Answer]:
-        """Redrive or discard what was found; the answers come in its order."""
-        done = await (self._redrive(found, reason) if verb == "redrive" else self._discard(found, reason))
+    async def act(
+        self,
+        found: Mapping[str, Letter | None],
+        verb: str,
+        reason: str | None,
+        patch: dict[str, Any] | None = None,
+    ) -> list[Answer]:
+        """Redrive or discard what was found; the answers come in its order.
+
+        A `patch` is merged into the payload of each task before its redrive.
+        """
+        if verb == "redrive":
+            done = await self._redrive(found, reason, patch)
+        else:
+            done = await self._discard(found, reason)
         return _answers(found, done)
 
     @property
@@ -101,12 +114,19 @@ class Letters:
             return None
         return Letter(TASK, task.status.value)
 
-    async def _redrive(self, found: Mapping[str, Letter | None], reason: str | None) -> dict[str, str]:
+    async def _redrive(
+        self, found: Mapping[str, Letter | None], reason: str | None, patch: dict[str, Any] | None
+    ) -> dict[str, str]:
         """Open tasks again, and send messages again."""
         tasks, messages = _able(found, TASK), _able(found, MESSAGE)
+        if patch is not None and messages:
+            message = f"{messages[0]} is a message, and --patch changes payloads of tasks"
+            raise failure.hinted(BadInput("bad_edit", message), "grns dlq resend --help")
         if messages and not self.session.transport.is_connected:
             raise Unavailable("messages are sent again through the broker, and it does not answer")
-        done = await self.session.client.redrive_many(tasks, reason=reason) if tasks else {}
+        done = {} if patch is None else await self._patch(tasks, patch, reason)
+        tasks = [task_id for task_id in tasks if task_id not in done]
+        done |= await self.session.client.redrive_many(tasks, reason=reason) if tasks else {}
         for letter_id in messages:
             try:
                 await self._triage.resend(UUID(letter_id), actor=of_process("cli"), reason=reason)
@@ -115,6 +135,16 @@ class Letters:
             else:
                 done[letter_id] = "redriven"
         return done
+
+    async def _patch(self, tasks: Sequence[str], patch: dict[str, Any], reason: str | None) -> dict[str, str]:
+        """Change the payloads of tasks; return why not, by the id of each that stays as it is."""
+        wanted, refused = edit(patch=patch), dict[str, str]()
+        for task_id in tasks:
+            try:
+                await self._triage.edit(task_id, wanted, actor=of_process("cli"), reason=reason)
+            except (BadInput, Conflict, NotFound) as error:
+                refused[task_id] = str(error)
+        return refused
 
     async def _discard(self, found: Mapping[str, Letter | None], reason: str | None) -> dict[str, str]:
         """Set tasks aside, and close messages."""

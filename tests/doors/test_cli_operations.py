@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -235,3 +236,50 @@ def test_many_are_confirmed_by_their_number(
 def test_what_is_sure_needs_no_terminal() -> None:
     with pytest.raises(click.UsageError, match="--yes"):
         option.confirm_count("redrive 101 tasks", 101, is_sure=False)
+
+
+def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Call, tmp_path: Path) -> None:
+    """Newcomer 10: `--patch` was refused for ids, and the hint did not name the command that does it."""
+    (tmp_path / "there.py").write_text("x = 1\n")
+    missing = json.dumps({"path": str(tmp_path / "missing.py"), "note": "kept"})
+    ids = [submitted(grns, "digest_file", "--payload", missing) for _ in range(2)]
+    for task_id in ids:
+        assert grns("task", "wait", task_id, "--timeout", str(SECONDS)).code == 1
+    patch = ["--patch", json.dumps({"path": str(tmp_path / "there.py")}), "--reason", "moved"]
+
+    assert grns("dlq", "redrive", *ids, *patch, "--dry-run").code == 0
+    assert statuses(grns, ids) == {"failed"}
+    for wrong in ("[1]", "{", "null"):
+        assert grns("dlq", "redrive", *ids, "--patch", wrong).code == 2
+    assert statuses(grns, ids) == {"failed"}
+
+    done = grns("dlq", "redrive", *ids, UNKNOWN, *patch, "-o", "json")
+    assert done.code == 3, "one of the ids names no task"
+    assert [row["answer"] for row in done.json["items"]] == ["redriven", "redriven", "not found"]
+    for task_id in ids:
+        assert grns("task", "wait", task_id, "--timeout", str(SECONDS)).code == 0
+        shown = grns("task", "show", task_id, "-o", "json").json
+        assert shown["payload"] == {"path": str(tmp_path / "there.py"), "note": "kept"}
+        changed = [
+            event
+            for event in grns("task", "events", task_id, "-o", "json").json["items"]
+            if event["kind"] == "evt.task.changed"
+        ]
+        assert [event["payload"]["reason"] for event in changed] == ["moved"]
+
+
+def test_dlq_redrive_with_a_patch_too_large_leaves_the_task_as_it_is(grns: Call, tmp_path: Path) -> None:
+    """Newcomer 10: a task whose patched payload cannot be kept is not redriven without it."""
+    (task_id,) = died(grns, 1, "--payload", json.dumps({"mark": "x" * 200}))
+    document = tmp_path / "patch.json"
+    document.write_text(json.dumps({"text": "x" * 262_100}))  # fits alone, but not beside `mark`
+    refused = grns("dlq", "redrive", task_id, "--patch", f"@{document}", "-o", "json")
+    assert refused.code == 4
+    assert statuses(grns, [task_id]) == {"dead"}
+
+
+def test_dlq_redrive_of_messages_with_a_patch_is_refused(grns: Call) -> None:
+    """Newcomer 10: a message has no payload to be patched; `grns dlq resend` changes it."""
+    refused = grns("dlq", "redrive", "--messages", "--patch", "{}")
+    assert refused.code == 2
+    assert "--patch" in refused.sentence
