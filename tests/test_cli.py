@@ -203,12 +203,31 @@ def test_a_task_that_nobody_runs_is_waited_for_in_vain_and_cancelled(grns: Call)
     task_id = grns("task", "submit", "nobody").out.strip()
     late = grns("task", "wait", task_id, "--timeout", "0.1")
     assert late.code == 6
-    assert late.hint == f"grns task show {task_id}"
+    assert late.hint == f"grns explain {task_id}"
     assert grns("task", "redrive", task_id).code == 4
     ended = grns("task", "cancel", task_id, "--reason", "no more", "-o", "json")
     assert (ended.code, ended.json["items"]) == (0, [{"id": task_id, "answer": "cancelled"}])
     assert grns("task", "wait", task_id).code == 1
     assert grns("task", "redrive", task_id).code == 0
+    assert grns("task", "cancel", task_id).code == 0
+
+
+@pytest.mark.parametrize(
+    ("agent_type", "said"),
+    [("digest", "has a handler for digset_file"), ("digets", "no worker of the pool digets is up")],
+)
+def test_submit_wait_without_a_worker_for_the_type_says_so_while_it_waits(
+    grns: Call, agent_type: str, said: str
+) -> None:
+    """Newcomer 11: a misspelt type was silent until the timeout, and `explain` knew why all the time."""
+    late = grns("task", "submit", "digset_file", "--agent-type", agent_type, "--wait", "--timeout", "5")
+    lines = late.err.splitlines()
+    (first,) = [place for place, line in enumerate(lines) if said in line]
+    (end,) = [place for place, line in enumerate(lines) if line.startswith("grns: ")]
+    assert first < end, "before it gives up"
+    task_id = lines[first].split(":")[0].removeprefix("task ")
+    assert lines[first + 1] == lines[end + 1] == f"  try: grns explain {task_id}"
+    assert (late.code, late.out) == (6, "")
     assert grns("task", "cancel", task_id).code == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,12 +17,16 @@ from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text, when
 
 if TYPE_CHECKING:
+    from grns.cli.session import Session
     from grns.filter import Filter
-    from grns.task import Task
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD = "bad_submission"
 _STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
+_CLAIMED_LATER = ("waiting", "queued", "retry_wait")
+# A task that nothing keeps from its worker is claimed sooner.
+_POINT_SECONDS = 3.0
+_LONGEST_POINT_SECONDS = 60.0
 _TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 
@@ -87,7 +92,7 @@ async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout
         submitted = await session.client.submit(**fields)
         if is_waiting:
             failure.note(f"task {submitted.id}: waiting for its end")
-            await _await(session.client, out, submitted.id, timeout)
+            await _await(session, out, submitted.id, timeout)
             return
     record = {"id": submitted.id, "is_new": submitted.is_new, "trace_id": submitted.trace_id}
     out.record(record, lambda: text(submitted.id))
@@ -225,22 +230,44 @@ def wait(out: Output, task_id: str, timeout: float | None) -> None:
 
     async def look() -> None:
         async with reading() as session:
-            await _await(session.client, out, task_id, timeout)
+            await _await(session, out, task_id, timeout)
 
     asyncio.run(look())
 
 
-async def _await(client: Any, out: Output, task_id: str, timeout: float | None) -> None:
+async def _await(session: Session, out: Output, task_id: str, timeout: float | None) -> None:
     from grns.cli.detail import show_task
     from grns.errors import WaitTimeout
 
+    pointing = asyncio.create_task(_point(session, task_id))
     try:
-        ended: Task = await client.wait(task_id, timeout_seconds=timeout)
+        ended = await session.client.wait(task_id, timeout_seconds=timeout)
     except WaitTimeout as error:
-        raise failure.hinted(error, f"grns task show {task_id}") from error
-    await show_task(client, out, task_id)
+        raise failure.hinted(error, f"grns explain {task_id}") from error
+    finally:
+        pointing.cancel()
+        await asyncio.gather(pointing, return_exceptions=True)
+    await show_task(session.client, out, task_id)
     if ended.status != "succeeded":
         raise click.exceptions.Exit(failure.FAILED)
+
+
+async def _point(session: Session, task_id: str) -> None:
+    """Write once why no worker can claim a task: its pool is paused, or no live worker handles its type."""
+    from grns.errors import GrnsError
+    from grns.explain.queued import standing
+    from grns.store.situation import read_situation
+
+    pause = _POINT_SECONDS
+    while True:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_POINT_SECONDS)
+        with suppress(GrnsError):  # waiting goes on without it
+            seen = await read_situation(session.database, task_id, workspace=session.workspace)
+            if seen is not None and seen.task.status in _CLAIMED_LATER and (causes := standing(seen)):
+                failure.note(f"task {task_id}: {causes[0].sentence}")
+                failure.note(f"  try: grns explain {task_id}")
+                return
 
 
 @task.command()
