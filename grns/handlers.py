@@ -22,7 +22,7 @@ from grns.pool import Handler, Pool
 from grns.retry import Backoff, asked_seconds
 from grns.strict_json import Limits, dumps, loads_stored
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import AttemptFailed, HandlerOverran
+from grns.telemetry.facts.work import AttemptFailed, HandlerOverran, RetryRequested
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -131,8 +131,9 @@ class Handlers:
         if isinstance(error, LeaseLost):
             lease.end("lost")
         error_class, message = _describe(error, handler)
+        is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(
-            AttemptFailed(
+            (RetryRequested if is_asked_for else AttemptFailed)(
                 claim.id, claim.task_type, claim.attempt, claim.trace_id, error_class, message[:500],
                 "" if _is_on_purpose(error) else traces.text(error),
             )

@@ -84,7 +84,12 @@ STATUS_AFTER: dict[str, Status] = {row.event: row.target for row in TRANSITIONS}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task as Postgres has it. Timestamps are aware, in UTC, of the database's clock."""
+    """One task as Postgres has it. Timestamps are aware, in UTC, of the database's clock.
+
+    `attempt` is the number of the latest attempt and only grows. `forgiven` is how many attempts do not
+    count: those before the latest redrive, and those given back at a shutdown. `max_attempts` bounds the
+    difference of the two. It is not known before the first claim if only the handler says it.
+    """
 
     id: str
     workspace: str

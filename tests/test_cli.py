@@ -323,6 +323,44 @@ def test_dead_tasks_are_listed_and_run_again(grns: Call) -> None:
     assert task_id in grns("dlq", "list", "--type", "hopeless").out
 
 
+def column(answer: Answer, task_id: str, name: str) -> str:
+    """Return what a table shows of a task in a column."""
+    head, *lines = answer.out.splitlines()
+    (line,) = [line for line in lines if line.startswith(task_id)]
+    start = head.index(name)
+    return line[start:].split("  ")[0].strip()
+
+
+def test_task_list_of_a_task_that_was_redriven_shows_the_attempts_that_count(grns: Call) -> None:
+    """Newcomer 12: ATTEMPT was `4/2` after a redrive, and `0/?` while the task waited."""
+    waiting = grns("task", "submit", "hopeless", "--agent-type", "unserved").out.strip()
+    assert column(grns("task", "list", waiting), waiting, "ATTEMPT") == "0"
+    assert grns("task", "cancel", waiting).code == 0
+    ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
+    task_id, attempts = ended.json["id"], []
+    for _ in range(2):
+        attempts.append(column(grns("task", "list", task_id), task_id, "ATTEMPT"))
+        shown = grns("task", "show", task_id).out
+        assert grns("dlq", "redrive", task_id).code == 0
+        assert grns("task", "wait", task_id, "--timeout", "20").code == 1
+    assert attempts == ["2/2", "2/2"]
+    assert "2 of 2 (4 in all)" in shown
+    row = grns("task", "show", task_id, "-o", "json").json
+    assert (row["attempt"], row["forgiven"], row["max_attempts"]) == (6, 4, 2)
+
+
+def test_task_list_of_a_task_that_succeeded_shows_no_error(grns: Call) -> None:
+    """Newcomer 12: the error of an attempt before the last one stood beside `succeeded`."""
+    ended = grns("task", "submit", "flaky", "--agent-type", "digest", "--wait", "-o", "json")
+    assert ended.json["last_error"]["class"] == "ConnectionError", "it is kept, and shown as what it was"
+    task_id = ended.json["id"]
+    listed = grns("task", "list", task_id)
+    assert (column(listed, task_id, "STATUS"), column(listed, task_id, "ATTEMPT")) == ("succeeded", "2/3")
+    assert "ConnectionError" not in listed.out
+    assert grns("task", "list", task_id, "-o", "json").json["items"][0]["error_class"] is None
+    assert "error of an earlier attempt" in grns("task", "show", task_id).out
+
+
 def test_a_message_that_nobody_could_accept(grns: Call, town: Town) -> None:
     body = b"\x1b]0;owned\x07 {no json"
 

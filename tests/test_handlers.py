@@ -26,7 +26,7 @@ from grns.settings import load
 from grns.store.database import Database
 from grns.store.finish import Finish, Finishes
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts.work import AttemptFailed
+from grns.telemetry.facts.work import AttemptFailed, RetryRequested
 from tests.bad_input import ERRORS, RESULTS, Case
 from tests.harness import submit
 from tests.test_store_kit import claim, forged, row_of
@@ -185,7 +185,9 @@ async def test_what_is_raised_decides(
         assert outcome.backoff_seconds == backoff
     else:
         assert 4.0 <= outcome.backoff_seconds <= 6.0, "the first one of the default"
-    assert [fact.event for fact in FACTS] == ["attempt_failed"]
+    assert [fact.event for fact in FACTS] == [
+        "retry_requested" if isinstance(error, Retry) else "attempt_failed"
+    ]
 
 
 @pytest.mark.timeout(10)
@@ -273,10 +275,41 @@ async def test_the_fact_of_a_failure_has_its_traceback() -> None:
 
 
 async def test_an_end_that_was_asked_for_has_no_traceback() -> None:
-    await Runner(returning(Retry(after=1))).run()
+    await Runner(returning(Fail("no"))).run()
     (fact,) = FACTS
     assert isinstance(fact, AttemptFailed)
     assert fact.exception == ""
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+async def test_retry_is_logged_as_a_failure_only_on_the_last_attempt(attempt: int) -> None:
+    """Newcomer 12: a `Retry` that the handler asked for was a warning, as if something had gone wrong."""
+    outcome = await Runner(returning(Retry("the shop is closed", after=1))).run(
+        forged("gr-0", attempt=attempt)
+    )
+    assert outcome.verb is Verb.RETRY
+    (fact,) = FACTS
+    is_last = attempt == 3
+    assert (fact.event, fact.level) == (
+        ("attempt_failed", "warning") if is_last else ("retry_requested", "info")
+    )
+    assert isinstance(fact, AttemptFailed if is_last else RetryRequested)
+    assert (fact.message, fact.exception) == ("the shop is closed", "")
+
+
+async def test_retry_because_of_an_error_is_logged_with_its_traceback() -> None:
+    """Newcomer 12: the level of the line changes, and the cause stays in it."""
+
+    async def handler(task: Context) -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise Retry("no JSON yet", after=1) from error
+
+    await Runner(handler).run()
+    (fact,) = FACTS
+    assert isinstance(fact, RetryRequested)
+    assert "JSONDecodeError" in fact.exception
 
 
 # ---------------------------------------------------------------- what handlers are given

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, cast
 
 from fastapi import Header, Path, Query, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
@@ -51,7 +51,10 @@ class Issue(BaseModel):
 class IssueDetail(Issue):
     """An issue, and with which task types, workers, versions and messages it was seen how often."""
 
-    facets: dict[str, dict[str, int]]
+    facets: dict[str, dict[str, int]] = Field(
+        description="By `task_type`, `worker`, `error` and `version`: how often each value was seen."
+        " `version` is that of grns in the worker, or what an HTTP worker names as its own."
+    )
 
 
 class IssueChange(Body):

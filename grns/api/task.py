@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader, Submitter, Visit
@@ -50,11 +50,16 @@ class TaskRow(BaseModel):
     priority: int
     status: Status
     version: int
-    attempt: int
-    max_attempts: int | None
+    attempt: int = Field(description="Number of the latest attempt. It only grows.")
+    forgiven: int = Field(
+        description="Attempts that do not count: before a redrive, or given back at a shutdown."
+    )
+    max_attempts: int | None = Field(
+        description="How many attempts count at most; null if only the handler says so, and has not yet."
+    )
     owner_agent_id: str | None
     fingerprint: str | None
-    error_class: str | None
+    error_class: str | None = Field(description="Class of the latest error; null of a task that succeeded.")
     trace_id: str
     idempotency_key: str | None
     created_at: datetime

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from grns.cli.output import Column, Output, document, fields, heading, table
-from grns.cli.text import lasted, shortened
+from grns.cli.text import attempts_of, lasted, shortened
 from grns.client import Client
 from grns.task import Task
 from grns.timeline import timeline
@@ -84,16 +84,17 @@ def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
     if task.result is not None or task.status == "succeeded":
         document("result", task.result)
     if task.last_error is not None:
-        document("last error", task.last_error)
+        document(
+            "error of an earlier attempt" if task.status == "succeeded" else "last error", task.last_error
+        )
     if attempts:
         heading("attempts")
         _draw_attempts(attempts)
 
 
 def _count(task: Task) -> str:
-    limit = f" of {task.max_attempts}" if task.max_attempts is not None else ""
-    forgiven = f", {task.forgiven} forgiven" if task.forgiven else ""
-    return f"{task.attempt}{limit}{forgiven}"
+    in_all = f" ({task.attempt} in all)" if task.forgiven else ""
+    return attempts_of(task.attempt - task.forgiven, task.max_attempts, " of ") + in_all
 
 
 def _draw_attempts(attempts: Sequence[Mapping[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from grns.cli.output import Column, Output, fields, heading, output_option, tabl
 _STATES = ("new", "acknowledged", "ignored", "resolved", "regressed")
 _LIST = "grns issue list"
 _BARS = "▁▂▃▄▅▆▇█"
+_FACETS = {"version": "version of grns in the worker (or what an HTTP worker names)"}
 _FINGERPRINT = click.argument("fingerprint", metavar="FINGERPRINT", type=option.Token("fingerprint"))
 _NOTE = click.option("--note", help="What is known of it.")
 _OWNER = click.option("--owner", metavar="NAME", help="Who looks after it.")
@@ -225,7 +226,7 @@ def _draw(found: Mapping[str, Any]) -> None:
     )
     for facet, counts in found["facets"].items():
         if counts:
-            heading(facet.replace("_", " "))
+            heading(_FACETS.get(facet, facet.replace("_", " ")))
             rows = [{"value": value, "count": count} for value, count in counts.items()]
             table(
                 rows, [Column("COUNT", lambda row: row["count"]), Column("VALUE", lambda row: row["value"])]

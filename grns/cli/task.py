@@ -15,6 +15,7 @@ from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text, when
+from grns.cli.text import attempts_of
 
 if TYPE_CHECKING:
     from grns.cli.session import Session
@@ -187,7 +188,7 @@ async def _count(out: Output, wanted: Filter, saved: str | None) -> None:
 
 
 def _attempts(row: Mapping[str, Any]) -> str:
-    return f"{row['attempt']}/{row['max_attempts'] or '?'}"
+    return attempts_of(row["attempt"] - row["forgiven"], row["max_attempts"], "/")
 
 
 @task.command()

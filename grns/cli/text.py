@@ -57,3 +57,8 @@ def sized(count: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def attempts_of(counted: int, limit: int | None, between: str) -> str:
+    """Return how many attempts count, of how many: without a limit while only the handler knows it."""
+    return str(counted) if limit is None else f"{counted}{between}{limit}"

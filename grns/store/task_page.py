@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Label, Select, and_, func, or_, select
+from sqlalchemy import Label, Select, and_, case, func, or_, select
 
 from grns.filter import Filter
 from grns.store import query
@@ -25,7 +25,7 @@ MOST_COUNTED = 3_000
 # Those of which an issue says how many there are.
 _OPEN = frozenset({Status.DEAD, Status.FAILED})
 _SHOWN = (
-    "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "owner_agent_id",
+    "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "forgiven", "owner_agent_id",
     "fingerprint", "trace_id", "idempotency_key", "created_at", "updated_at", "queued_at", "next_attempt_at",
     "started_at", "finished_at", "lease_until", "discarded_at",
 )  # fmt: skip
@@ -121,7 +121,8 @@ def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
         select(
             *(of[name] for name in _SHOWN),
             func.coalesce(of.attempt_limit, of.max_attempts).label("max_attempts"),
-            of.last_error["class"].astext.label("error_class"),
+            # the error of an attempt before the one that succeeded is history
+            case((of.status != Status.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
             is_wanted.label("is_wanted"),
             is_last.label("is_last"),
         )

@@ -1,5 +1,6 @@
 -- Reads tasks as they are. $1 ids, $2 workspace
-select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.max_attempts, t.forgiven,
+select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt,
+    coalesce(t.attempt_limit, t.max_attempts) as max_attempts, t.forgiven,
     t.version, t.trace_id, t.created_at, t.updated_at, t.payload::text as payload, t.result::text as result,
     t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at, t.last_error::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,

@@ -105,6 +105,20 @@ class AttemptFailed(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class RetryRequested(Fact):
+    """A handler raised `Retry`, and attempts are left. On the last one it is `attempt_failed`."""
+
+    event: ClassVar[str] = "retry_requested"
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    error_class: str
+    message: str
+    exception: str  # the traceback, if it was raised because of another error
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseLost(Fact):
     level: ClassVar[str] = "warning"
     event: ClassVar[str] = "lease_lost"
