@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from grns.fingerprint import fingerprint
 from grns.outcome import Outcome, Verb
@@ -20,15 +21,19 @@ def failed(
     backoff_seconds: float,
     lines: Sequence[str] = (),
     places: Sequence[str] = (),
+    traceback: str = "",
 ) -> Outcome:
     """Return the outcome of an attempt that failed; a final one is not tried again.
 
     `lines` are the frames that a person looks at, `places` those that tell failures apart: both the innermost
-    first.
+    first. The `traceback`, as `traces.text` makes it, is stored with the task and left out of its events.
     """
+    error: dict[str, Any] = {"class": error_class, "message": message, "frames": _clean_all(lines)}
+    if traceback:
+        error["traceback"] = traceback
     return Outcome(
         Verb.FAIL if is_final else Verb.RETRY,
-        error=json.dumps({"class": error_class, "message": message, "frames": _clean_all(lines)}),
+        error=json.dumps(error),
         error_class=error_class,
         fingerprint=fingerprint(task_type, error_class, message, _clean_all(places)),
         backoff_seconds=backoff_seconds,

@@ -23,6 +23,7 @@ from grns.retry import Backoff, asked_seconds
 from grns.strict_json import Limits, dumps, loads_stored
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import AttemptFailed, HandlerOverran, RetryRequested
+from grns.telemetry.log import redacted
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -131,11 +132,12 @@ class Handlers:
         if isinstance(error, LeaseLost):
             lease.end("lost")
         error_class, message = _describe(error, handler)
+        traceback = "" if _is_on_purpose(error) else redacted(traces.text(error))
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(
             (RetryRequested if is_asked_for else AttemptFailed)(
                 claim.id, claim.task_type, claim.attempt, claim.trace_id, error_class, message[:500],
-                "" if _is_on_purpose(error) else traces.text(error),
+                traceback,
             )
         )  # fmt: skip
         frames = traces.frames(error, module=getattr(handler.function, "__module__", None) or "")
@@ -147,6 +149,7 @@ class Handlers:
             backoff_seconds=_backoff(error, claim, handler),
             lines=frames.lines(),
             places=frames.places(),
+            traceback=traceback,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import sysconfig
 import traceback
@@ -15,6 +16,8 @@ _FRAMES = 5
 _LONGEST_TEXT = 8000
 _MOST_ENTRIES = 40
 _OURS = tuple(os.path.dirname(module) + os.sep for module in (__file__, asyncio.__file__))
+# What calls a handler, in the loop or in a thread.
+_CALLERS = (*_OURS, os.path.dirname(concurrent.futures.__file__) + os.sep)
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _STDLIB = tuple(
     path + os.sep for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib")
@@ -90,7 +93,7 @@ def text(error: BaseException) -> str:
 
 def _from_the_handler(trace: TracebackType | None) -> TracebackType | None:
     first = trace
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_CALLERS):
         first = first.tb_next
     return first or trace
 

@@ -119,7 +119,7 @@ def lonely(
         os.environ.update(kept)
         answer = Answer(code, *capsys.readouterr())
         everything = answer.out + answer.err
-        assert "Traceback" not in everything
+        assert "Traceback" not in answer.err
         assert "bug in grns" not in everything, everything
         assert CANARY not in everything
         return answer
@@ -347,6 +347,19 @@ def test_task_list_of_a_task_that_was_redriven_shows_the_attempts_that_count(grn
     assert "2 of 2 (4 in all)" in shown
     row = grns("task", "show", task_id, "-o", "json").json
     assert (row["attempt"], row["forgiven"], row["max_attempts"]) == (6, 4, 2)
+
+
+def test_task_show_and_explain_of_a_dead_task_show_its_traceback(grns: Call) -> None:
+    """Newcomer 15: to see where a handler failed, you needed the log of the right worker."""
+    ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
+    task_id = ended.json["id"]
+    raised = 'raise ValueError(f"attempt {task.attempt} fails like every other one")'
+    for verb in (["task", "show"], ["explain"]):
+        lines = [line.strip() for line in grns(*verb, task_id).out.splitlines()]
+        begin = lines.index("traceback")
+        assert lines[begin + 1] == "Traceback (most recent call last):"
+        assert raised in lines[begin:]
+    assert raised in grns("explain", task_id, "-o", "json").json["traceback"]
 
 
 def test_task_list_of_a_task_that_succeeded_shows_no_error(grns: Call) -> None:

@@ -23,13 +23,15 @@ from grns.outcome import Claim, Outcome, Verb
 from grns.pool import Pool
 from grns.retry import Backoff
 from grns.settings import load
+from grns.store import read
 from grns.store.database import Database
 from grns.store.finish import Finish, Finishes
+from grns.store.sweep import reap
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import AttemptFailed, RetryRequested
 from tests.bad_input import ERRORS, RESULTS, Case
 from tests.harness import submit
-from tests.test_store_kit import claim, forged, row_of
+from tests.test_store_kit import claim, fall_due, forged, lapse, log_of, row_of
 
 pytest_plugins = ["tests.test_store_kit"]
 
@@ -295,6 +297,62 @@ async def test_retry_is_logged_as_a_failure_only_on_the_last_attempt(attempt: in
     )
     assert isinstance(fact, AttemptFailed if is_last else RetryRequested)
     assert (fact.message, fact.exception) == ("the shop is closed", "")
+
+
+async def test_failure_is_stored_with_its_traceback_but_not_in_its_event(shared: Database) -> None:
+    """Newcomer 15: a stored error had five frames, and the traceback was in the worker's log alone."""
+
+    async def handler(task: Context) -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise RuntimeError("postgresql://ann:hunter2@db/shop \x00 \ud800 " + "x" * 20_000) from error
+
+    owner = await claim(shared, (await submit(shared, max_attempts=2)).id)
+    outcome = await Runner(handler).run(owner)
+    await Finishes(shared, batch_limit=1).finish(Finish(owner, outcome, uuid4()))
+    stored = (await read.tasks(shared, [owner.id], "default"))[owner.id].last_error
+    assert stored is not None
+    traceback = stored["traceback"]
+    assert traceback.startswith("Traceback (most recent call last)")
+    assert 'json.loads("{")' in traceback
+    assert "hunter2" not in traceback, "redacted as the log is"
+    assert "postgresql://ann:***@db/shop" in traceback
+    assert len(traceback) < 8100
+    (fact,) = FACTS
+    assert isinstance(fact, AttemptFailed)
+    assert fact.exception == traceback
+    event = (await log_of(shared, owner.id))[-1]
+    assert event["kind"] == "evt.task.retry_scheduled"
+    assert "Traceback" not in event["payload"]
+
+    # another attempt, which ends without an error of its own
+    await fall_due(shared, owner.id)
+    owner = await claim(shared, owner.id)
+    await lapse(shared, owner.id)
+    await reap(shared, 10, None)
+    dead = (await read.tasks(shared, [owner.id], "default"))[owner.id]
+    assert dead.last_error is not None
+    assert (dead.status, dead.last_error["class"]) == ("dead", "lease_expired")
+    assert "traceback" not in dead.last_error, "it was that of another attempt"
+
+
+async def test_failure_in_a_thread_is_stored_with_a_traceback_that_begins_with_the_handler() -> None:
+    """Newcomer 15: a thread's began with the frames of the executor and of grns."""
+    outcome = await Runner(returning(ValueError("no"), is_async=False)).run()
+    assert outcome.error is not None
+    first = json.loads(outcome.error)["traceback"].splitlines()[1]
+    assert first.startswith(f'  File "{__file__}"')
+
+
+async def test_failure_on_purpose_is_stored_without_a_traceback(shared: Database) -> None:
+    """Newcomer 15: where a handler raises `Fail` itself, the traceback would say nothing."""
+    owner = await claim(shared, (await submit(shared)).id)
+    outcome = await Runner(returning(Fail("no such page"))).run(owner)
+    await Finishes(shared, batch_limit=1).finish(Finish(owner, outcome, uuid4()))
+    stored = (await read.tasks(shared, [owner.id], "default"))[owner.id].last_error
+    assert stored is not None
+    assert (stored["message"], "traceback" in stored) == ("no such page", False)
 
 
 async def test_retry_because_of_an_error_is_logged_with_its_traceback() -> None:

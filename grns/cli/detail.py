@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from grns.cli.output import Column, Output, document, fields, heading, table
+from grns.cli.output import Column, Output, document, fields, heading, passage, table
 from grns.cli.text import attempts_of, lasted, shortened
 from grns.client import Client
 from grns.task import Task
@@ -84,9 +84,10 @@ def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
     if task.result is not None or task.status == "succeeded":
         document("result", task.result)
     if task.last_error is not None:
-        document(
-            "error of an earlier attempt" if task.status == "succeeded" else "last error", task.last_error
-        )
+        title = "error of an earlier attempt" if task.status == "succeeded" else "last error"
+        document(title, {name: value for name, value in task.last_error.items() if name != "traceback"})
+        if traceback := task.last_error.get("traceback"):
+            passage("traceback", traceback)
     if attempts:
         heading("attempts")
         _draw_attempts(attempts)

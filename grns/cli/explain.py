@@ -13,7 +13,7 @@ import click
 from grns.assembly import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
-from grns.cli.output import Column, Output, heading, output_option, table, text
+from grns.cli.output import Column, Output, heading, output_option, passage, table, text
 
 if TYPE_CHECKING:
     from grns.explain.reason import Explanation
@@ -52,6 +52,8 @@ def _draw(found: Explanation) -> None:
         text(f"  besides, {one.sentence}" if one.word != "issue" else f"  {one.sentence}")
     for command in found.next_steps:
         text(f"  try: {command}")
+    if found.traceback:
+        passage("traceback", found.traceback)
     if not found.steps:
         failure.note("the log about this task has been deleted")
         return

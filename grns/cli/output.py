@@ -172,6 +172,13 @@ def document(title: str, value: object) -> None:
         _write(f"  {line}")
 
 
+def passage(title: str, said: str) -> None:
+    """Write a text of many lines under a title."""
+    heading(title)
+    for line in said.splitlines():
+        text(f"  {line}")
+
+
 def heading(title: str) -> None:
     """Write a title."""
     _write(f"\n{title}")

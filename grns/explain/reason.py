@@ -30,6 +30,7 @@ class Explanation:
 
     `reason` and `sentence` are the first of `reasons`, which are all that hold: first comes what has to go
     before the others matter. `next_steps` are commands that help, `steps` what happened last, in order.
+    `traceback` is that of the latest error, unless the task succeeded or the error came without one.
     Of a task that was deleted only the log tells: it has no status where that does not say, and `at` is when
     the log ends.
     """
@@ -48,6 +49,7 @@ class Explanation:
     reasons: Sequence[Cause]
     next_steps: Sequence[str]
     steps: Sequence[StoryStep]
+    traceback: str | None = None
 
 
 def explain(seen: Situation) -> Explanation:
@@ -70,6 +72,7 @@ def explain(seen: Situation) -> Explanation:
         reasons=reasons,
         next_steps=steps,
         steps=story(seen.history),
+        traceback=None if task.status is Status.SUCCEEDED else (task.last_error or {}).get("traceback"),
     )
 
 

@@ -30,8 +30,13 @@ def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
         if _SECRET_NAMES.search(name):
             event[name] = "***"
         elif isinstance(value, str):
-            event[name] = key.redacted(_without_passwords(value))
+            event[name] = redacted(value)
     return event
+
+
+def redacted(text: str) -> str:
+    """Return a text without passwords in URLs and secrets of keys."""
+    return key.redacted(_without_passwords(text))
 
 
 def _without_passwords(text: str) -> str:

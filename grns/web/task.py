@@ -21,6 +21,7 @@ pages = Pages()
 
 _CHANGES = frozenset({"cancel", "redrive", "discard"})
 _EDITABLE = frozenset(Status) - {Status.RUNNING, Status.SUCCEEDED}
+_FAILURES = frozenset({"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"})
 _WIDTH = 1000.0
 _ATTEMPTS, _MESSAGES = 50, 200
 _EXPLAIN, _KNOWN = "explain_task", frozenset(route.name for route in ROUTES)
@@ -144,17 +145,17 @@ def _lanes(
 
 
 def _error(task: Mapping[str, Any], told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return what an attempt ended of: the log has all of the last one, and of others the class."""
+    """Return the error of an attempt: of the latest one as the task has it, with its traceback."""
+    is_latest = task["last_error"] is not None and any(event["attempt"] == task["attempt"] for event in told)
     for event in told:
+        if is_latest and event["kind"] in _FAILURES:
+            latest: Mapping[str, Any] = task["last_error"]
+            return latest
         if isinstance(event["payload"].get("error"), dict):
             error: Mapping[str, Any] = event["payload"]["error"]
             return error
         if event["kind"] == "evt.task.retry_scheduled":
-            is_latest = event["attempt"] == task["attempt"] and task["last_error"] is not None
-            kept: Mapping[str, Any] = (
-                task["last_error"] if is_latest else {"class": event["payload"]["error_class"]}
-            )
-            return kept
+            return {"class": event["payload"]["error_class"]}
     return None
 
 

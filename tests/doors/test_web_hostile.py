@@ -79,7 +79,7 @@ async def _fail(database: Database, task_id: str, message: str, frames: list[str
     who = Claimant("worker-one", "default", "worker", {"noop": 3}, 15.0)
     await agent.register(database, who, concurrency=1, version=HOSTILE)
     claim = await Claims(database, who, batch_limit=10).claim(task_id, None)
-    error = json.dumps({"class": HOSTILE[:255], "message": message, "frames": frames})
+    error = json.dumps({"class": HOSTILE[:255], "message": message, "frames": frames, "traceback": message})
     outcome = Outcome(
         Verb.FAIL, error=error, error_class=HOSTILE[:255], fingerprint="f" * 16, backoff_seconds=1.0
     )

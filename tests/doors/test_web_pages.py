@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+from uuid import uuid4
 
 import httpx2
 import pytest
 
+from grns.outcome import Outcome, Verb
 from grns.store.database import Database
+from grns.store.finish import Finish, Finishes
 from grns.telemetry.facts.http import RequestAnswered, RequestBroke
 from grns.web.app import PAGES
 from grns.web.navigation import NAVIGATION
+from tests.counters import count_all
 from tests.doors.test_web_kit import Browser, Document, Element, Hall, fields, furnish, page, resolved
+from tests.harness import submit
+from tests.test_store_kit import FINGERPRINT, claim
 
 pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit", "tests.doors.test_web_kit"]
 
@@ -172,6 +179,20 @@ async def test_a_filter_goes_on_as_one_writes(guest: Browser) -> None:
 async def test_a_whole_id_leads_to_its_task(guest: Browser, shared: Database) -> None:
     there = await furnish(shared)
     assert (await guest.open(f"/tasks?filter={there.dead}")).title == there.dead
+
+
+async def test_pages_of_a_failed_task_and_its_issue_show_the_traceback(
+    guest: Browser, shared: Database
+) -> None:
+    """Newcomer 15: the dashboard had frames, and the traceback was in the worker's log alone."""
+    owner = await claim(shared, (await submit(shared)).id)
+    error = {"class": "ValueError", "message": "no", "frames": [], "traceback": "Traceback\n  <here>"}
+    outcome = Outcome(Verb.FAIL, error=json.dumps(error), error_class="ValueError", fingerprint=FINGERPRINT)
+    await Finishes(shared, batch_limit=1).finish(Finish(owner, outcome, uuid4()))
+    await count_all(shared)
+    for path in (f"/tasks/{owner.id}", f"/issues/{FINGERPRINT}"):
+        answer = await guest.client.get(path)
+        assert "Traceback\n  &lt;here&gt;" in answer.text, path
 
 
 async def test_a_bug_is_answered_with_a_page_and_a_trace_id(

@@ -1,7 +1,8 @@
 -- Ends attempts: writes the outcome of each, if the attempt still owns its task, and answers for each
 -- with the task's new status, `lost`, or `locked` where somebody else has the row locked just now.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
--- $7 errors, $8 error classes, $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
+-- $7 errors (may have a `traceback`: it is stored apart, and events are without it), $8 error classes,
+-- $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
 -- A result of up to 4096 bytes is in the event, too, as the text that came; null is left out.
 -- The time is the statement's: in a handler's transaction, now() is when the handler opened it.
@@ -36,15 +37,17 @@ finished as (
             then statement_timestamp() + l.backoff * interval '1 second' end,
         result = case l.target when 'succeeded' then l.result::jsonb end,
         result_ref = case l.target when 'succeeded' then 'db://tasks/' || t.id end,
-        last_error = coalesce(l.error, t.last_error),
+        last_error = coalesce(l.error - 'traceback', t.last_error),
+        last_traceback = case when l.error is null then t.last_traceback else l.error ->> 'traceback' end,
         fingerprint = coalesce(l.fingerprint, t.fingerprint),
         finished_at = case l.target when 'retry_wait' then null else statement_timestamp() end,
         updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.ctid = l.place  -- nobody moves what is locked; one that was moved just before is `locked`, below
-    returning t.id, t.workspace, t.task_type, t.agent_type, t.status, t.attempt, t.attempt_limit, t.version, t.trace_id,
-        t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason, t.cancel_actor,
-        t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id, l.result as answer
+    returning t.id, t.workspace, t.task_type, t.agent_type, t.status, t.attempt, t.attempt_limit, t.version,
+        t.trace_id, t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason,
+        t.cancel_actor, t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id,
+        l.result as answer
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
@@ -72,13 +75,13 @@ logged as (
                 || greatest(0, round(extract(epoch from statement_timestamp() - f.started_at) * 1000)) || '}')::json
             when 'retry_wait' then json_build_object('task_id', f.id, 'attempt', f.attempt,
                 'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
-                'error_class', f.error_class, 'error', f.last_error - 'traceback')
+                'error_class', f.error_class, 'error', f.last_error)
             when 'failed' then json_build_object('task_id', f.id, 'task_type', f.task_type,
                 'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'error', f.last_error - 'traceback', 'error_class', f.error_class, 'fingerprint', f.fingerprint)
+                'error', f.last_error, 'error_class', f.error_class, 'fingerprint', f.fingerprint)
             when 'dead' then json_build_object('task_id', f.id, 'task_type', f.task_type,
                 'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
-                'max_attempts', f.attempt_limit, 'error', f.last_error - 'traceback', 'error_class', f.error_class,
+                'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
                 'fingerprint', f.fingerprint)
             else json_build_object('task_id', f.id, 'task_type', f.task_type,
                 'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
@@ -89,8 +92,9 @@ logged as (
     select f.version, gen_random_uuid(), f.workspace, f.id, 'dlq.task.' || f.status, f.attempt, f.trace_id, f.event_id,
         null, null, null,
         json_build_object('task_id', f.id, 'agent_id', f.agent_id, 'attempt', f.attempt,
-            'max_attempts', f.attempt_limit, 'error', f.last_error - 'traceback', 'error_class', f.error_class,
-            'task_type', f.task_type, 'agent_type', f.agent_type, 'payload', f.payload, 'fingerprint', f.fingerprint)
+            'max_attempts', f.attempt_limit, 'error', f.last_error, 'error_class', f.error_class,
+            'task_type', f.task_type, 'agent_type', f.agent_type, 'payload', f.payload,
+            'fingerprint', f.fingerprint)
     from finished f
     where f.status in ('failed', 'dead')
 )

@@ -5,7 +5,9 @@
 select now() as now,
     t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.max_attempts, t.forgiven,
     t.version, t.trace_id, t.created_at, t.updated_at, t.payload::text as payload, t.result::text as result,
-    t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at, t.last_error::text as last_error,
+    t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at,
+    case when t.last_traceback is null then t.last_error
+        else t.last_error || jsonb_build_object('traceback', t.last_traceback) end::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
     t.discarded_at, t.discarded_by, t.operation_id,
     t.attempt_limit, t.cancel_reason, t.cancel_actor,

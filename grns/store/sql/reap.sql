@@ -26,6 +26,7 @@ reaped as (
         last_error = case l.target when 'cancelled' then t.last_error else
             jsonb_build_object('class', 'lease_expired', 'message', 'the worker ' || l.agent_id || ' did not renew its lease')
             end,
+        last_traceback = case l.target when 'cancelled' then t.last_traceback end,
         fingerprint = case l.target when 'cancelled' then t.fingerprint else
             grns.fingerprint(t.task_type, 'lease_expired') end,
         finished_at = case l.target when 'queued' then null else now() end,

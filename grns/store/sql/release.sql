@@ -31,6 +31,7 @@ given_back as (
         last_error = case l.target
             when 'dead' then '{"class": "released", "message": "given back at shutdown too often"}'::jsonb
             else t.last_error end,
+        last_traceback = case when l.target <> 'dead' then t.last_traceback end,
         fingerprint = case l.target when 'dead' then grns.fingerprint(t.task_type, 'released') else t.fingerprint end,
         finished_at = case l.target when 'queued' then null else now() end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id

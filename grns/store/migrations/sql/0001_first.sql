@@ -39,6 +39,7 @@ create table grns.tasks (
     result_ref          text,
     cancel_requested_at timestamptz,
     cancel_reason       text,
+    last_traceback      text,                 -- of last_error; apart from it, since lists read that
     -- One constraint: each is read anew by every statement that writes, and there are many small ones.
     constraint tasks_shape check (
         case status
