@@ -143,3 +143,20 @@ async def test_mark_in_an_open_transaction_is_remembered_from_its_own_time(share
         await run(connection, "mark_processed", "billing", uuid4())
     (row,) = await fetch(shared, "select processed_at from grns.processed_messages")
     assert row["processed_at"] >= at
+
+
+async def test_close_of_a_message_in_an_open_transaction_writes_its_own_time(shared: Database) -> None:
+    """Newcomer 1: a message is sent again to the broker inside the transaction that closes it."""
+    (row,) = await fetch(
+        shared,
+        "insert into grns.dead_letters (reason, detail, subject, stream, stream_seq, delivery_count, headers,"
+        " body, body_sha256) values ('bad_json', '', 'cmd.task.execute.v1', 'GRNS_CMD', 1, 1, '{}', '', '')"
+        " returning id",
+    )
+    async with opened(shared) as (connection, at):
+        await run(connection, "close_dead_letters", [row["id"]], "default", "redriven", ACTOR, None, False)
+    (closed,) = await fetch(
+        shared, "select state, updated_at from grns.dead_letters where id = $1", row["id"]
+    )
+    assert closed["state"] == "redriven"
+    assert closed["updated_at"] >= at

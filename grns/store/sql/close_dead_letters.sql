@@ -2,7 +2,7 @@
 -- $1 ids, $2 workspace, $3 new state (redriven, discarded), $4 who asks, $5 why, $6 whether they were mended first
 with closed as (
     update grns.dead_letters d
-    set state = $3, updated_at = now()
+    set state = $3, updated_at = statement_timestamp()
     where d.id = any($1::uuid[]) and d.workspace = $2 and d.state = 'new'
     returning d.id, d.workspace, d.subject, d.state, d.reason
 ),
