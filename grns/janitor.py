@@ -174,7 +174,7 @@ class Janitor:
         ):
             self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
             corpse = Corpse(
-                subjects.DEFAULT_WORKSPACE, "unserved", "no durable serves this subject", message.subject,
+                "unserved", "no durable serves this subject", message.subject,
                 message.stream, message.seq, 0, message.headers, message.body,
             )  # fmt: skip
             await bury(self._database, [corpse])

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from grns import subjects
 from grns.store.database import Database, Session
 
 HEAD_BYTES = 256 * 1024
@@ -17,7 +18,6 @@ HEAD_BYTES = 256 * 1024
 class Corpse:
     """A message that could not be accepted, and why."""
 
-    workspace: str
     reason: str
     detail: str
     subject: str
@@ -29,10 +29,14 @@ class Corpse:
 
 
 async def bury(database: Database | Session, corpses: Sequence[Corpse]) -> None:
-    """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat."""
+    """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat.
+
+    The subject alone decides which workspace a message is filed under: a publisher that has no permission
+    for a workspace's subjects adds nothing to its dead letters.
+    """
     await database.run(
         "bury_messages",
-        [corpse.workspace for corpse in corpses],
+        [subjects.owner(corpse.subject) for corpse in corpses],
         [corpse.reason for corpse in corpses],
         [_text(corpse.detail) for corpse in corpses],
         [_text(corpse.subject) for corpse in corpses],
