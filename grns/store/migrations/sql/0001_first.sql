@@ -161,6 +161,7 @@ create table grns.dead_letters (
     constraint dead_letters_once unique (stream, stream_seq, body_sha256)
 );
 create index dead_letters_recent on grns.dead_letters (workspace, created_at);
+create index dead_letters_closed on grns.dead_letters (updated_at) where state <> 'new';
 
 -- ---------------------------------------------------------------- relay, reaper, broker
 create table grns.relay_cursor (
