@@ -56,7 +56,7 @@ def resend(
     )
 
 
-def sent(headers: Any, content: bytes, workspace: str = "default") -> dict[str, str]:
+def sent(headers: dict[str, str], content: bytes, workspace: str = "default") -> dict[str, str]:
     """Return these headers with those that grns sets."""
     said = envelope.decode(content)
     trace = envelope.traceparent(said.trace_id, str(said.message_id))

@@ -393,8 +393,8 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
             browser = Browser(visitor, hall)
             await browser.send(at, f"{at}/resend", status=400, body="{}")
             await browser.send(at, f"{at}/resend", status=400, headers="[]")
-            forged = {"subject": "evt.task.completed.v1", "body": body("evt.task.completed").decode()}
-            await browser.send(at, f"{at}/resend", status=400, **forged)
+            event, kind = "evt.task.completed.v1", "evt.task.completed"
+            await browser.send(at, f"{at}/resend", status=400, subject=event, body=body(kind).decode())
             changed = json.loads(body()) | {"trace_id": "tr-mended"}
             shown = await browser.send(at, f"{at}/resend", body=json.dumps(changed), reason="mended")
             assert "sent again" in told(shown)
