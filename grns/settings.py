@@ -259,7 +259,9 @@ class Settings(BaseSettings):
         None, description="certificates that webhooks may show besides those that the system believes"
     )
 
-    payload_max_bytes: Bytes = Field(256 * 1024, description="largest payload of a task")
+    payload_max_bytes: Bytes = Field(
+        256 * 1024, description="largest payload of a task; `grns db upgrade` sets it for SQL"
+    )
     result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from grns.errors import BadInput
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _DIGITS_OF_INT64 = 20  # with sign; longer texts are not even converted (quadratic time)
+_DIGITS_TO_ROUND = 40  # a float has 17; programs write a few more
 _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -32,7 +35,8 @@ def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
     Refused, with `BadInput.code`: more bytes than allowed (`too_large`), anything but
     UTF-8 without a byte order mark (`bad_encoding`), what is not one JSON document
     (`bad_json`), duplicate keys (`duplicate_key`), NaN and Infinity, integers beyond
-    64 bits, floats that are not finite (`bad_number`), and all that `check` refuses.
+    64 bits, floats that are not finite or would become another number (`bad_number`), and all that
+    `check` refuses.
     """
     body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(body) > limits.document_bytes:
@@ -145,7 +149,21 @@ def _float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise BadInput("bad_number", "a number is too large for a 64-bit float")
+    if len(digits) > _DIGITS_TO_ROUND or abs(number) < sys.float_info.min:
+        _check_exact(digits, number)
     return number
+
+
+def _check_exact(digits: str, number: float) -> None:
+    """Refuse a text whose value a float does not keep: too small, or with more digits than are rounded.
+
+    Source: RFC 8259, section 6: such numbers expect more precision than JSON's readers have.
+    """
+    significant = digits.lower().partition("e")[0].replace(".", "").lstrip("-").strip("0")
+    if not significant or (len(significant) <= _DIGITS_TO_ROUND and abs(number) >= sys.float_info.min):
+        return
+    if number == 0.0 or Decimal(digits) != Decimal(repr(number)):
+        raise BadInput("bad_number", "a number does not fit in a 64-bit float; pass it as a string")
 
 
 def _constant(name: str) -> NoReturn:
