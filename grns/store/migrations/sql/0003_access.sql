@@ -124,6 +124,12 @@ begin
             execute format('grant %s on %s to grns_tenant', one.rights, one.relation);
         end if;
     end loop;
+    for one in
+        select p.oid::regprocedure as name from pg_proc p
+        where p.pronamespace = 'grns'::regnamespace and p.prosecdef
+    loop
+        execute format('grant execute on function %s to grns_tenant', one.name);
+    end loop;
     return true;
 end
 $$;
