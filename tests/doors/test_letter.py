@@ -118,11 +118,11 @@ def test_copy_to_agents_keeps_its_subject() -> None:
 @pytest.mark.parametrize(
     "subject",
     [
+        "cmd.agent.worker.ping.v1.acme",
+        "cmd.agent.instance.someagent.v1.acme",
         "evt.task.completed.v1.acme",
         "evt.key.revoked.v1.acme",
         "dlq.task.dead.v1.acme",
-        "cmd.agent.instance.someagent.v1.acme",
-        "cmd.agent.worker.ping.v1.acme",
         "cmd.task.execute.v1.acme.worker.p0",
         "cmd.task.submit.v1",
         "cmd.task.submit.v1.other",
