@@ -155,6 +155,13 @@ class LetterDiscarded(Letter):
     """Nobody will send a message again."""
 
 
+class LetterExpired(Letter):
+    """grns deleted the oldest rejected message of a workspace that kept too many. The message is lost."""
+
+    body_size: Annotated[int, Field(ge=0)]
+    body_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class Webhook(Change):
     """What events of webhooks share. The URL is not told: it may hold a secret."""
 
@@ -208,6 +215,7 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.operation.ended": OperationEnded,
     "evt.letter.resent": LetterResent,
     "evt.letter.discarded": LetterDiscarded,
+    "evt.letter.expired": LetterExpired,
     "evt.webhook.created": WebhookCreated,
     "evt.webhook.changed": WebhookChanged,
     "evt.webhook.deleted": WebhookDeleted,

@@ -147,7 +147,7 @@ class Clerk:
 
     async def _bury(self, delivery: Delivery, reason: str, error: GrnsError) -> float:
         self._emit(OrderHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
-        graveyard = Graveyard(self._database, workspace=_workspace(delivery.subject), emit=self._emit)
+        graveyard = Graveyard(self._database, emit=self._emit)
         is_kept = False
         with suppress(GrnsError):  # it comes again, and is buried once
             is_kept = await graveyard.bury(delivery, reason, str(error))
@@ -200,10 +200,7 @@ class Clerk:
         """Keep what cannot be answered, as far as that is possible: nobody else has it."""
         self._emit(OrderHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
         self._emit(MessageRejected("no_reply", request.subject, 0, _NO_REPLY))
-        corpse = Corpse(
-            _workspace(request.subject), "no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers,
-            request.body,
-        )  # fmt: skip
+        corpse = Corpse("no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body)
         with suppress(GrnsError):
             await self._corpses.ask(corpse)
 
@@ -225,11 +222,3 @@ class Clerk:
 def _kind(subject: str) -> str:
     """Return what a message on this subject asks for."""
     return subjects.parse(subjects.command_of(subject)).kind
-
-
-def _workspace(subject: str) -> str:
-    """Return whose a message is that cannot be accepted."""
-    try:
-        return subjects.workspace_of(subjects.command_of(subject))
-    except BadInput:
-        return subjects.DEFAULT_WORKSPACE

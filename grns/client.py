@@ -64,7 +64,7 @@ class Client:
         self._spans = spans
         self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
-        self._graveyard = Graveyard(database, workspace=workspace, emit=emit)
+        self._graveyard = Graveyard(database, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     async def close(self) -> None:

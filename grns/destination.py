@@ -38,6 +38,8 @@ _REFUSED_V4 = _networks(
     "10.0.0.0/8",
     "100.64.0.0/10",  # carriers' own; one cloud has its metadata there
     "127.0.0.0/8",
+    "161.26.0.0/16",  # look public: private endpoints of IBM Cloud's services
+    "166.8.0.0/14",
     "168.63.129.16/32",  # looks public: to machines in Azure it is their host
     "169.254.0.0/16",  # link-local: metadata of most clouds
     "172.16.0.0/12",
@@ -118,8 +120,13 @@ class Guard:
         self._check_host(host)
         return Destination(scheme, host, port, (found["path"] or "/") + (found["query"] or ""))
 
-    def allows(self, address: str) -> bool:
-        """Say whether an address may be connected to; what is none may not."""
+    def allows(self, address: str, *, is_own: bool = False) -> bool:
+        """Return whether an address may be connected to.
+
+        Args:
+            address: as text; anything else is not allowed.
+            is_own: whether it is one of this machine's, which may look public: `networks` has to name it.
+        """
         try:
             found = ipaddress.ip_address(address)
         except ValueError:
@@ -127,6 +134,8 @@ class Guard:
         inner = _inner(found)
         if any(_is_in(one, self.networks) for one in (found, inner)):
             return True
+        if is_own:
+            return False
         if isinstance(inner, ipaddress.IPv6Address):
             return inner in _PUBLIC_V6 and not _is_in(inner, _REFUSED_V6)
         return not _is_in(inner, _REFUSED_V4)

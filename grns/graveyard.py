@@ -14,16 +14,15 @@ from grns.transport.base import Delivery
 class Graveyard:
     """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
 
-    def __init__(self, database: Database | Session, *, workspace: str, emit: Emit) -> None:
+    def __init__(self, database: Database | Session, *, emit: Emit) -> None:
         self._database = database
-        self._workspace = workspace
         self._emit = emit
 
     async def bury(self, delivery: Delivery, reason: str, detail: str) -> bool:
         """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
         self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
         corpse = Corpse(
-            self._workspace, reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
+            reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
             delivery.delivery_count, delivery.headers, delivery.body,
         )  # fmt: skip
         try:

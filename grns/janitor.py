@@ -20,7 +20,7 @@ from grns.store.failover import note_server
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
-from grns.telemetry.facts.upkeep import RowsDeleted
+from grns.telemetry.facts.upkeep import MessagesExpired, RowsDeleted
 from grns.transport.base import Transport
 
 _DAY_SECONDS = 86_400.0
@@ -28,6 +28,7 @@ _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
 _UNSERVED_EVERY_SECONDS = 60.0
+_EXPIRY_EVERY_SECONDS = 60.0  # it looks at all open messages
 
 
 class Janitor:
@@ -44,6 +45,8 @@ class Janitor:
         task_days: float,
         dead_days: float,
         processed_days: float,
+        rejected_messages: int,
+        rejected_bytes: int,
         minutes_days: float,
         webhook_days: float,
         unserved_seconds: float,
@@ -59,11 +62,14 @@ class Janitor:
         self._task_seconds = task_days * _DAY_SECONDS
         self._dead_seconds = dead_days * _DAY_SECONDS
         self._processed_seconds = processed_days * _DAY_SECONDS
+        self._rejected_messages = rejected_messages
+        self._rejected_bytes = rejected_bytes
         self._minutes_seconds = minutes_days * _DAY_SECONDS
         self._webhook_seconds = webhook_days * _DAY_SECONDS
         self._unserved_seconds = unserved_seconds
         self._emit = emit
         self._unserved_at = 0.0
+        self._expiry_at = 0.0
         self._retention = Retention(
             database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
         )
@@ -98,6 +104,10 @@ class Janitor:
             "processed_messages": lambda: self._forget(
                 "processed_messages",
                 upkeep.delete_processed(self._database, _PAGE, self._processed_seconds),
+            ),
+            "expired_messages": self._expire_messages,
+            "dead_letters": lambda: self._forget(
+                "dead_letters", upkeep.delete_messages(self._database, _PAGE, self._dead_seconds)
             ),
             "agents": lambda: self._forget(
                 "agents", upkeep.delete_agents(self._database, self._task_seconds)
@@ -165,6 +175,24 @@ class Janitor:
             self._emit(RowsDeleted(table, rows))
         return rows >= _PAGE
 
+    async def _expire_messages(self) -> bool:
+        """Delete one page of the open messages beyond their bound; True if more may be left.
+
+        Not refusing new ones instead: they would stay in the stream that all workspaces share, fill it, and
+        be gone without a trace when the stream's own retention deletes them.
+        """
+        if time.monotonic() < self._expiry_at:
+            return False
+        messages = await upkeep.expire_messages(
+            self._database, _PAGE, max_messages=self._rejected_messages, max_bytes=self._rejected_bytes
+        )
+        if messages:
+            self._emit(MessagesExpired(messages))
+        is_more_left = messages >= _PAGE
+        if not is_more_left:
+            self._expiry_at = time.monotonic() + _EXPIRY_EVERY_SECONDS
+        return is_more_left
+
     async def _bury_unserved(self) -> bool:
         if time.monotonic() < self._unserved_at:
             return False
@@ -174,7 +202,7 @@ class Janitor:
         ):
             self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
             corpse = Corpse(
-                subjects.DEFAULT_WORKSPACE, "unserved", "no durable serves this subject", message.subject,
+                "unserved", "no durable serves this subject", message.subject,
                 message.stream, message.seq, 0, message.headers, message.body,
             )  # fmt: skip
             await bury(self._database, [corpse])

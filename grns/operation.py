@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from grns import filter as filters
 from grns.envelope import first_problem
@@ -21,6 +21,7 @@ from grns.task import REDRIVABLE, TERMINAL, Status
 from grns.term import Number, Term
 
 _MOST_PER_MINUTE = 1_000_000.0
+_LEAST_PER_MINUTE = 1 / 1440
 
 
 class Action(StrEnum):
@@ -59,6 +60,12 @@ _MEANT: dict[Action, tuple[Status, ...]] = {
 }
 
 
+def _at_least_one_a_day(value: object) -> object:
+    if isinstance(value, float | int) and 0 < value < _LEAST_PER_MINUTE:
+        raise ValueError("pass at least 0.0007, one task a day")
+    return value
+
+
 class OperationRequest(BaseModel):
     """The fields of an operation. `filter` is canonical, and finds only tasks to which it can be done.
 
@@ -74,7 +81,12 @@ class OperationRequest(BaseModel):
     filter: str
     canary: Annotated[bool, Field(strict=True)] = False
     rate_per_minute: (
-        Annotated[float, Field(gt=0, le=_MOST_PER_MINUTE, allow_inf_nan=False, strict=True)] | None
+        Annotated[
+            float,
+            Field(ge=_LEAST_PER_MINUTE, le=_MOST_PER_MINUTE, allow_inf_nan=False, strict=True),
+            BeforeValidator(_at_least_one_a_day),
+        ]
+        | None
     ) = None
     patch: dict[str, Any] | None = None
     agent_type: AgentType | None = None

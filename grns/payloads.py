@@ -189,7 +189,11 @@ class FailedTask(TaskFailed, _DeadLetter):
 
 
 class MessageRejected(Payload):
-    """A message that could not be accepted. The whole of it is in `grns.dead_letters`."""
+    """A message that could not be accepted.
+
+    `body_base64` has the first 4 KiB of its body, `headers` the first ones that fit into 4 KiB. The whole
+    message is in `grns.dead_letters`.
+    """
 
     reason: str
     subject: str

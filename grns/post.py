@@ -88,6 +88,20 @@ async def resolve(host: str, port: int) -> Sequence[Found]:
     return await answer
 
 
+def is_own(address: Found) -> bool:
+    """Return whether an address is one of this machine's: a datagram to it would come from the same one.
+
+    Nothing is sent. The address under which a router shows this machine to the world is not known here.
+    """
+    family, _, _, _, place = address
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(place)
+            return bool(probe.getsockname()[0] == place[0])
+    except OSError:  # no way leads there, so it is not this machine
+        return False
+
+
 def believing(file: str) -> ssl.SSLContext:
     """Return what believes the certificates of a file, and those of the system; `OSError` without it."""
     context = ssl.create_default_context()
@@ -160,7 +174,7 @@ class Poster:
         except OSError as error:
             raise _Refused("unknown_host", _said(error)) from error
         for one in found:
-            if not self._guard.allows(str(one[4][0])):
+            if not self._guard.allows(str(one[4][0]), is_own=is_own(one)):
                 raise _Refused("forbidden_address", f"{to.host} leads to {one[4][0]}")
         if not found:
             raise _Refused("unknown_host", f"{to.host} leads nowhere")

@@ -208,7 +208,17 @@ class Settings(BaseSettings):
 
     log_retention_days: Days = Field(30.0, description="how long events stay in the log")
     task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
-    dead_retention_days: Days = Field(90.0, description="how long dead and failed tasks stay")
+    dead_retention_days: Days = Field(
+        90.0, description="how long dead and failed tasks stay, and rejected messages once they are closed"
+    )
+    rejected_max_messages: int = Field(
+        10_000, ge=1, description="open rejected messages that a workspace keeps; the oldest ones are deleted"
+    )
+    rejected_max_bytes: int = Field(
+        256 * 1024**2,
+        ge=16 * 1024**2,
+        description="size of the open rejected messages that a workspace keeps",
+    )
     minutes_retention_days: Days = Field(
         7.0, description="how long it is known what happened in which minute"
     )
@@ -249,7 +259,9 @@ class Settings(BaseSettings):
         None, description="certificates that webhooks may show besides those that the system believes"
     )
 
-    payload_max_bytes: Bytes = Field(256 * 1024, description="largest payload of a task")
+    payload_max_bytes: Bytes = Field(
+        256 * 1024, description="largest payload of a task; `grns db upgrade` sets it for SQL"
+    )
     result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
 

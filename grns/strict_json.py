@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from grns.errors import BadInput
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _DIGITS_OF_INT64 = 20  # with sign; longer texts are not even converted (quadratic time)
+_DIGITS_TO_ROUND = 40  # a float has 17; programs write a few more
 _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -26,23 +30,42 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Stands in a document for a value that cannot be accepted."""
+
+    code: str
+    why: str
+
+    def error(self) -> BadInput:
+        """Return why the value cannot be accepted."""
+        return BadInput(self.code, self.why)
+
+
 def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
     """Return the value of one strict JSON document.
 
     Refused, with `BadInput.code`: more bytes than allowed (`too_large`), anything but
     UTF-8 without a byte order mark (`bad_encoding`), what is not one JSON document
     (`bad_json`), duplicate keys (`duplicate_key`), NaN and Infinity, integers beyond
-    64 bits, floats that are not finite (`bad_number`), and all that `check` refuses.
+    64 bits, floats that are not finite or would become another number (`bad_number`), and all that
+    `check` refuses.
     """
-    body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if len(body) > limits.document_bytes:
-        raise BadInput(
-            "too_large", f"the document has {len(body)} bytes, {limits.document_bytes} are allowed"
-        )
-    value = _decode(_utf8(body))
+    body = _body(text, limits)
+    value = _decode(_utf8(body), _DECODER)
     if not _is_plainly_fine(body, limits):
         check(value, limits)
     return value
+
+
+def parse_parts(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
+    """Return the value of a JSON document whose parts are checked one by one, by `check`.
+
+    An `Unfit` stands in the place of a number, or an object with the same key twice, that `parse` refuses.
+    The document is refused as a whole if it is too large, not JSON in UTF-8, or nested deeper than Python's
+    parser goes.
+    """
+    return _decode(_utf8(_body(text, limits)), _PARTS_DECODER)
 
 
 def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -106,6 +129,15 @@ def _stored_int(digits: str) -> int | float:
     return float(digits)
 
 
+def _body(text: bytes | str, limits: Limits) -> bytes:
+    body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(body) > limits.document_bytes:
+        raise BadInput(
+            "too_large", f"the document has {len(body)} bytes, {limits.document_bytes} are allowed"
+        )
+    return body
+
+
 def _utf8(body: bytes) -> str:
     if body.startswith(_BOMS):
         raise BadInput("bad_encoding", "the document starts with a byte order mark; plain UTF-8 is needed")
@@ -117,9 +149,9 @@ def _utf8(body: bytes) -> str:
         ) from error
 
 
-def _decode(text: str) -> Any:
+def _decode(text: str, decoder: json.JSONDecoder) -> Any:
     try:
-        return _DECODER.decode(text)
+        return decoder.decode(text)
     except RecursionError as error:
         raise BadInput("too_deep", "the document is nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -145,17 +177,47 @@ def _float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise BadInput("bad_number", "a number is too large for a 64-bit float")
+    if len(digits) > _DIGITS_TO_ROUND or abs(number) < sys.float_info.min:
+        _check_exact(digits, number)
     return number
+
+
+def _check_exact(digits: str, number: float) -> None:
+    """Refuse a text whose value a float does not keep: too small, or with more digits than are rounded.
+
+    Source: RFC 8259, section 6: such numbers expect more precision than JSON's readers have.
+    """
+    significant = digits.lower().partition("e")[0].replace(".", "").lstrip("-").strip("0")
+    if not significant or (len(significant) <= _DIGITS_TO_ROUND and abs(number) >= sys.float_info.min):
+        return
+    if number == 0.0 or Decimal(digits) != Decimal(repr(number)):
+        raise BadInput("bad_number", "a number does not fit in a 64-bit float; pass it as a string")
 
 
 def _constant(name: str) -> NoReturn:
     raise BadInput("bad_number", f"{name} is not JSON")
 
 
+def _or_unfit(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def hook(raw: Any) -> Any:
+        try:
+            return read(raw)
+        except BadInput as error:
+            return Unfit(error.code, str(error))
+
+    return hook
+
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _STORED = json.JSONDecoder(parse_int=_stored_int)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_members, parse_int=_int, parse_float=_float, parse_constant=_constant
+)
+_PARTS_DECODER = json.JSONDecoder(
+    object_pairs_hook=_or_unfit(_members),
+    parse_int=_or_unfit(_int),
+    parse_float=_or_unfit(_float),
+    parse_constant=_or_unfit(_constant),
 )
 
 
@@ -181,6 +243,8 @@ def _check_scalar(item: Any) -> None:
     elif isinstance(item, float):
         if not math.isfinite(item):
             raise BadInput("bad_number", f"{item} is not JSON")
+    elif isinstance(item, Unfit):
+        raise item.error()
     else:
         raise BadInput("bad_type", f"{type(item).__name__} is not a JSON type")
 

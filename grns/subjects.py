@@ -14,6 +14,9 @@ from grns.errors import BadInput
 
 VERSION = "v1"
 DEFAULT_WORKSPACE = "default"
+# For messages whose subject names a workspace that cannot exist. You cannot create it, so only API keys of
+# all workspaces see them.
+UNKNOWN_WORKSPACE = "_unknown"
 RESERVED_AGENT_TYPE = "instance"
 PRIORITIES = (0, 1, 2, 3)
 
@@ -27,7 +30,7 @@ CANCEL = "cmd.task.cancel"
 # In the place of a workspace: all of them but the default one, which is not named.
 OTHER_WORKSPACES = "*"
 # How the subject of a command begins, and how that of the same message does where it is to be answered.
-_COMMAND, _REQUEST = "cmd.", "req."
+COMMAND, _REQUEST = "cmd.", "req."
 
 # Hints between processes, on core NATS and in no stream: losing one costs only delay.
 RELAY_NUDGE = f"nudge.relay.{VERSION}"
@@ -76,12 +79,12 @@ def front_door(workspace: str = DEFAULT_WORKSPACE) -> str:
 
 def request(kind: str, workspace: str = DEFAULT_WORKSPACE) -> str:
     """Return the subject on which a command of `kind` is answered: a request, which is in no stream."""
-    return _REQUEST + message(kind, workspace).removeprefix(_COMMAND)
+    return _REQUEST + message(kind, workspace).removeprefix(COMMAND)
 
 
 def command_of(subject: str) -> str:
     """Return the subject of the command that a request stands for; any other subject is its own."""
-    return _COMMAND + subject.removeprefix(_REQUEST) if subject.startswith(_REQUEST) else subject
+    return COMMAND + subject.removeprefix(_REQUEST) if subject.startswith(_REQUEST) else subject
 
 
 def workspace_of(subject: str) -> str:
@@ -91,6 +94,20 @@ def workspace_of(subject: str) -> str:
     """
     routing = parse(subject).routing
     return token(".".join(routing), name="workspace") if routing else DEFAULT_WORKSPACE
+
+
+def owner(subject: str) -> str:
+    """Return the workspace that a rejected message is filed under: the first word after the version.
+
+    `default` if the subject names no workspace, `_unknown` if that word cannot be the name of one.
+    """
+    try:
+        routing = parse(command_of(subject)).routing
+    except BadInput:
+        return DEFAULT_WORKSPACE
+    if not routing:
+        return DEFAULT_WORKSPACE
+    return routing[0] if _TOKEN.match(routing[0]) else UNKNOWN_WORKSPACE
 
 
 def lease_nudge(agent_id: str) -> str:
@@ -126,9 +143,13 @@ class Parsed:
 
 
 def parse(subject: str) -> Parsed:
-    """Take a subject apart; `BadInput('bad_subject')` where it has no version token."""
+    """Take a subject apart; `BadInput('bad_subject')` where it has no version token.
+
+    A kind has three words at least, one of agents four: `v1` may also be the name of an agent type.
+    """
     tokens = subject.split(".")
+    shortest = 4 if tokens[1:2] == ["agent"] else 3
     for place, part in enumerate(tokens):
-        if place > 1 and re.fullmatch(r"v[0-9]+", part):
+        if place >= shortest and re.fullmatch(r"v[0-9]+", part):
             return Parsed(".".join(tokens[:place]), part, tuple(tokens[place + 1 :]))
     raise BadInput("bad_subject", f"the subject {ascii(subject)[:100]} has no version token")

@@ -89,10 +89,13 @@ class Triage:
     async def resend(
         self, letter_id: UUID, *, actor: str, reason: str | None = None, mend: Mend | None = None
     ) -> None:
-        """Publish a message again, perhaps mended, and mark it, while nobody else can.
+        """Publish a rejected message again, perhaps changed, and close it.
 
-        Raises `NotFound`, `Conflict` where it was dealt with before, or just now, `BadInput` where nobody
-        could accept it mended so, and `Unavailable` where the broker does not take it.
+        Raises:
+            NotFound: no such message in this workspace.
+            Conflict: it is closed, or another process sends or discards it now.
+            BadInput: the copy would not be a valid command of this workspace, see `letter.copy`.
+            Unavailable: the broker did not take it.
         """
         async with self._database.transaction() as connection:
             kept = await listing.lock_message(connection, letter_id, self._workspace)
@@ -117,13 +120,10 @@ class Triage:
         return {row["id"] for row in rows}
 
     def _copy(self, kept: dict[str, Any], mend: Mend | None) -> Message:
-        content = {name: kept[name] for name in ("subject", "headers", "body")}
-        if mend is None:
-            wanted = letter.copy(kept["id"], **content)
-        else:
-            wanted = letter.mended(
-                kept["id"], mend, **content, workspace=self._workspace, limits=self._envelope_limits
-            )
+        wanted = letter.copy(
+            kept["id"], mend, subject=kept["subject"], headers=kept["headers"],
+            body=kept["body"], workspace=self._workspace, limits=self._envelope_limits,
+        )  # fmt: skip
         return Message(wanted.subject, wanted.body, wanted.id, wanted.headers)
 
     async def _refusal(self, letter_id: UUID) -> Conflict:

@@ -267,11 +267,14 @@ def test_a_list_is_of_what_its_terms_say(grns: Call) -> None:
 
 
 def test_filters_are_saved(grns: Call) -> None:
+    """L5: an empty one is refused here as by the API: an operation on it would mean all tasks."""
     task_id = grns("task", "submit", "kept", "--delay", "1h").out.strip()
     saved = grns("filter", "save", "waiting-ones", "type:kept", "state:waiting", "-o", "json")
     assert (saved.code, saved.json) == (0, {"name": "waiting-ones", "text": "state:waiting type:kept"})
     rows = grns("filter", "list", "-o", "json").json["items"]
     assert [(row["name"], row["saved_by"][:4]) for row in rows] == [("waiting-ones", "cli:")]
+    empty = grns("filter", "save", "x", "")
+    assert (empty.code, "at least one term" in empty.sentence) == (2, True)
     assert "waiting-ones" in grns("filter", "list").out
     found = grns("task", "list", "--saved", "waiting-ones", "-o", "json").json["items"]
     assert [row["id"] for row in found] == [task_id]

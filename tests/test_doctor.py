@@ -116,6 +116,9 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this version"),
     "workspaces in one pot that keys rely on": (  # M3
         {"schema": Schema("1", "1", "no role", True)}, "schema", WARNING, "no role"),
+    "another limit of payloads": (
+        {"schema": Schema("1", "1", payload_bytes=5000)}, "schema", WARNING, "5000 bytes, and here 262144",
+    ),
     "workspaces in one pot": ({"schema": Schema("1", "1", "no role")}, "schema", NOTE, "no role"),
     "a schema that cannot be read": (
         {"schema": None, "troubles": {"schema": "no"}}, "schema", ERROR, "could not be read: no"),

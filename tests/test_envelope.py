@@ -316,7 +316,7 @@ def test_a_traceparent_of_a_later_version_is_read_as_far_as_it_is_known() -> Non
 
 
 def test_the_largest_rejected_message_can_be_told() -> None:
-    """Its first 256 KiB are one text in base64."""
+    """Its first bytes are one text in base64."""
     payload = {
         "reason": "too_large", "subject": FRONT_DOOR, "headers": {}, "body_size": 900_000,
         "body_base64": base64.b64encode(b"x" * HEAD_BYTES).decode(), "body_sha256": "0" * 64,

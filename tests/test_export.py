@@ -106,6 +106,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.operation.ended": OPERATION | {"moved": 5, "skipped": 1, "failed_again": 1},
     "evt.letter.resent": LETTER,
     "evt.letter.discarded": LETTER,
+    "evt.letter.expired": LETTER | {"body_size": 9, "body_sha256": "0" * 64},
     "evt.webhook.created": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
     "evt.webhook.changed": ACTOR | {"webhook_id": "w1", "kinds": [], "is_enabled": False},
     "evt.webhook.deleted": ACTOR | {"webhook_id": "w1", "kinds": []},

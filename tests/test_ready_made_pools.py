@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import importlib
 import json
 import os
@@ -206,7 +207,9 @@ class Agent:
         writer.close()
         await writer.wait_closed()
 
-    def will_say(self, status: int, body: bytes = b"", *, retry_after: str | None = None) -> None:
+    def will_say(
+        self, status: int, body: bytes = b"", *, retry_after: str | None = None, encoding: str | None = None
+    ) -> None:
         """Set the answer."""
         said = {
             "Content-Length": str(len(body)),
@@ -215,6 +218,8 @@ class Agent:
         }
         if retry_after is not None:
             said["Retry-After"] = retry_after
+        if encoding is not None:
+            said["Content-Encoding"] = encoding
         lines = "".join(f"{name}: {value}\r\n" for name, value in said.items())
         self.answer = f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body
 
@@ -260,6 +265,17 @@ async def test_the_payload_is_posted_and_the_answer_is_the_result(agent: Agent) 
 async def test_whatever_is_2xx_is_a_success(agent: Agent, status: int, body: bytes) -> None:
     agent.will_say(status, body)
     assert json.loads((await post()).result or "") == json.loads(body or b"null")
+
+
+async def test_post_of_a_task_refuses_a_compressed_answer(agent: Agent) -> None:
+    """L18: a chunk of it could be a thousand times as large in memory, before anything counts its bytes."""
+    agent.will_say(200, gzip.compress(b'{"a": 1}'), encoding="gzip")
+    outcome = await post()
+    assert (outcome.verb, outcome.error_class) == (Verb.FAIL, "bad_answer")
+    ((headers, _),) = agent.asked
+    assert headers["accept-encoding"] == "identity"
+    agent.will_say(200, b'{"a": 1}', encoding="identity")
+    assert json.loads((await post()).result or "") == {"a": 1}
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -98,6 +98,8 @@ async def test_the_janitor_tells_of_it(database: Database) -> None:
         task_days=1.0,
         dead_days=1.0,
         processed_days=1.0,
+        rejected_messages=10_000,
+        rejected_bytes=2**28,
         minutes_days=1.0,
         webhook_days=1.0,
         unserved_seconds=3600.0,

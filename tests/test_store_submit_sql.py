@@ -8,8 +8,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from grns import strict_json
+from grns.errors import BadInput
 from grns.payloads import PAYLOADS
+from grns.settings import load
+from grns.store import migrate
 from grns.store.database import Database
+from grns.store.submit import prepare
+from grns.submission import submission
 from tests.bad_input import BAD_NAMES
 from tests.test_store_kit import fetch, log_of, row_of, stranger
 
@@ -243,3 +249,58 @@ async def test_what_is_no_json_is_refused_by_postgres(shared: Database, text: st
 async def test_good_payloads_are_accepted(shared: Database, payload: str) -> None:
     task_id = await call(shared, f"'noop', {payload}")
     assert (await row_of(shared, task_id))["status"] == "queued"
+
+
+# What becomes of numbers between a text and a handler, and whether they are refused for it.
+NUMBERS = {
+    "0": True, "0.0": True, "-0.0": True, "0e-400": True, "0.1": True, "-0.1": True, "1e-300": True,
+    "5e-324": True,    "2.2250738585072014e-308": True, "1.5e10": True, "100.0": True, "1e2": True,
+    "0.10000000000000001": True,  # as printf writes 0.1 with %.17g
+    "33.3333333333333333": True,  # as Postgres divides
+    f"0.{'3' * 40}": True, f"0.{'0' * 100}1": True, f"1.{'0' * 16_000}": True, f"0.5{'0' * 16_000}": True,
+    f"0.{'3' * 41}": False, f"-1{'1' * 18}.{'1' * 23}": False, f"0.{'1' * 16_000}": False,
+    "1e-400": False, "-1e-400": False, "1e-16383": False, "2e-324": False, "1.23456789e-320": False,
+    f"0.{'0' * 400}1": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NUMBERS, ids=lambda text: text[:30])
+async def test_submit_of_a_number_that_a_float_does_not_keep_is_refused(shared: Database, text: str) -> None:
+    """L12: SQL and Python refuse the same numbers: those that a handler would get as another one."""
+    body = f'{{"a": {text}}}'
+    if NUMBERS[text]:
+        task_id = await call(shared, "'noop', $1::text::jsonb", body)
+        (row,) = await fetch(shared, "select payload from grns.tasks where id = $1", task_id)
+        assert strict_json.loads_stored(row["payload"]) == strict_json.parse(body)
+        return
+    error = await refused(shared, "'noop', $1::text::jsonb", body)
+    assert (error.sqlstate, error.detail) == ("22023", "bad_number")
+    with pytest.raises(BadInput) as raised:
+        strict_json.parse(body)
+    assert raised.value.code == "bad_number"
+
+
+@pytest.mark.parametrize("most", [1024, 262_144, 300_001])
+async def test_submit_at_the_limit_agrees_with_python_after_the_setting_changes(
+    database: Database, most: int
+) -> None:
+    """The largest payload is one setting: `grns db upgrade` gives it to SQL. Open sessions obey it too."""
+    limits = load(payload_max_bytes=most).payload_limits
+
+    def payload(size: int) -> dict[str, str]:
+        return {"a": "x" * (size - len('{"a":""}'))}
+
+    def prepared(size: int) -> int:
+        return len(prepare(submission(task_type="noop", payload=payload(size)), limits).payload)
+
+    async with database.connection() as connection:
+        await connection.fetchval("select grns.submit_task('noop')")  # its plans are kept
+        await migrate.upgrade(database.url, payload_bytes=most)
+        submit_sql = "select grns.submit_task('noop', $1::text::jsonb)"
+        assert prepared(most) == most
+        assert await connection.fetchval(submit_sql, json.dumps(payload(most)))
+        with pytest.raises(BadInput) as in_python:
+            prepared(most + 1)
+        with pytest.raises(asyncpg.InvalidParameterValueError, match=f", {most} are allowed") as in_sql:
+            await connection.fetchval(submit_sql, json.dumps(payload(most + 1)))
+        assert in_python.value.code == in_sql.value.detail == "too_large"

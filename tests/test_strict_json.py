@@ -134,8 +134,12 @@ def test_stored_integers_beyond_64_bits_were_floats() -> None:
     assert loads_stored(None) is None
 
 
-def test_an_underflow_is_zero_and_an_overflow_an_error() -> None:
-    assert same(parse(b"1e-400"), 0.0)
+def test_parse_of_a_float_that_underflows_or_overflows_is_refused() -> None:
+    """L12: as `grns.submit_task` does; `tests/test_store_submit_sql.py` compares the two."""
+    assert code_of(parse, b"1e-400") == "bad_number"
+    assert code_of(parse, b"-1e-99999999999999999999999") == "bad_number"
+    assert same(parse(b"0e-99999999999999999999999"), 0.0)
+    assert same(parse(b"5e-0000000000000000000000000324"), 5e-324)
     assert same(parse(b"1.7976931348623157e308"), 1.7976931348623157e308)
     assert code_of(parse, b"1.7976931348623159e308") == "bad_number"
 

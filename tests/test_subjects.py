@@ -142,6 +142,36 @@ def test_a_subject_that_names_no_workspace(case: Case) -> None:
     assert raised.value.code == "bad_name"
 
 
+@pytest.mark.parametrize(
+    ("subject", "workspace"),
+    [
+        ("cmd.task.submit.v1", "default"),
+        ("cmd.task.submit.v1.acme", "acme"),
+        ("req.task.submit.v1.acme", "acme"),
+        ("cmd.task.foo.v1.acme", "acme"),
+        ("cmd.task.execute.v1.acme.worker.p0", "acme"),
+        ("cmd.agent.worker.ping.v1.acme", "acme"),
+        ("cmd.agent.worker.ping.v1", "default"),
+        ("evt.agent.worker.done.v1.acme", "acme"),
+        # These match the permissions of one workspace: no other may be read out of them.
+        ("cmd.task.v1.v1.acme", "acme"),
+        ("cmd.agent.v1.other.v1.acme", "acme"),
+        ("cmd.agent.other.v2.v1.acme", "acme"),
+        ("cmd.agent.instance.v1.v1.acme", "acme"),
+        ("cmd.task.submit.v1.a:b", "_unknown"),
+        ("cmd.task.submit.v1.", "_unknown"),
+        ("cmd.task.submit.v1.*", "_unknown"),
+        (f"cmd.task.submit.v1.{'x' * 65}", "_unknown"),
+        ("cmd.task.submit", "default"),
+        ("cmd", "default"),
+        ("", "default"),
+    ],
+)
+def test_owner_of_a_subject_is_the_word_after_the_version(subject: str, workspace: str) -> None:
+    """M2: a rejected message is filed under the workspace that its subject names."""
+    assert subjects.owner(subject) == workspace
+
+
 # ---------------------------------------------------------------- durables
 
 

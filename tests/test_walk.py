@@ -89,7 +89,7 @@ class Stage:
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
             slots=self.slots,
-            graveyard=Graveyard(database, workspace="default", emit=emit),
+            graveyard=Graveyard(database, emit=emit),
             envelope_limits=settings.envelope_limits,
             emit=emit,
         )

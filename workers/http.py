@@ -34,7 +34,7 @@ async def post(task: grns.Context, payload: dict[str, Any]) -> Any:
     ) as response:
         _check(response)
         answer = b""
-        async for chunk in response.aiter_bytes():
+        async for chunk in response.aiter_raw():  # decompressed, a chunk could be a thousand times as large
             if len(answer := answer + chunk) > ANSWER_BYTES:
                 raise grns.Fail(f"the answer has more than {ANSWER_BYTES} bytes", error_class="bad_answer")
     try:
@@ -56,6 +56,7 @@ def headers_of(task: grns.Context) -> dict[str, str]:
         "Grns-Task-Type": task.task_type,
         "Grns-Attempt": str(task.attempt),
         "Idempotency-Key": task.id,
+        "Accept-Encoding": "identity",
         "traceparent": f"00-{trace}-{task.lease_id.hex[:16]}-01",
     }
 
@@ -67,6 +68,8 @@ def _check(response: httpx2.Response) -> None:
         raise grns.Retry(f"HTTP {code}", after=after, error_class=f"http_{code}")
     if not response.is_success:
         raise grns.Fail(f"HTTP {code}", error_class=f"http_{code}")
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise grns.Fail("the answer is compressed; send it as it is", error_class="bad_answer")
 
 
 def retry_after(said: str) -> float | None:

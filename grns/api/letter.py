@@ -96,7 +96,12 @@ async def read_message(visit: Reader, message_id: UUID) -> Response:
 
 @routes.post("/messages/{message_id}/resend", takes=Resend, answers=LetterDocument)
 async def resend_message(request: Request, visit: Operator, message_id: UUID) -> Response:
-    """Send a message again, as it was or mended. Headers that the broker acts on are left out."""
+    """Send a rejected command again, as it was or changed.
+
+    The copy has to be a valid command of the message's own workspace: `cmd.task.submit`, `cmd.task.cancel` or
+    `cmd.task.execute` on its shared subject, or the same command to agents. grns sets `Nats-…`, `Grns-…` and
+    `traceparent` headers itself.
+    """
     limits = visit.desk.envelope_limits
     said = await read(request, Resend, around(limits), code="bad_message")
     body = None if said.body is None else dumps(said.body, limits).encode()

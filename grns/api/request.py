@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
+from grns import strict_json
 from grns.envelope import Instant, first_problem
 from grns.errors import BadInput
-from grns.strict_json import Limits, parse
+from grns.strict_json import Limits, Unfit
 
 _JSON = "application/json"
 # Around a payload there is room for the other fields.
@@ -47,13 +49,20 @@ async def read(request: Request, model: type[Model], limits: Limits, *, code: st
 
 
 async def read_fields(
-    request: Request, model: type[BaseModel], limits: Limits, *, code: str = "bad_request"
+    request: Request,
+    model: type[BaseModel],
+    limits: Limits,
+    *,
+    code: str = "bad_request",
+    parse: Callable[[bytes, Limits], Any] = strict_json.parse,
 ) -> dict[str, Any]:
     """Return the body's fields, none of which the model does not have; without a body there are none."""
     body = await _read_bytes(request, limits)
     if not body:
         return {}
     fields = parse(body, limits)
+    if isinstance(fields, Unfit):
+        raise fields.error()
     if not isinstance(fields, dict):
         raise BadInput(code, "the body is to be a JSON object")
     unknown = sorted(fields.keys() - model.model_fields.keys())

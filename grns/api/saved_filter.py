@@ -15,7 +15,6 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
-from grns.errors import BadInput
 from grns.filter import LONGEST, complete, parse
 from grns.store import saved_filter
 from grns.term import TERMS, Kind
@@ -94,8 +93,6 @@ async def save_filter(request: Request, visit: Operator, name: Name) -> Response
     """Save a filter under a name, in the place of the one that has it: lists take it as `saved`."""
     said = await read(request, FilterOrder, SMALL, code="bad_filter")
     wanted = parse(said.text)
-    if not wanted.terms:
-        raise BadInput("bad_filter", "text: a filter that is saved asks for something")
     async with visit.writing() as database:
         await saved_filter.save(
             database, workspace=visit.workspace, name=name, wanted=wanted, actor=visit.actor

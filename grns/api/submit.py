@@ -18,13 +18,13 @@ from grns.api.route import Routes
 from grns.errors import BadInput, GrnsError
 from grns.store.bulk import Bulk
 from grns.store.submit import Prepared, Submissions, Submitted, prepare
-from grns.strict_json import Limits
+from grns.strict_json import Limits, Unfit, parse_parts
 from grns.submission import Submission, submission
 
 routes = Routes("tasks")
 
 _MOST = 500
-_LIMITS = Limits(document_bytes=4 * 1024 * 1024, depth=68, nodes=100_000)
+_LIMITS = Limits(document_bytes=4 * 1024 * 1024)  # each task has limits of its own besides
 
 
 class Created(BaseModel):
@@ -58,8 +58,11 @@ class Items(BaseModel):
 
 @routes.post("/tasks/batch", takes=Submittal, answers=Items)
 async def create_tasks(request: Request, visit: Submitter) -> Response:
-    """Create many tasks, 500 at most. Each has its own answer: one that is wrong keeps no other back."""
-    fields = await read_fields(request, Submittal, _LIMITS, code="bad_submission")
+    """Create many tasks, 500 at most. Each has its own answer: one that is wrong keeps no other back.
+
+    The whole body is refused only if it is not one JSON document of 4 MiB at most in UTF-8.
+    """
+    fields = await read_fields(request, Submittal, _LIMITS, code="bad_submission", parse=parse_parts)
     said = fields.get("tasks")
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise BadInput("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
@@ -109,6 +112,9 @@ async def _submit(visit: Visit, prepared: Sequence[Prepared]) -> Sequence[Submit
 def _prepared(visit: Visit, said: object) -> Prepared | GrnsError:
     """Return one of many, or why it cannot be created."""
     try:
+        for value in (said, *(said.values() if isinstance(said, dict) else ())):
+            if isinstance(value, Unfit):
+                raise value.error()
         if not isinstance(said, dict):
             raise BadInput("bad_submission", "a task is a JSON object")
         return _prepare(visit, said)

@@ -56,7 +56,7 @@ class AgentKit:
         """Return what takes commands to claims for one agent."""
         return Reception(
             claims=claims,
-            graveyard=Graveyard(self.database, workspace=who.workspace, emit=self.emit),
+            graveyard=Graveyard(self.database, emit=self.emit),
             envelope_limits=self.settings.envelope_limits,
             task_types=list(who.handled),
             emit=self.emit,

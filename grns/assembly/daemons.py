@@ -109,6 +109,8 @@ def janitor(app: App, database: Database, transport: Transport) -> Janitor:
         task_days=settings.task_retention_days,
         dead_days=settings.dead_retention_days,
         processed_days=settings.remembered_days,
+        rejected_messages=settings.rejected_max_messages,
+        rejected_bytes=settings.rejected_max_bytes,
         minutes_days=settings.minutes_retention_days,
         webhook_days=settings.webhook_retention_days,
         unserved_seconds=settings.unserved_seconds,

@@ -117,7 +117,7 @@ class _WorkerKit:
             leases=self.leases,
             handlers=self.handlers,
             slots=self.slots,
-            graveyard=Graveyard(database, workspace=settings.workspace, emit=self.emit),
+            graveyard=Graveyard(database, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,
             spans=self.spans,

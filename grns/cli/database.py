@@ -19,11 +19,15 @@ def db() -> None:
 @db.command()
 @click.option("--sql", "is_printed", is_flag=True, help="Print the SQL of all revisions, and run nothing.")
 def upgrade(is_printed: bool) -> None:
-    """Run the revisions that are missing. Safe to repeat, and from many places at once."""
+    """Run the missing revisions, and give SQL submissions the limit of payloads.
+
+    Safe to repeat, and from many places at once. Run it again after a change of GRNS_PAYLOAD_MAX_BYTES.
+    """
+    from grns.settings import load
     from grns.store import migrate
 
     if is_printed:
-        click.echo(migrate.script(), nl=False)
+        click.echo(migrate.script(payload_bytes=load().payload_max_bytes), nl=False)
         return
     before, after, obstacle = asyncio.run(_upgrade())
     failure.note(f"the schema is at {after}" + (" already" if before == after else ""))
@@ -36,10 +40,10 @@ async def _upgrade() -> tuple[str | None, str | None, str | None]:
     from grns.settings import load
     from grns.store import access, migrate
 
-    url = load().require_database_url()
+    settings = load()
+    url = settings.require_database_url()
     before = await migrate.current(url)
-    if before != migrate.newest():
-        await migrate.upgrade(url)
+    await migrate.upgrade(url, payload_bytes=settings.payload_max_bytes)
     async with reading() as session:
         return before, await migrate.current(url), await access.obstacle(session.database)
 

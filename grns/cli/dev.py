@@ -110,7 +110,7 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
         is_migrated = await migrate.current(url) == migrate.newest()
         if worker is not None and is_migrated:  # before all else: it takes a second to load
             worker.start()
-        await migrate.upgrade(url)
+        await migrate.upgrade(url, payload_bytes=app.settings.payload_max_bytes)
         if worker is not None and not is_migrated:  # it would not begin without a schema
             worker.start()
         async with app.connections("dev") as (database, transport):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(cls=Verb)
 @click.argument("letter_id", metavar="ID", type=click.UUID)
 @click.option("--body", metavar="JSON", help="Another envelope: JSON, @FILE, or - for standard input.")
-@click.option("--subject", metavar="SUBJECT", help="Another subject, of the same workspace.")
+@click.option("--subject", metavar="SUBJECT", help="Another shared subject of the same workspace.")
 @click.option(
     "--header", "headers", metavar="NAME:VALUE", multiple=True, help="In the place of all that it had."
 )
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 def resend(
     letter_id: UUID, body: str | None, subject: str | None, headers: Sequence[str], reason: str | None
 ) -> None:
-    """Send a rejected message again, as it was or mended.
+    """Send a rejected command again, as it was or changed.
 
-    One that is mended is checked first. Headers that the broker acts on (Nats-…) are left out.
+    The copy has to be a valid command of the same workspace: cmd.task.submit, cmd.task.cancel or
+    cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent headers itself.
     """
     mend = _mend(body, subject, headers)
     asyncio.run(_resend(letter_id, mend, reason))

@@ -41,6 +41,7 @@ class Schema:
     needed: str
     isolation_obstacle: str | None = None
     is_isolation_relied_on: bool = False  # keys of single workspaces exist
+    payload_bytes: int | None = None  # the largest that SQL takes
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,8 @@ def check_schema(read: Reading) -> Sequence[Finding]:
         return [error("schema", "there is no schema grns in this database", "grns db upgrade")]
     if found.found != found.needed:
         return [error("schema", _differs(found), "grns db upgrade, or use the version of grns that made it")]
-    return or_ok("schema", _apart(found), f"the schema is at {found.found}")
+    findings = [*_apart(found), *_payload_limit(read, found)]
+    return or_ok("schema", findings, f"the schema is at {found.found}")
 
 
 def _differs(found: Schema) -> str:
@@ -103,6 +104,16 @@ def _apart(found: Schema) -> Iterator[Finding]:
             "schema",
             f"the database does not keep workspaces apart, grns alone does: {found.isolation_obstacle}",
             "grns workspace isolate",
+        )
+
+
+def _payload_limit(read: Reading, found: Schema) -> Iterator[Finding]:
+    ours = read.settings.payload_max_bytes
+    if found.payload_bytes not in (None, ours):
+        yield warning(
+            "schema",
+            f"a payload submitted with SQL may have {found.payload_bytes} bytes, and here {ours}",
+            f"GRNS_PAYLOAD_MAX_BYTES={ours} grns db upgrade, or set it to {found.payload_bytes} here",
         )
 
 

@@ -29,7 +29,8 @@ async def read_schema(database: Database) -> Schema:
     if found != needed:
         return Schema(found, needed)
     isolation = await access.read_isolation(database)
-    return Schema(found, needed, isolation.obstacle, isolation.is_relied_on)
+    (limit,) = await database.run("read_payload_bytes")
+    return Schema(found, needed, isolation.obstacle, isolation.is_relied_on, limit["bytes"])
 
 
 async def read_log(database: Database) -> Log:

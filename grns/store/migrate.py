@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.exc import DBAPIError
 
 from grns.store.fault import translated
+from grns.store.statement import statement
 
 # Alembic keeps what it works on in a global: of two threads, one would migrate the other's database.
 _ALEMBIC = threading.Lock()
@@ -31,8 +32,13 @@ def newest() -> str:
     return ScriptDirectory.from_config(_config()).get_current_head() or ""
 
 
-async def upgrade(url: str) -> None:
-    """Run the revisions that are missing. Safe to run twice, and from two processes at once."""
+async def upgrade(url: str, *, payload_bytes: int | None = None) -> None:
+    """Run the revisions that are missing. Safe to run twice, and from two processes at once.
+
+    Args:
+        url: where the database is.
+        payload_bytes: the largest payload that `grns.submit_task` takes from now on; None: as before.
+    """
     with translated():
         try:
             await asyncio.to_thread(_upgrade, _config(url))
@@ -41,6 +47,12 @@ async def upgrade(url: str) -> None:
             if error.orig is not None and isinstance(cause := error.orig.__cause__, Exception):
                 raise cause from error
             raise
+        if payload_bytes is not None:
+            connection = await asyncpg.connect(url, timeout=10)
+            try:
+                await connection.execute(statement("set_payload_bytes"), payload_bytes)
+            finally:
+                await connection.close()
 
 
 async def current(url: str) -> str | None:
@@ -56,10 +68,12 @@ async def current(url: str) -> str | None:
             await connection.close()
 
 
-def script() -> str:
-    """Return the SQL of all revisions, for those who run it by their own means."""
+def script(*, payload_bytes: int | None = None) -> str:
+    """Return the SQL of all that `upgrade` does, for those who run it by their own means."""
     output = io.StringIO()
     _upgrade(_config(output=output), is_script=True)
+    if payload_bytes is not None:
+        output.write(f"\nselect grns.set_payload_bytes({payload_bytes});\n")
     return output.getvalue()
 
 

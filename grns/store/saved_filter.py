@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grns.errors import NotFound
+from grns.errors import BadInput, NotFound
 from grns.filter import Filter, parse
 from grns.store import change
 from grns.store.database import Database, Session, run
@@ -12,7 +12,13 @@ from grns.store.page import Page, bad_cursor, cursor, parts
 async def save(
     database: Database | Session, *, workspace: str, name: str, wanted: Filter, actor: str | None
 ) -> None:
-    """Keep a filter under a name, in the place of the one that has it."""
+    """Keep a filter under a name, in the place of the one that has it.
+
+    Raises:
+        BadInput: `bad_filter`, the filter has no terms: an operation on it would mean all tasks.
+    """
+    if not wanted.terms:
+        raise BadInput("bad_filter", "a saved filter needs at least one term, such as state:dead")
     async with database.transaction() as connection:
         await run(connection, "save_filter", workspace, name, str(wanted), actor)
         await change.note(

@@ -77,6 +77,16 @@ async def delete_deliveries(database: Database, limit: int, seconds: float) -> i
     return len(await database.run("delete_deliveries", limit, seconds))
 
 
+async def delete_messages(database: Database, limit: int, seconds: float) -> int:
+    """Delete rejected messages that were closed long ago; returns how many."""
+    return len(await database.run("delete_messages", limit, seconds))
+
+
+async def expire_messages(database: Database, limit: int, *, max_messages: int, max_bytes: int) -> int:
+    """Delete the oldest open messages beyond what a workspace may keep, and log each; returns how many."""
+    return len(await database.run("expire_messages", max_messages, max_bytes, limit))
+
+
 async def delete_webhooks(database: Database, limit: int) -> int:
     """Take away what was sent to a webhook that was deleted, and then itself; returns how many rows."""
     return len(await database.run("delete_webhooks", limit))

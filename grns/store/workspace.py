@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grns import subjects
-from grns.errors import Conflict
+from grns.errors import BadInput, Conflict
 from grns.store import change
 from grns.store.database import Database, Session, run
 from grns.store.page import Page
@@ -14,6 +14,8 @@ from grns.store.page import Page
 async def create_workspace(database: Database | Session, workspace: str, *, actor: str | None) -> None:
     """Make a workspace known; `Conflict` where it is."""
     subjects.token(workspace, name="workspace")
+    if workspace == subjects.UNKNOWN_WORKSPACE:
+        raise BadInput("bad_name", f"workspace {workspace!r} is reserved")
     async with database.transaction() as connection:
         if not await run(connection, "create_workspace", workspace, actor):
             raise Conflict(f"there is a workspace {workspace} already")

@@ -87,6 +87,7 @@ class MetricsLeaf:
         return {
             upkeep.TasksReaped: self._reaped,
             upkeep.TasksPromoted: lambda fact: count(registry.PROMOTIONS, number=fact.tasks),
+            upkeep.MessagesExpired: lambda fact: count(registry.MESSAGES_EXPIRED, number=fact.messages),
             upkeep.Measured: self._measured,
             upkeep.InvariantChecked: lambda fact: self._set(
                 registry.VIOLATIONS, fact.violations, fact.invariant

@@ -265,6 +265,11 @@ MEASURED_AT = _gauge(
     labels=(Label("metric"),),
     merge=Merge.MAX,
 )
+MESSAGES_EXPIRED = _counter(
+    name="grns_rejected_messages_expired_total",
+    help="Open rejected messages deleted because their workspace kept too many.",
+    told_by="janitor",
+)
 VIOLATIONS = _gauge(
     name="grns_invariant_violations",
     help="How often an invariant is violated in the database, as of the last inspection.",

@@ -133,7 +133,12 @@ BUS = Dashboard(
         chart(
             "Delivered again", latest(r.CONSUMER_REDELIVERED, "stream", "consumer"), of=r.CONSUMER_REDELIVERED
         ),
-        chart("Messages refused by grns", rate(r.REJECTED, "reason"), of=r.REJECTED),
+        chart(
+            "Messages refused by grns",
+            rate(r.REJECTED, "reason"),
+            rate(r.MESSAGES_EXPIRED, legend="deleted unread"),
+            of=r.REJECTED,
+        ),
         chart("Deliveries given back", rate(r.DEFERRED, "reason"), of=r.DEFERRED),
         chart("Asked for over the bus", rate(r.ORDERS, "kind", "answer"), of=r.ORDERS),
     ],

@@ -96,6 +96,12 @@ MUTANTS = (
         "tests/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
     ),
     Mutant(
+        "a rejected message sent again on any subject of its workspace", "tests", ("DID NOT RAISE",),
+        (Edit("grns/letter.py", "    if kind in _TASK_COMMANDS and wanted in (origin, shared):\n        return shared\n",
+              "    if subjects.owner(wanted) == workspace:\n        return wanted\n"),),
+        "tests/doors/test_letter.py::test_copy_on_another_subject_is_refused",
+    ),
+    Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
         (Edit("grns/attempt.py", "        await self.run(claim)\n        await delivery.ack()\n",
               "        await delivery.ack()\n        await self.run(claim)\n"),),

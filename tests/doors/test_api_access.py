@@ -108,7 +108,7 @@ async def _theirs(database: Database) -> dict[str, str]:
     task_id = (await submit(database, workspace=THEIRS)).id
     await bury(
         database,
-        [Corpse(THEIRS, "bad_json", "no", f"cmd.task.execute.v1.{THEIRS}", "GRNS_CMD", 1, 1, {}, b"{")],
+        [Corpse("bad_json", "no", f"cmd.task.execute.v1.{THEIRS}", "GRNS_CMD", 1, 1, {}, b"{")],
     )
     letters = await fetch(database, "select id from grns.dead_letters where workspace = $1", THEIRS)
     await fetch(database, _ISSUE, THEIRS)

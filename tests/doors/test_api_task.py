@@ -13,7 +13,7 @@ from grns.outcome import Verb
 from grns.store.database import Database
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import submit, submit_many
-from tests.test_store_kit import ROADS, claim, finish, place, row_of
+from tests.test_store_kit import ROADS, claim, fetch, finish, place, row_of
 
 pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
@@ -91,6 +91,44 @@ async def test_of_a_batch_each_has_its_own_answer(door: Door, workspace: str | N
         wrongs: list[dict[str, Any]] = [{}, {"tasks": []}, {"tasks": "all"}, {"tasks": [{}] * 501}]
         for wrong in wrongs:
             assert problem_of(await visitor.post(f"{TASKS}/batch", json=wrong), 400) == "bad_submission"
+
+
+BAD_ITEMS = {
+    '{"task_type": "noop", "payload": {"a": "\\u0000"}}': "bad_string",
+    '{"task_type": "noop", "payload": {"a": "\\ud800"}}': "bad_string",
+    '{"task_type": "noop", "payload": {"a": 1, "a": 2}}': "duplicate_key",
+    '{"task_type": "noop", "task_type": "noop"}': "duplicate_key",
+    '{"task_type": "noop", "payload": {"a": [9223372036854775808]}}': "bad_number",
+    '{"task_type": "noop", "payload": {"a": 1e400}}': "bad_number",
+    '{"task_type": "noop", "payload": {"a": NaN}}': "bad_number",
+    f'{{"task_type": "noop", "payload": {{"a": {"[" * 64}{"]" * 64}}}}}': "too_deep",
+    f'{{"task_type": "noop", "payload": {{"a": [{",".join("0" * 10_001)}]}}}}': "too_many_nodes",
+    f'{{"task_type": "noop", "payload": {{"a": "{"x" * 262_144}"}}}}': "too_large",
+    '{"task_type": "noop", "priority": 9223372036854775808}': "bad_number",
+    '{"task_type": "noop", "\\u0000": 1}': "bad_submission",
+    "9223372036854775808": "bad_number",
+    "[]": "bad_submission",
+}
+
+
+async def test_create_tasks_with_bad_items_creates_the_others(door: Door, shared: Database) -> None:
+    """L6: a value that is refused anywhere in one item is the problem of that item alone."""
+    good_one = '{"task_type": "noop"}'
+    items = [one for bad in BAD_ITEMS for one in (good_one, bad)]
+    json_type = {"Content-Type": "application/json"}
+    async with door.visitor(await door.key("submit")) as visitor:
+        body = f'{{"tasks": [{", ".join(items)}]}}'
+        answers = good(await visitor.post(f"{TASKS}/batch", content=body, headers=json_type))["items"]
+        assert [answer["status"] for answer in answers] == ["created", "problem"] * len(BAD_ITEMS)
+        assert [answer["problem"]["code"] for answer in answers[1::2]] == list(BAD_ITEMS.values())
+        for whole, code in (
+            (f'{{"tasks": [{good_one}', "bad_json"),
+            (f'{{"tasks": [{good_one}], "tasks": []}}', "duplicate_key"),
+            (f'{{"tasks": {"[" * 100_000}{"]" * 100_000}}}', "too_deep"),
+        ):
+            refused = await visitor.post(f"{TASKS}/batch", content=whole, headers=json_type)
+            assert problem_of(refused, 400) == code
+    assert len(await fetch(shared, "select from grns.tasks")) == len(BAD_ITEMS)
 
 
 async def test_a_task_is_put_only_into_a_workspace_of_ones_own(door: Door) -> None:

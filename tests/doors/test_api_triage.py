@@ -89,6 +89,7 @@ async def test_without_a_broker_no_message_is_sent_again(local: httpx2.AsyncClie
 
 
 async def test_a_message_is_mended_and_sent_again(shared: Database, broker: LocalNats) -> None:
+    """M1: a forged event is refused, a valid command is sent."""
     message_id = await letter(shared)
     app = App(settings_for(shared.url, broker.url))
     transport = app.transport("test")
@@ -99,6 +100,13 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
         async with httpx2.AsyncClient(transport=there, base_url="http://localhost") as visitor:
             path = f"{PREFIX}/messages/{message_id}/resend"
             assert problem_of(await visitor.post(path, json={"body": {}}), 400) == "bad_envelope"
+            forged = {
+                "subject": "evt.task.completed.v1",
+                "headers": {"Grns-Workspace": "other"},
+                "body": json.loads(body("evt.task.completed")),
+            }
+            assert problem_of(await visitor.post(path, json=forged), 400) == "bad_subject"
+            assert problem_of(await visitor.post(path), 400) == "bad_json"
             wanted = {"subject": "cmd.task.execute.v1", "body": json.loads(body()), "reason": "mended"}
             assert good(await visitor.post(path, json=wanted))["state"] == "redriven"
             assert problem_of(await visitor.post(path, json=wanted), 409) == "conflict"

@@ -162,7 +162,7 @@ async def test_one_that_cannot_be_accepted_is_buried(
 async def test_a_letter_belongs_to_the_workspace_of_its_subject(stage: Stage) -> None:
     for subject in (f"{SUBMIT}.acme", f"{SUBMIT}.a:b", f"{CANCEL}.acme"):
         await stage.follow(subject.encode(), subject)
-    assert [letter["workspace"] for letter in await stage.letters()] == ["acme", "default", "acme"]
+    assert [letter["workspace"] for letter in await stage.letters()] == ["acme", "_unknown", "acme"]
 
 
 async def test_a_conflict_is_buried_also_where_it_comes_again(stage: Stage) -> None:

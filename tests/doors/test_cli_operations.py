@@ -203,6 +203,9 @@ def test_a_message_is_mended_and_sent_again(grns: Call, town: Town) -> None:
     assert letter_id in [line["id"] for line in exported]
     refused = grns("dlq", "resend", letter_id, "--body", "{}")
     assert (refused.code, refused.sentence.endswith("(bad_envelope)")) == (2, True)
+    forged = ("--subject", "evt.task.completed.v1", "--body", body("evt.task.completed").decode())
+    refused = grns("dlq", "resend", letter_id, *forged)
+    assert (refused.code, refused.sentence.endswith("(bad_subject)")) == (2, True)
     task_id = submitted(grns, "hopeless", "--max-attempts", "1")
     content = body(task_id=task_id, target_agent_type="digest").decode()
     assert grns("dlq", "resend", letter_id, "--body", content, "--reason", "no quotes").code == 0

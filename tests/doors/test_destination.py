@@ -76,7 +76,8 @@ def test_http_has_to_be_allowed() -> None:
 FORBIDDEN = [
     "0.0.0.0",  # noqa: S104 - it is none to listen on
     "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1",
-    "127.255.0.1", "169.254.169.254", "169.254.170.2", "168.63.129.16", "172.16.0.1", "172.31.255.255",
+    "127.255.0.1", "161.26.0.7", "161.26.255.255", "166.8.0.1", "166.11.255.255",
+    "169.254.169.254", "169.254.170.2", "168.63.129.16", "172.16.0.1", "172.31.255.255",
     "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.19.255.255",
     "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "::",
     "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:a9fe:a9fe", "64:ff9b::7f00:1",
@@ -86,7 +87,8 @@ FORBIDDEN = [
 ]  # fmt: skip
 ALLOWED = [
     "1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "93.184.216.34", "100.63.255.255", "100.128.0.1",
-    "126.1.1.1", "128.0.0.1", "169.253.1.1", "172.15.255.255", "172.32.0.1", "192.0.1.1", "192.167.1.1",
+    "126.1.1.1", "128.0.0.1", "161.25.255.255", "161.27.0.1", "166.7.255.255",
+    "166.12.0.1", "169.253.1.1", "172.15.255.255", "172.32.0.1", "192.0.1.1", "192.167.1.1",
     "198.17.1.1", "198.20.0.1", "223.255.255.255", "2606:4700::1111", "2a00:1450:4001::1",
     "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8",
 ]  # fmt: skip
@@ -96,6 +98,13 @@ NONE_AT_ALL = ["", "localhost", "example.org", "1.2.3", "0x7f.1", "2130706433", 
 @pytest.mark.parametrize("address", [*FORBIDDEN, *NONE_AT_ALL])
 def test_addresses_that_may_not_be_connected_to(address: str) -> None:
     assert not PUBLIC.allows(address)
+
+
+@pytest.mark.parametrize("address", ALLOWED)
+def test_address_of_this_machine_has_to_be_named(address: str) -> None:
+    """Our own public address leads to what listens here, behind whatever protects it from outside."""
+    assert not PUBLIC.allows(address, is_own=True)
+    assert guard("0.0.0.0/0,::/0", allows_http=False).allows(address, is_own=True)
 
 
 @pytest.mark.parametrize("address", ALLOWED)

@@ -8,16 +8,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from grns import envelope
 from grns.errors import BadInput
-from grns.letter import Copy, Mend, copy, mended
+from grns.letter import Copy, Mend, copy
 from grns.settings import load
 
 LETTER = UUID("7dc6e5af-0776-4f37-8f16-5767f5f9471f")
 HEADERS = {
     "Nats-Msg-Id": "m", "nats-expected-last-sequence": "7", "Nats-Rollup": "all", "Expected-Last": "1",
-    "traceparent": "00-a-b-01", "Grns-Workspace": "default",
+    "traceparent": "00-a-b-01", "Grns-Workspace": "other", "grns-task": "gr-other", "Grns-Version": "999",
+    "Why": "x",
 }  # fmt: skip
-KEPT = {"traceparent": "00-a-b-01", "Grns-Workspace": "default"}
 
 
 def body(kind: str = "cmd.task.execute", **payload: Any) -> bytes:
@@ -36,73 +37,146 @@ def body(kind: str = "cmd.task.execute", **payload: Any) -> bytes:
     ).encode()
 
 
-def mend(wanted: Mend, *, subject: str = "cmd.task.execute.v1", workspace: str = "default") -> Copy:
-    """Mend a message that was no JSON."""
-    return mended(
-        LETTER, wanted, subject=subject, headers=HEADERS, body=b"{no json", workspace=workspace,
+def resend(
+    mend: Mend | None = None,
+    *,
+    kept: bytes = b"{no json",
+    subject: str = "cmd.task.execute.v1",
+    workspace: str = "default",
+) -> Copy:
+    """Return the copy of a message of `subject`."""
+    return copy(
+        LETTER,
+        mend,
+        subject=subject,
+        headers=HEADERS,
+        body=kept,
+        workspace=workspace,
         limits=load().envelope_limits,
-    )  # fmt: skip
-
-
-def test_as_it_was_it_goes_without_what_the_broker_acts_on() -> None:
-    wanted = copy(LETTER, subject="cmd.task.execute.v1", headers=HEADERS, body=b"{no json")
-    assert (wanted.subject, wanted.headers, wanted.body) == ("cmd.task.execute.v1", KEPT, b"{no json")
-    again = copy(LETTER, subject="cmd.task.execute.v1", headers=HEADERS, body=b"{no json")
-    assert wanted.id == again.id, "tried twice, it is stored once"
-    assert wanted.id != copy(uuid4(), subject="a", headers={}, body=b"").id
-
-
-def test_a_request_that_nobody_waits_for_goes_as_a_command() -> None:
-    asked, meant = "req.task.cancel.v1.acme", "cmd.task.cancel.v1.acme"
-    assert copy(LETTER, subject=asked, headers={}, body=b"{}").subject == meant
-    content = body("cmd.task.cancel")
-    assert mend(Mend(body=content), subject=asked, workspace="acme").subject == meant
-
-
-def test_mended_it_is_another_message() -> None:
-    content = body()
-    wanted = mend(Mend(body=content))
-    assert (wanted.subject, wanted.headers, wanted.body) == ("cmd.task.execute.v1", KEPT, content)
-    assert wanted.id == mend(Mend(body=content)).id
-    assert wanted.id != mend(Mend(body=body())).id
-    assert wanted.id != copy(LETTER, subject="a", headers={}, body=b"").id
-
-
-def test_its_lane_and_headers_may_be_others() -> None:
-    wanted = mend(
-        Mend("cmd.task.execute.v1.default.worker.p0", {"Nats-Msg-Id": "x", "Why": "mended"}, body())
     )
-    assert wanted.subject == "cmd.task.execute.v1.default.worker.p0"
-    assert wanted.headers == {"Why": "mended"}
+
+
+def sent(headers: dict[str, str], content: bytes, workspace: str = "default") -> dict[str, str]:
+    """Return these headers with those that grns sets."""
+    said = envelope.decode(content)
+    trace = envelope.traceparent(said.trace_id, str(said.message_id))
+    return headers | {"traceparent": trace, "Grns-Workspace": workspace, "Grns-Task": "gr-0"}
+
+
+def test_copy_without_changes_has_the_headers_of_grns() -> None:
+    """M1: `Grns-…`, `Nats-…` and `traceparent` say what grns knows, never what came."""
+    content = body()
+    wanted = resend(kept=content)
+    assert (wanted.subject, wanted.body) == ("cmd.task.execute.v1", content)
+    assert wanted.headers == sent({"Why": "x"}, content)
+    assert wanted.id == resend(kept=content).id, "tried twice, it is stored once"
+    assert wanted.id != resend(Mend(body=content)).id
+
+
+def test_copy_of_a_request_is_a_command() -> None:
+    asked, meant = "req.task.cancel.v1.acme", "cmd.task.cancel.v1.acme"
+    content = body("cmd.task.cancel")
+    assert resend(kept=content, subject=asked, workspace="acme").subject == meant
+    assert resend(Mend(body=content), subject=asked, workspace="acme").subject == meant
+
+
+def test_copy_with_a_change_has_another_id() -> None:
+    content = body()
+    wanted = resend(Mend(body=content))
+    assert (wanted.subject, wanted.body) == ("cmd.task.execute.v1", content)
+    assert wanted.id == resend(Mend(body=content)).id
+    assert wanted.id != resend(Mend(body=body())).id
+
+
+def test_copy_with_headers_keeps_those_that_grns_does_not_set() -> None:
+    """M1: a request cannot set the headers that subscribers believe."""
+    content = body()
+    wanted = resend(Mend(headers=HEADERS | {"Why": "changed"}, body=content))
+    assert wanted.headers == sent({"Why": "changed"}, content)
+
+
+@pytest.mark.parametrize("subject", ["cmd.task.execute.v1.acme.worker.p0", "cmd.task.execute.v1.acme"])
+def test_copy_from_a_priority_subject_goes_to_the_shared_subject(subject: str) -> None:
+    """M1: only the relay publishes on priority subjects."""
+    content = body()
+    for mend in (None, Mend(subject=subject), Mend(headers={})):
+        wanted = resend(mend, kept=content, subject=subject, workspace="acme")
+        assert wanted.subject == "cmd.task.execute.v1.acme"
+
+
+def test_copy_to_agents_keeps_its_subject() -> None:
+    subject, content = "cmd.agent.worker.ping.v1.acme", body("cmd.agent.worker.ping")
+    assert resend(kept=content, subject=subject, workspace="acme").subject == subject
+    for other in ("cmd.agent.worker.pong.v1.acme", "cmd.agent.instance.w-1.v1.acme"):
+        kind = other.removesuffix(".v1.acme")
+        with pytest.raises(BadInput, match="cannot be sent again on"):
+            resend(Mend(other, body=body(kind, action="x")), kept=content, subject=subject, workspace="acme")
+    with pytest.raises(BadInput, match="names another kind"):
+        resend(Mend(body=body("cmd.agent.worker.pong")), subject=subject, workspace="acme")
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "cmd.agent.worker.ping.v1.acme",
+        "cmd.agent.instance.someagent.v1.acme",
+        "evt.task.completed.v1.acme",
+        "evt.key.revoked.v1.acme",
+        "dlq.task.dead.v1.acme",
+        "cmd.task.execute.v1.acme.worker.p0",
+        "cmd.task.submit.v1",
+        "cmd.task.submit.v1.other",
+        "req.task.submit.v1.acme",
+        "$JS.API.v1.acme",
+    ],
+)
+def test_copy_on_another_subject_is_refused(subject: str) -> None:
+    """M1: a submit that was rejected cannot become an event, an agent's command or a priority command."""
+    kind = subject.partition(".v1")[0]
+    with pytest.raises(BadInput) as caught:
+        resend(Mend(subject, body=body(kind)), subject="cmd.task.submit.v1.acme", workspace="acme")
+    assert caught.value.code == "bad_subject"
+
+
+@pytest.mark.parametrize(
+    "subject", ["evt.task.completed.v1.acme", "dlq.task.dead.v1.acme", "cmd.task.execute.v1"]
+)
+def test_copy_of_another_workspace_or_of_an_event_is_refused(subject: str) -> None:
+    """M1, M2: a message goes through the same check if nothing in it is changed."""
+    for mend in (None, Mend(headers={}), Mend("cmd.task.execute.v1.acme", body=body())):
+        with pytest.raises(BadInput) as caught:
+            resend(mend, kept=body(subject.partition(".v1")[0]), subject=subject, workspace="acme")
+        assert caught.value.code == "bad_subject"
 
 
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
+        (None, "bad_json"),
         (Mend(), "bad_json"),
         (Mend(body=b"{}"), "bad_envelope"),
         (Mend(body=body("evt.task.queued")), "kind_mismatch"),
         (Mend(body=body(task_id="a b")), "bad_payload"),
         (Mend("cmd.task.execute", body=body()), "bad_subject"),
-        (Mend("cmd.task.execute.v1.other", body=body()), "bad_subject"),
-        (Mend("cmd.task.execute.v1.default.>", body=body()), "bad_name"),
+        (Mend("cmd.task.execute.v1.default.>", body=body()), "bad_subject"),
         (Mend("cmd.task.execute.v1 PUB evil", body=body()), "bad_subject"),
         (Mend(headers={"a:b": "c"}, body=body()), "bad_header"),
         (Mend(headers={"a": "b\r\nNats-Rollup: all"}, body=body()), "bad_header"),
         (Mend(headers={"": "b"}, body=body()), "bad_header"),
     ],
 )
-def test_what_nobody_could_accept_is_not_sent(wanted: Mend, code: str) -> None:
+def test_copy_that_would_be_rejected_again_is_refused(wanted: Mend | None, code: str) -> None:
     with pytest.raises(BadInput) as caught:
-        mend(wanted)
+        resend(wanted)
     assert caught.value.code == code
 
 
-def test_it_cannot_be_mended_into_another_workspace() -> None:
-    mine = mend(Mend("cmd.task.execute.v1.mine", body=body()), workspace="mine")
-    assert mine.subject == "cmd.task.execute.v1.mine"
-    with pytest.raises(BadInput, match="none of workspace mine"):
-        mend(Mend(body=body()), workspace="mine")
-    theirs = body("cmd.task.submit", task_type="noop", workspace="theirs")
-    with pytest.raises(BadInput, match="belongs to mine"):
-        mend(Mend("cmd.task.submit.v1.mine", body=theirs), workspace="mine")
+def test_copy_of_a_submission_stays_in_its_workspace() -> None:
+    subject, said = "cmd.task.submit.v1.mine", {"task_type": "noop"}
+    for named in ({}, {"workspace": "mine"}):
+        content = body("cmd.task.submit", **said, **named)
+        assert resend(Mend(body=content), subject=subject, workspace="mine").subject == subject
+    theirs = body("cmd.task.submit", **said, workspace="theirs")
+    for mend, kept in ((None, theirs), (Mend(body=theirs), b"{no json")):
+        with pytest.raises(BadInput, match="belongs to workspace mine"):
+            resend(mend, kept=kept, subject=subject, workspace="mine")

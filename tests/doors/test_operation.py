@@ -53,6 +53,7 @@ def test_a_filter_that_finds_what_it_cannot_be_done_to_is_refused(action: str, t
         ({"action": "delete"}, "bad_operation"),
         ({}, "bad_operation"),
         ({"action": "redrive", "rate_per_minute": 0}, "bad_operation"),
+        ({"action": "redrive", "rate_per_minute": 1e-12}, "bad_operation"),
         ({"action": "redrive", "rate_per_minute": float("inf")}, "bad_operation"),
         ({"action": "redrive", "rate_per_minute": "10"}, "bad_operation"),
         ({"action": "redrive", "canary": "yes"}, "bad_operation"),
@@ -102,3 +103,12 @@ def test_a_batch_has_the_tasks_of_a_second(rate: float | None, tasks: int) -> No
 
 def test_its_words_are_those_of_the_table() -> None:
     assert [action.value for action in Action] == ["redrive", "discard", "cancel"]
+
+
+def test_request_of_a_rate_below_one_a_day_says_the_least() -> None:
+    """L4: Postgres cannot add so long a pause, so the operation would move nothing."""
+    with pytest.raises(BadInput, match=r"rate_per_minute: .*at least 0.0007, one task a day"):
+        request(action="redrive", filter="state:dead", rate_per_minute=1e-12)
+    assert (
+        request(action="redrive", filter="state:dead", rate_per_minute=1 / 1440).rate_per_minute == 1 / 1440
+    )

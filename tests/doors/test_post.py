@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from grns.destination import Destination, Guard
-from grns.post import Found, Posted, Poster, believing, resolve
+from grns.post import Found, Posted, Poster, believing, is_own, resolve
 from tests.doors.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, hanging, serving, status
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
@@ -325,3 +325,24 @@ async def test_what_speaks_no_tls(receiver: Receiver) -> None:
     found = await poster().post(at(receiver.port, scheme="https"), {}, BODY)
     assert found.error in ("tls", "timeout", "closed")
     assert receiver.requests == []
+
+
+class _Unspecial(Guard):
+    """Treats every address as public: what is left to refuse is this machine's own."""
+
+    def allows(self, address: str, *, is_own: bool = False) -> bool:
+        """Return whether the address is another machine's."""
+        return not is_own
+
+
+async def test_post_to_an_address_of_this_machine_is_refused(receiver: Receiver) -> None:
+    """A public address of ours is in no list: the operating system says that it is ours."""
+    found = await poster(_Unspecial(), lookup=leads("127.0.0.1")).post(
+        at(receiver.port, "hook.example"), {}, BODY
+    )
+    assert (found.error, receiver.requests) == ("forbidden_address", [])
+
+
+@pytest.mark.parametrize(("address", "expected"), [("127.0.0.1", True), ("192.0.2.1", False)])
+async def test_is_own_asks_the_operating_system(address: str, expected: bool) -> None:
+    assert is_own((socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 80))) is expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -87,3 +88,39 @@ def _rows(plan: dict[str, Any]) -> list[int]:
     if plan.get("Relation Name") == "tasks":
         found.append((plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"])
     return found
+
+
+async def test_cursor_of_a_tenant_has_no_exact_time_of_another_tenants_task(crowded: Database) -> None:
+    """L8: it is rounded up to the second, and the pages still have all that is due."""
+    await fetch(
+        crowded,
+        "update grns.tasks set next_attempt_at = next_attempt_at + interval '123456 us'"
+        " where next_attempt_at is not null",
+    )
+    wanted = parse("state:waiting,retry_wait")
+    after, texts = None, []
+    async with as_tenant(crowded, OURS) as session:
+        own = set(ids(await listed(session, str(wanted), workspace=OURS, limit=1000)))
+        while True:
+            page = await task_page.list_tasks(session, workspace=OURS, wanted=wanted, limit=1000, after=after)
+            if (after := page.next_cursor) is None:
+                break
+            _, at, task_id = parts(after)
+            if task_id not in own:
+                texts.append(at)
+    assert texts, "pages end among the others' tasks"
+    assert all(datetime.fromisoformat(at).microsecond == 0 for at in texts), texts
+
+
+async def test_functions_of_the_definer_are_granted_to_tenants_alone(shared: Database) -> None:
+    """L8: they read the rows of all workspaces."""
+    rows = await fetch(
+        shared,
+        "select p.proname as name, p.proacl::text as rights from pg_proc p"
+        " where p.pronamespace = 'grns'::regnamespace and p.prosecdef",
+    )
+    assert {row["name"] for row in rows} == {"edge_of_latest", "edge_of_due"}
+    for row in rows:
+        grantees = {one.partition("=")[0] for one in row["rights"].strip("{}").split(",")}
+        assert "" not in grantees, "everybody"
+        assert "grns_tenant" in grantees

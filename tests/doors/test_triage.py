@@ -23,6 +23,7 @@ from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from grns.store.read import tasks
 from grns.strict_json import loads_stored
+from grns.subjects import front_door
 from grns.triage import Triage
 from tests.doors.test_letter import body
 from tests.harness import eventually, settings_for, submit
@@ -179,10 +180,10 @@ async def test_ended_tasks_are_set_aside(shared: Database, triage: Triage) -> No
 
 
 async def letter(database: Database, *, content: bytes = b"{no json", workspace: str = "default") -> UUID:
-    """Let there be a message that nobody could accept."""
-    headers = {"Nats-Msg-Id": "m", "traceparent": "00-a-b-01"}
+    """Keep a rejected message."""
+    headers = {"Nats-Msg-Id": "m", "traceparent": "00-a-b-01", "Grns-Workspace": "other"}
     corpse = Corpse(
-        workspace, "bad_json", "no JSON", "cmd.task.execute.v1", "GRNS_CMD", uuid4().int % 10**9, 1, headers,
+        "bad_json", "no JSON", front_door(workspace), "GRNS_CMD", uuid4().int % 10**9, 1, headers,
         content,
     )  # fmt: skip
     await bury(database, [corpse])
@@ -245,7 +246,8 @@ async def on_the_bus(database: Database, broker: LocalNats) -> AsyncIterator[tup
 
 async def test_a_message_is_sent_again_once(shared: Database, broker: LocalNats) -> None:
     """Without what the broker acts on: it would be refused, or taken for the one that came before."""
-    letter_id = await letter(shared)
+    content = body()
+    letter_id = await letter(shared, content=content)
     async with on_the_bus(shared, broker) as (triage, heard):
         answers = await asyncio.gather(
             *(triage.resend(letter_id, actor=ACTOR, reason="mended elsewhere") for _ in range(3)),
@@ -260,8 +262,9 @@ async def test_a_message_is_sent_again_once(shared: Database, broker: LocalNats)
         with pytest.raises(Conflict, match="was redriven before"):
             await triage.resend(letter_id, actor=ACTOR)
     (message,) = heard
-    assert (message.subject, message.data) == ("cmd.task.execute.v1", b"{no json")
-    assert message.headers["traceparent"] == "00-a-b-01"
+    assert (message.subject, message.data) == ("cmd.task.execute.v1", content)
+    assert message.headers["traceparent"] != "00-a-b-01"
+    assert message.headers["Grns-Workspace"] == "default"
     assert message.headers["Nats-Msg-Id"] != "m"
     (event,) = await said(shared, "evt.letter.resent")
     told = PAYLOADS[event["kind"]].model_validate_json(event["payload"]).model_dump()
@@ -276,7 +279,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
             await triage.resend(letter_id, actor=ACTOR, mend=Mend(body=b"{}"))
         assert caught.value.code == "bad_envelope"
         assert await state_of(shared, letter_id) == "new", "it can be mended better"
-        wanted = Mend("cmd.task.execute.v1.default.worker.p1", body=content)
+        wanted = Mend("cmd.task.execute.v1", body=content)
         await triage.resend(letter_id, actor=ACTOR, mend=wanted)
 
         async def is_heard() -> bool:
@@ -284,6 +287,29 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
 
         await eventually(is_heard)
     (message,) = heard
-    assert (message.subject, message.data) == ("cmd.task.execute.v1.default.worker.p1", content)
+    assert (message.subject, message.data) == ("cmd.task.execute.v1", content)
     (event,) = await said(shared, "evt.letter.resent")
     assert json.loads(event["payload"])["is_fixed"] is True
+
+
+async def test_resend_that_is_refused_publishes_nothing(shared: Database, broker: LocalNats) -> None:
+    """M1: neither a changed message nor one as it came becomes an event or another workspace's command."""
+    broken = await letter(shared)
+    event = body("evt.task.completed")
+    async with on_the_bus(shared, broker) as (triage, heard):
+        for mend in (
+            None,
+            Mend("evt.task.completed.v1", {"Grns-Workspace": "other"}, event),
+            Mend("cmd.task.execute.v1.default.worker.p0", body=body()),
+            Mend("cmd.task.execute.v1.other", body=body()),
+        ):
+            with pytest.raises(BadInput):
+                await triage.resend(broken, actor=ACTOR, mend=mend)
+        assert await state_of(shared, broken) == "new"
+        await triage.resend(broken, actor=ACTOR, mend=Mend(body=body()))
+
+        async def is_heard() -> bool:
+            return bool(heard)
+
+        await eventually(is_heard)
+    assert [message.subject for message in heard] == ["cmd.task.execute.v1"]

@@ -379,7 +379,7 @@ async def test_a_message_is_closed(guest: Browser, shared: Database) -> None:
 
 
 async def test_a_message_is_mended_and_sent_again(shared: Database, broker: LocalNats) -> None:
-    lost = Corpse("default", "unknown_task", "x", "cmd.task.execute.v1", "GRNS_CMD", 1, 1, {"A": "b"}, body())
+    lost = Corpse("unknown_task", "x", "cmd.task.execute.v1", "GRNS_CMD", 1, 1, {"A": "b"}, body())
     await bury(shared, [lost])
     (letter,) = await fetch(shared, "select id from grns.dead_letters")
     at = f"/messages/{letter['id']}"
@@ -393,6 +393,8 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
             browser = Browser(visitor, hall)
             await browser.send(at, f"{at}/resend", status=400, body="{}")
             await browser.send(at, f"{at}/resend", status=400, headers="[]")
+            event, kind = "evt.task.completed.v1", "evt.task.completed"
+            await browser.send(at, f"{at}/resend", status=400, subject=event, body=body(kind).decode())
             changed = json.loads(body()) | {"trace_id": "tr-mended"}
             shown = await browser.send(at, f"{at}/resend", body=json.dumps(changed), reason="mended")
             assert "sent again" in told(shown)

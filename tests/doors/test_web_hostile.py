@@ -95,7 +95,7 @@ async def test_hostile_data_is_shown_as_what_it_is(guest: Browser, shared: Datab
     await bury(
         shared,
         [
-            Corpse("default", "bad_json", HOSTILE, HOSTILE[:300], HOSTILE, 1, 1, {HOSTILE: HOSTILE}, one)
+            Corpse("bad_json", HOSTILE, HOSTILE[:300], HOSTILE, 1, 1, {HOSTILE: HOSTILE}, one)
             for one in (HOSTILE.encode(), json.dumps({HOSTILE: HOSTILE}).encode(), b"\xff<script>\x00")
         ],
     )

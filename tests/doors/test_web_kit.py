@@ -308,7 +308,6 @@ async def furnish(database: Database) -> Furnished:
         database,
         [
             Corpse(
-                "default",
                 "bad_json",
                 "it ends early",
                 "cmd.task.execute.v1",

@@ -38,7 +38,7 @@ from tests.harness import Fleet, all_in, eventually, manage, ready, submit
 
 FRONT_DOOR = subjects.front_door()
 LANE = subjects.lane("default", "worker", 2)
-HEAD_BYTES = 256 * 1024
+HEAD_BYTES = 4096
 PROMPT_SECONDS = 5.0
 FLOOD = 3000
 AT_ONCE = 100

@@ -40,7 +40,7 @@ async def test_every_command_of_the_page_works(
     await dead_tasks(database, 1)
     await bury(
         database,
-        [Corpse("default", "bad_json", "it ends early", "cmd.task.execute.v1", "GRNS_CMD", 7, 2, {}, b"{")],
+        [Corpse("bad_json", "it ends early", "cmd.task.execute.v1", "GRNS_CMD", 7, 2, {}, b"{")],
     )
 
     async def is_counted() -> bool:

@@ -48,6 +48,15 @@ class RowsDeleted(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesExpired(Fact):
+    """Open rejected messages were deleted because their workspace kept too many; the log names each."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "rejected_messages_expired"
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measured(Fact):
     """All that a gauge shows from now on: the values of its labels, and the number, for each series."""
 

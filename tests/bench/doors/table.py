@@ -12,6 +12,7 @@ from pathlib import Path
 
 import asyncpg
 
+from grns import subjects
 from grns.inspection import Inspection
 from grns.store import agent, burial
 from grns.store.burial import Corpse
@@ -123,8 +124,9 @@ async def _bury(stage: Stage, sizes: Sizes) -> None:
             stage.database,
             [
                 Corpse(
-                    OURS, "bad_json", "it ends early", "cmd.task.submit.v1", "GRNS_CMD", number + 1, 1,
-                    {"Nats-Msg-Id": f"message-{number}"}, b'{"task_type": "fetch_page", "n": %d' % number,
+                    "bad_json", "it ends early", subjects.message(subjects.SUBMIT, OURS), "GRNS_CMD",
+                    number + 1, 1, {"Nats-Msg-Id": f"message-{number}"},
+                    b'{"task_type": "fetch_page", "n": %d' % number,
                 )
                 for number in range(start, min(start + _AT_ONCE, sizes.letters))
             ],

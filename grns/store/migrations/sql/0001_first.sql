@@ -162,6 +162,7 @@ create table grns.dead_letters (
     constraint dead_letters_once unique (stream, stream_seq, body_sha256)
 );
 create index dead_letters_recent on grns.dead_letters (workspace, created_at);
+create index dead_letters_closed on grns.dead_letters (updated_at) where state <> 'new';
 
 -- ---------------------------------------------------------------- relay, reaper, broker
 create table grns.relay_cursor (
@@ -394,25 +395,47 @@ create function grns.count_spaces(value jsonb) returns bigint language sql immut
     from jsonb_path_query(value, 'strict $.**') as n (v)
 $$;
 
--- Whether a number may be kept: an integer of 64 bits, or just what some float is written as.
+-- Whether a number may be kept: an integer of 64 bits, or what a 64-bit float keeps. 40 digits may be rounded to a
+-- float; more digits, and numbers at the ends of a float's range, have to be exactly as a float is written.
 create function grns.is_keepable(number numeric) returns boolean language sql immutable as $$
     select case
-        when number between -9223372036854775808 and 9223372036854775807 then true
+        when abs(number) <= 9223372036854775807 then
+            number = trunc(number)
+            or abs(number) >= 2.2250738585072014e-308 and length(ltrim(replace(trim_scale(abs(number))::text, '.', ''), '0')) <= 40
+            or abs(number) >= 5e-324 and number::float8::text::numeric = number
+        when number = -9223372036854775808 then true
         when abs(number) > 1.7976931348623157e308 then false
         else number::float8::text::numeric = number
     end
 $$;
 
+-- The largest payload: GRNS_PAYLOAD_MAX_BYTES, as of the latest `grns db upgrade`. A function and not a row, so that
+-- reading it costs nothing and needs no right. Not immutable: cached plans would keep the old value.
+create function grns.payload_bytes() returns integer language sql stable as 'select 262144';
+
+create function grns.set_payload_bytes(bytes integer) returns void language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(hashtext('grns.payload_bytes'));
+    if bytes <> grns.payload_bytes() then
+        execute format(
+            'create or replace function grns.payload_bytes() returns integer language sql stable as %L',
+            'select ' || bytes);
+    end if;
+end
+$$;
+
 -- What a payload must keep to, as grns/strict_json.py checks it. The detail of the error is the same word as there.
-create function grns.check_payload(payload jsonb) returns void language plpgsql immutable as $$
+create function grns.check_payload(payload jsonb) returns void language plpgsql stable as $$
 declare
-    size constant integer := octet_length(payload::text);
+    written constant text := payload::text;
+    size constant integer := octet_length(written);
+    most constant integer := grns.payload_bytes();
 begin
     if payload is null or jsonb_typeof(payload) <> 'object' then
         raise exception 'grns: the payload must be a JSON object'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
-    elsif size > 393216 or (size > 262144 and size - grns.count_spaces(payload) > 262144) then
-        raise exception 'grns: the payload has % bytes, 262144 are allowed', size
+    elsif size > most and (size - most > most / 2 or size - grns.count_spaces(payload) > most) then
+        raise exception 'grns: the payload has % bytes, % are allowed', size, most
             using errcode = 'invalid_parameter_value', detail = 'too_large';
     elsif jsonb_path_exists(payload, 'strict $.**{64 to last} ? (@.type() == "object" || @.type() == "array")') then
         raise exception 'grns: the payload is nested more than 64 levels deep'
@@ -420,10 +443,12 @@ begin
     elsif (select count(*) from jsonb_path_query(payload, 'strict $.**')) > 10000 then
         raise exception 'grns: the payload has more than 10000 values'
             using errcode = 'invalid_parameter_value', detail = 'too_many_nodes';
-    elsif exists (select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "number"
-            && (@ > 9223372036854775807 || @ < -9223372036854775808))') as n (number)
-                  where not grns.is_keepable(n.number::numeric)) then
-        raise exception 'grns: a number in the payload fits neither in 64 bits nor in a float'
+    -- jsonb writes numbers without an exponent: one that may not be kept has 19 digits in a row
+    elsif written ~ '[0-9]{19}' and exists (
+        select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "number")') as n (number)
+        where not grns.is_keepable(n.number::numeric))
+    then
+        raise exception 'grns: a number in the payload fits neither in 64 bits nor in a float; pass it as text'
             using errcode = 'invalid_parameter_value', detail = 'bad_number';
     end if;
 end

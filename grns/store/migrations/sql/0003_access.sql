@@ -11,7 +11,7 @@ create table grns.workspaces (
     workspace  text collate "C" primary key,
     created_at timestamptz not null default now(),
     created_by text,                              -- null: grns itself
-    constraint workspaces_name check (workspace ~ '^[A-Za-z0-9_-]{1,64}$')
+    constraint workspaces_name check (workspace ~ '^[A-Za-z0-9_-]{1,64}$' and workspace <> '_unknown')
 );
 insert into grns.workspaces (workspace) values ('default');
 
@@ -123,6 +123,12 @@ begin
         if one.rights is not null then
             execute format('grant %s on %s to grns_tenant', one.rights, one.relation);
         end if;
+    end loop;
+    for one in
+        select p.oid::regprocedure as name from pg_proc p
+        where p.pronamespace = 'grns'::regnamespace and p.prosecdef
+    loop
+        execute format('grant execute on function %s to grns_tenant', one.name);
     end loop;
     return true;
 end
