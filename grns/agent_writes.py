@@ -74,7 +74,12 @@ class AgentWrites:
                     workspace=ticket.workspace,
                     kind=f"evt.agent.{ticket.agent_type}.progress",
                     actor=actor,
-                    payload={"agent_id": ticket.agent_id, "attempt": ticket.attempt, **said},
+                    payload={
+                        "task_id": ticket.task_id,
+                        "agent_id": ticket.agent_id,
+                        "attempt": ticket.attempt,
+                        **said,
+                    },
                     task_id=ticket.task_id,
                 )
                 return verdict

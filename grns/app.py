@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+from grns.daemon import Answer, patiently
 from grns.errors import SettingsError
 from grns.settings import Settings
 from grns.store.database import Database
@@ -94,19 +95,25 @@ class App:
 
     @asynccontextmanager
     async def connections(
-        self, name: str, *, size: int | None = None, is_patient: bool = False
+        self, name: str, *, size: int | None = None, is_patient: bool = False, is_service: bool = False
     ) -> AsyncIterator[tuple[Database, Transport]]:
         """Open both connections, and close them afterwards.
 
-        A patient process begins its work without the broker, which is connected to when it comes.
+        A patient process begins its work without the broker, which is connected to when it comes. A service
+        is patient, and waits for Postgres, too.
         """
         database, transport = self.database(name, size=size), self.transport(name)
-        async with database.opened():
+        is_patient = is_patient or is_service
+        async with database.opened(self.patiently if is_service else None):
             await transport.connect(is_patient=is_patient)
             try:
                 yield database, transport
             finally:
                 await transport.close()
+
+    async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call `work` until Postgres answers."""
+        return await patiently(work, emit=self.telemetry.emit)
 
     def new_owner(self) -> str:
         """Return a name for one that may lead: no two have the same."""

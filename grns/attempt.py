@@ -245,7 +245,8 @@ class Walk(Reception):
         if lease.is_lost:
             return Finished("lost")
         if outcome.verb is Verb.RELEASE:
-            return await self._persist(partial(self._release, claim, lease.ended or "shutdown"))
+            reason = "postgres_unavailable" if context.outage is not None else lease.ended or "shutdown"
+            return await self._persist(partial(self._release, claim, reason))
         try:
             return await self._persist(partial(self._finishes.finish, Finish(claim, outcome, random_uuid())))
         except BadInput as error:

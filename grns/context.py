@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from grns.errors import BadInput, LeaseLost, OutcomeUnknown
+from grns.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
 from grns.lease import Lease
 from grns.outcome import Claim, Finished, Outcome, Verb
 from grns.store.database import Connection, Database
@@ -50,6 +50,8 @@ class Context:
         self.workspace = workspace
         self.finish: Finish | None = None
         self.finished: Finished | None = None
+        # Set where Postgres was away during the handler's transaction: not the handler's fault.
+        self.outage: Unavailable | None = None
 
     @property
     def id(self) -> str:
@@ -107,7 +109,8 @@ class Context:
 
         The handler's own writes and the finish commit together or not at all; where the
         lease is lost, everything is undone and `LeaseLost` raised. What fails after the
-        block is logged; the outcome stands.
+        block is logged; the outcome stands. Where Postgres goes away meanwhile, `Unavailable` is raised: let
+        it pass, and the attempt is given back without being counted, unless the commit had succeeded.
         """
         if self.finish is not None:
             raise BadInput(
@@ -119,8 +122,12 @@ class Context:
                 yield transaction
                 finished = await self._finish_in(connection, transaction)
             failpoint.reach("worker.committed")
-        except OutcomeUnknown:
+        except OutcomeUnknown as error:
+            self.outage = error
             raise  # it may have committed: the walk finds out
+        except Unavailable as error:
+            self.finish, self.outage = None, error
+            raise
         except BaseException:
             self.finish = None
             raise

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from grns.errors import GrnsError
+from grns.errors import GrnsError, Unavailable
+from grns.store.fault import Unusable
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import ServiceStarted, ServiceStopped, TickFailed
+from grns.telemetry.facts.process import PostgresAwaited, ServiceStarted, ServiceStopped, TickFailed
 
 _LONGEST_PAUSE_SECONDS = 2.0
+
+Answer = TypeVar("Answer")
 
 
 class Service(Protocol):
@@ -22,6 +25,24 @@ class Service(Protocol):
 
     def stop(self) -> None:
         """Ask for the end; `run` returns soon after."""
+
+
+async def patiently(work: Callable[[], Awaitable[Answer]], *, emit: Emit) -> Answer:
+    """Call `work` until Postgres answers, at growing intervals of up to 2 s, and return what it returns.
+
+    Raises Unusable and all but Unavailable: waiting does not help there.
+    """
+    failures = 0
+    while True:
+        try:
+            return await work()
+        except Unusable:
+            raise
+        except Unavailable as error:
+            failures += 1
+            emit(PostgresAwaited(str(error), "this process continues when Postgres answers"))
+        pause = min(_LONGEST_PAUSE_SECONDS, 0.05 * 2 ** min(failures, 10))
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
 
 class Daemon:

@@ -63,14 +63,14 @@ class Handlers:
             result = await self._call(handler, context, lease)
             outcome = Outcome(Verb.SUCCEED, result=self._text(result))
         except Exception as error:
-            outcome = self._judge(error, claim, handler, lease)
+            outcome = self._judge(error, claim, handler, lease, context)
         except asyncio.CancelledError as error:
             # Only `lease` stops a handler, through its scope: this one the handler raised itself.
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise
-            outcome = self._judge(error, claim, handler, lease)
+            outcome = self._judge(error, claim, handler, lease, context)
         except BaseException as error:
-            outcome = self._judge(error, claim, handler, lease)
+            outcome = self._judge(error, claim, handler, lease, context)
         return outcome, context
 
     def close(self) -> None:
@@ -125,8 +125,12 @@ class Handlers:
         except BadInput as error:
             raise Fail(f"the result cannot be stored: {error}", error_class="bad_result") from error
 
-    def _judge(self, error: BaseException, claim: Claim, handler: Handler, lease: Lease) -> Outcome:
+    def _judge(
+        self, error: BaseException, claim: Claim, handler: Handler, lease: Lease, context: Context
+    ) -> Outcome:
         """Turn what a handler raised into an outcome."""
+        if error is context.outage:
+            return Outcome(Verb.RELEASE)
         if lease.ended in _STOPPED and not isinstance(error, (Retry, Fail, LeaseLost)):
             return Outcome(_STOPPED[lease.ended])  # whatever its cleaning up raised
         if isinstance(error, LeaseLost):

@@ -19,7 +19,7 @@ from grns.store.database import Database
 from grns.store.failover import note_server
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
+from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
 from grns.telemetry.facts.upkeep import MessagesExpired, RowsDeleted
 from grns.transport.base import Transport
 
@@ -139,17 +139,20 @@ class Janitor:
         }
 
     async def _tick(self) -> float:
+        failed: dict[str, list[str]] = {}
         for name in self._chores:
             if time.monotonic() >= self._due_at[name] and not self._is_stopping:
-                self._due_at[name] = await self._do(name)
+                self._due_at[name] = await self._do(name, failed)
+        for error, names in failed.items():
+            self._emit(ChoresFailed(error, names))
         return max(_PAGE_PAUSE_SECONDS, min(self._due_at.values()) - time.monotonic())
 
-    async def _do(self, name: str) -> float:
-        """Do one chore, and return when it is due again; a failure is told, and ends no other chore."""
+    async def _do(self, name: str, failed: dict[str, list[str]]) -> float:
+        """Do one chore, and return when it is due again; a failure is noted, and ends no other chore."""
         try:
             is_more_left = await self._chores[name]()
         except GrnsError as error:
-            self._emit(TickFailed(f"janitor_{name}", str(error)))
+            failed.setdefault(str(error), []).append(name)
             return time.monotonic() + min(_RETRY_SECONDS, self._tick_seconds)
         return time.monotonic() + (_PAGE_PAUSE_SECONDS if is_more_left else self._tick_seconds)
 

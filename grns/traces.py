@@ -84,10 +84,16 @@ def text(error: BaseException) -> str:
     if len(whole) > _LONGEST_TEXT:
         half = _LONGEST_TEXT // 2
         whole = f"{whole[:half]}\n  […]\n{whole[-half:]}"
-    # A terminal may show it, and must not act on it.
+    return printable(whole)
+
+
+def printable(text: str) -> str:
+    """Return a text that a terminal shows and does not act on: escapes instead of control characters."""
+    if text.isprintable():
+        return text
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
-        for letter in whole
+        for letter in text
     )
 
 

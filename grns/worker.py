@@ -8,7 +8,7 @@ from functools import partial
 
 from grns import subjects
 from grns.attempt import Walk
-from grns.daemon import Daemon
+from grns.daemon import Daemon, patiently
 from grns.door import FrontDoor
 from grns.errors import GrnsError, Unavailable
 from grns.floor import Floor
@@ -83,10 +83,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped, then give back what does not end within the grace."""
-        await self._keeper.start()
-        await agent.register(
-            self._database, self._claimant, concurrency=self._slots.size, version=self._version
-        )
+        await patiently(self._keeper.start, emit=self._emit)
+        await patiently(self._register, emit=self._emit)
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
         floor = asyncio.create_task(self._floor_loop.run())
@@ -106,6 +104,11 @@ class Worker:
         for loop in (floor, *watches):
             if loop.done() and not loop.cancelled():
                 loop.result()  # a bug ends the process, once its work has been given back
+
+    async def _register(self) -> None:
+        await agent.register(
+            self._database, self._claimant, concurrency=self._slots.size, version=self._version
+        )
 
     def stop(self) -> None:
         """Ask for the end."""

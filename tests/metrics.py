@@ -38,6 +38,7 @@ EVERYTHING: Sequence[Fact] = (
     webhook.WebhookDisabled("wh-1", "gone"),
     process.PostgresFailedOver(1, 1, 2, True, "", ""),
     process.TickFailed("relay", ""),
+    process.ChoresFailed("", ["states"]),
     *(
         upkeep.Measured(metric.name, [(tuple("abc"[: len(metric.labels)]), 1.0)])
         for metric in METRICS

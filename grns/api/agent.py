@@ -49,7 +49,7 @@ class ClaimOrder(Body):
     agent_type: AgentType = "worker"
     task_types: Annotated[list[Token], Field(min_length=1, max_length=100)]
     agent: Token | None = None
-    version: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] = "http"
+    version: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] | None = None
     max_attempts: MaxAttempts | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 20.0
     lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False, strict=True)] | None = None
@@ -246,7 +246,8 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or desk.agent_lease_seconds
     # One life of a worker, as far as anybody can tell them apart from here.
-    parts = (visit.workspace, visit.actor, wanted.agent or "", wanted.version, str(lease_seconds), *types)
+    said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
+    parts = (visit.workspace, visit.actor, *said, *types)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
     return Seeking(
         claimant=Claimant(
@@ -257,7 +258,7 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
             lease_seconds=lease_seconds,
         ),
         name=wanted.agent or "http",
-        version=wanted.version,
+        version=wanted.version or "",
         actor=visit.actor,
         wait_seconds=min(wanted.wait_seconds, desk.agent_wait_seconds),
         nudge_url=wanted.nudge_url,

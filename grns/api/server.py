@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from grns.api.connection import Connection
 from grns.api.desk import Desk
+from grns.daemon import patiently
 from grns.errors import SettingsError, Unavailable
 from grns.server_url import is_loopback
 from grns.store.access import read_isolation
@@ -70,8 +71,8 @@ class ApiServer:
         """Serve until stopped; `SettingsError` where anybody could come in."""
         desk = self._desk
         try:
-            await self._require_key()
-            isolation = await read_isolation(desk.database)
+            await patiently(self._require_key, emit=desk.emit)
+            isolation = await patiently(lambda: read_isolation(desk.database), emit=desk.emit)
             self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told below may ask at once
             desk.emit(ServiceStarted(_NAME))
             desk.emit(ApiServes(self.url, await has_keys(desk.database), isolation.obstacle is None))

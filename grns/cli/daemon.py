@@ -11,8 +11,8 @@ from grns.app import App
 from grns.assembly import daemons, doors
 from grns.cli.process import make_app, run, run_services
 from grns.daemon import Service
-from grns.errors import Unavailable
 from grns.settings import load
+from grns.store.fault import Unusable
 
 _ALL = (
     "relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner",
@@ -29,7 +29,7 @@ def _run(names: tuple[str, ...], service: str, *, has_api: bool = False, **flags
 
 async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: bool) -> None:
     async with (
-        app.connections(service, is_patient=True) as (database, transport),
+        app.connections(service, is_service=True) as (database, transport),
         AsyncExitStack() as resources,
     ):
         await _require_schema(app)
@@ -37,7 +37,7 @@ async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: boo
         if has_api:
             # Connections of its own: however much is asked of it, the daemons have theirs.
             of_api = app.database("api")
-            await resources.enter_async_context(of_api.opened())
+            await resources.enter_async_context(of_api.opened(app.patiently))
             services.append(doors.api(app, of_api, transport))
         await run_services(services)
 
@@ -46,8 +46,9 @@ async def _require_schema(app: App) -> None:
     """Refuse to start where grns was never installed: that does not pass by itself."""
     from grns.store import migrate
 
-    if await migrate.current(app.settings.require_database_url()) is None:
-        raise Unavailable("the schema grns is missing in this database: run `grns db upgrade`")
+    url = app.settings.require_database_url()
+    if await app.patiently(lambda: migrate.current(url)) is None:
+        raise Unusable("the schema grns is missing in this database: run `grns db upgrade`")
 
 
 _METRICS_PORT = click.option(

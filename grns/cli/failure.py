@@ -87,7 +87,7 @@ def _tell(error: Exception, state: State) -> int:
         say(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")
         return error.exit_code
     if isinstance(error, GrnsError):
-        say(_coded(error, str(error)), _hint(error))
+        say(_coded(error, str(error)), hint_of(error))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         say(f"{error.filename}: {error.strerror}")
@@ -113,7 +113,7 @@ def _help_of(error: click.ClickException) -> str | None:
     return f"{context.command_path} --help" if context is not None else None
 
 
-def _hint(error: GrnsError) -> str | None:
+def hint_of(error: GrnsError) -> str | None:
     """Return the next command: what the raiser has noted, else what helps with such errors."""
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:

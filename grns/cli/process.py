@@ -9,11 +9,15 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from typing import NoReturn
 
+import click
+import structlog
+
 from grns.app import App
+from grns.cli import failure
 from grns.daemon import Service
 from grns.errors import GrnsError
 from grns.settings import Settings, misspelt
@@ -45,16 +49,27 @@ def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
 
 
 def run(settings: Settings, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` on the loop that the settings ask for."""
+    """Run `work` on the loop that the settings ask for.
+
+    Where the log is JSON, an error that ends it is a line of the log, too.
+    """
+    try:
+        _loop(settings)(_main(work))
+    except GrnsError as error:
+        if not log.is_json():
+            raise
+        raise click.exceptions.Exit(fail(error)) from error
+
+
+def _loop(settings: Settings) -> Callable[[Coroutine[None, None, None]], None]:
     if settings.loop == "auto":
         try:
             import uvloop
         except ImportError:
-            asyncio.run(_main(work))
+            pass
         else:
-            uvloop.run(_main(work))
-    else:
-        asyncio.run(_main(work))
+            return uvloop.run
+    return asyncio.run
 
 
 async def _main(work: Callable[[], Awaitable[None]]) -> None:
@@ -134,6 +149,9 @@ def _calm_collector() -> None:
 
 
 def fail(error: GrnsError) -> int:
-    """Say what went wrong, in one sentence, and return the exit code."""
-    sys.stderr.write(f"grns: {error}\n")
+    """Write what went wrong and what helps, and return the exit code."""
+    if log.is_json():
+        structlog.get_logger().error("service_failed", error=str(error), advice=failure.hint_of(error) or "")
+    else:
+        failure.say(str(error), failure.hint_of(error))
     return error.exit_code

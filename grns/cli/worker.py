@@ -72,7 +72,7 @@ async def _work(app: App, pool: Pool) -> None:
     size = max(app.settings.database_pool_size, 4)
     handlers_database = app.handlers_database()
     async with (
-        app.connections("worker", size=size, is_patient=True) as (database, transport),
+        app.connections("worker", size=size, is_service=True) as (database, transport),
         handlers_database.opened(),
     ):
         app.telemetry.emit(
@@ -118,7 +118,7 @@ async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), end_with_worker)
     looking = loop.create_task(end_without_worker())
-    async with app.connections("keeper", size=2, is_patient=True) as (database, transport):
+    async with app.connections("keeper", size=2, is_service=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
         await workers.keeper(app, orders, database, transport).run()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+from asyncpg.transaction import Transaction
 
 from grns.errors import OutcomeUnknown, SettingsError, Unavailable
-from grns.store.fault import Unusable, translated
+from grns.store.fault import DRIVER_ERRORS, Unusable, translated
 from grns.store.statement import statement
 from grns.telemetry import failpoint
 
-Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
+Connection = asyncpg.Connection | PoolConnectionProxy
 Row = asyncpg.Record
+# Calls something again and again for as long as Postgres is away.
+Patiently = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 # The hot statements look rows up by primary key, in batches. These keep a planner that has
 # no statistics yet (or stale ones) from answering them by reading the whole table.
@@ -74,8 +79,9 @@ class Database:
         self._is_tuned = is_tuned and not for_handlers
         self._answer_seconds = answer_seconds
         self._turn_seconds = None if for_handlers else answer_seconds
-        self._kept = 0 if for_handlers else 1
+        self._opens_first = not for_handlers
         self._pool: asyncpg.Pool | None = None
+        self._endings: set[asyncio.Future[tuple[bool, Exception | None]]] = set()
 
     @property
     def url(self) -> str:
@@ -94,9 +100,10 @@ class Database:
             settings |= _PLANNER | _timeouts(self._answer_seconds) | _UTC | _ISOLATION
         try:
             with translated():
+                # With a minimum, the pool logs a traceback a second while Postgres is away.
                 self._pool = await asyncpg.create_pool(
                     self._url,
-                    min_size=self._kept,
+                    min_size=0,
                     max_size=self._size,
                     max_queries=_FOREVER,
                     command_timeout=self._answer_seconds,
@@ -104,15 +111,19 @@ class Database:
                     reset=_keep,
                     server_settings=settings,
                 )
+                if self._opens_first:
+                    async with self._pool.acquire():
+                        pass
         except (ValueError, TypeError) as error:
             raise SettingsError(f"GRNS_DATABASE_URL is no URL of a PostgreSQL database: {error}") from error
         except OutcomeUnknown as error:
+            await self.close()
             raise Unavailable(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
-        """Be open for a while."""
-        await self.connect()
+    async def opened(self, patiently: Patiently | None = None) -> AsyncIterator[None]:
+        """Be open for a while; `patiently` calls `connect` until Postgres is there."""
+        await (self.connect() if patiently is None else patiently(self.connect))
         try:
             yield
         finally:
@@ -138,13 +149,7 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend one connection; one that broke meanwhile is not lent again."""
-        if (pool := self._pool) is None:
-            raise Unusable("the connection to Postgres is closed")
-        try:
-            with translated():
-                connection = await pool.acquire(timeout=self._turn_seconds)
-        except OutcomeUnknown as error:
-            raise Unavailable(str(error)) from error
+        pool, connection = await self._borrow()
         try:
             yield connection
         except OutcomeUnknown:
@@ -159,25 +164,47 @@ class Database:
     async def transaction(self) -> AsyncIterator[Connection]:
         """Lend one connection inside a transaction; what the borrower changed on it is reset afterwards.
 
-        It is `read committed`, whatever the server's default: renewals write the row that it will finish.
+        It is `read committed`, whatever the server's default: renewals write the row that it will finish. A
+        task of its own ends it. However often the borrower is cancelled meanwhile, no connection stays idle
+        in a transaction, or goes back to the pool with the borrower's role.
         """
-        async with self.connection() as connection:
-            is_lent = False
-            try:
-                async with connection.transaction(isolation="read_committed"):
-                    is_lent = True
-                    yield connection
-                    is_lent = False
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                if _is_broken(connection):
-                    raise OutcomeUnknown(f"Postgres went away inside a transaction: {error}") from error
-                if isinstance(error, OSError) and not is_lent:  # none of the borrower's
-                    raise OutcomeUnknown("no answer to the begin or end of a transaction") from error
-                raise
-            finally:
-                if not _is_broken(connection):
-                    with translated():
-                        await connection.reset()
+        pool, connection = await self._borrow()
+        transaction = connection.transaction(isolation="read_committed")
+        try:
+            await transaction.start()
+        except BaseException as error:
+            _terminate(connection)
+            with suppress(*DRIVER_ERRORS):
+                await pool.release(connection)
+            if isinstance(error, DRIVER_ERRORS):
+                raise OutcomeUnknown(f"Postgres did not begin a transaction: {error}") from error
+            raise
+        raised: BaseException | None = None
+        try:
+            yield connection
+        except BaseException as borrowers:
+            raised = borrowers
+        ending = asyncio.ensure_future(_end(pool, connection, transaction, commits=raised is None))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        is_broken, failure = await asyncio.shield(ending)
+        found = raised if raised is not None else failure
+        if is_broken and isinstance(found, DRIVER_ERRORS):
+            raise OutcomeUnknown(f"Postgres went away inside a transaction: {found}") from found
+        if raised is None and isinstance(failure, OSError):
+            raise OutcomeUnknown("no answer to the end of a transaction") from failure
+        if found is not None:
+            raise found
+
+    async def _borrow(self) -> tuple[asyncpg.Pool, PoolConnectionProxy]:
+        """Return a connection, and the pool that it goes back to."""
+        if (pool := self._pool) is None:
+            raise Unusable("the connection to Postgres is closed")
+        try:
+            with translated():
+                return pool, await pool.acquire(timeout=self._turn_seconds)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
 
 
 class Session:
@@ -200,6 +227,33 @@ class Session:
         """Lend the connection inside a transaction, or as a part of the one that it is in."""
         async with self._connection.transaction(isolation="read_committed"):
             yield self._connection
+
+
+async def _end(
+    pool: asyncpg.Pool, connection: PoolConnectionProxy, transaction: Transaction, *, commits: bool
+) -> tuple[bool, Exception | None]:
+    """End a transaction, give its connection back; returns whether that broke, and what a commit raised."""
+    failure: Exception | None = None
+    try:
+        await (transaction.commit() if commits else transaction.rollback())
+    except DRIVER_ERRORS as error:
+        failure = error
+    is_broken = _is_broken(connection)
+    try:
+        if failure is not None and not commits:
+            _terminate(connection)  # whatever it is in, the server undoes it
+        elif not is_broken:
+            await connection.reset()
+    except DRIVER_ERRORS:
+        _terminate(connection)
+    with suppress(*DRIVER_ERRORS):
+        await pool.release(connection)
+    return is_broken, failure if commits else None
+
+
+def _terminate(connection: Connection) -> None:
+    if not _is_broken(connection):
+        connection.terminate()
 
 
 def _is_broken(connection: Connection) -> bool:

@@ -21,6 +21,10 @@ _BROKEN_TRANSACTION = "25P02"
 _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 
+# All that asyncpg raises of a statement or a connection.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+
+
 class Contended(Unavailable):
     """A row is locked by somebody else for longer than we wait, or a deadlock was broken: try again."""
 

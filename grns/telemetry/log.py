@@ -16,21 +16,26 @@ from grns import key
 from grns.telemetry import current
 from grns.telemetry.calm import Calm
 from grns.telemetry.fact import Fact
+from grns.traces import printable
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_URL_PASSWORD = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")
+# Each is found from where a word begins: a text of nothing but letters is looked through once.
+_URL_PASSWORD = re.compile(r"(?<![a-z0-9+.-])(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")
 # Who shows a token to the broker writes it where a user would stand.
 _URL_TOKEN = re.compile(r"(?P<scheme>\b(?:nats|tls|wss?)://)[^\s:/@]+@")
 _SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_key", re.IGNORECASE)
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Remove passwords from URLs, secrets from keys, and the values of names that sound secret."""
+    """Remove passwords from URLs, secrets from keys, and the values of names that sound secret.
+
+    No text keeps a control character: a terminal would act on it.
+    """
     for name, value in event.items():
         if _SECRET_NAMES.search(name):
             event[name] = "***"
         elif isinstance(value, str):
-            event[name] = redacted(value)
+            event[name] = printable(redacted(value))
     return event
 
 
@@ -45,10 +50,20 @@ def _without_passwords(text: str) -> str:
     return _URL_TOKEN.sub(r"\g<scheme>***@", _URL_PASSWORD.sub(r"\g<scheme>:***@", text))
 
 
+_is_json = False
+
+
+def is_json() -> bool:
+    """Return whether this process writes its log as JSON: then nothing else belongs on stderr."""
+    return _is_json
+
+
 def configure(*, level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
     """Set up structlog for this process. Lines go to stderr: stdout is for data."""
+    global _is_json
     target = stream or sys.stderr
     is_console = format == "console" or (format == "auto" and target.isatty())
+    _is_json = not is_console
     renderer: Any = (
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if is_console

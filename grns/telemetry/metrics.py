@@ -101,6 +101,7 @@ class MetricsLeaf:
             webhook.WebhookDisabled: lambda fact: count(registry.WEBHOOKS_DISABLED, fact.reason),
             process.PostgresFailedOver: lambda _: count(registry.FAILOVERS),
             process.TickFailed: lambda fact: count(registry.TICK_FAILURES, fact.service),
+            process.ChoresFailed: self._chores_failed,
         }
 
     def _count(self, metric: Metric, *labels: str, number: int = 1) -> None:
@@ -108,6 +109,10 @@ class MetricsLeaf:
 
     def _set(self, metric: Metric, value: float, *labels: str) -> None:
         self._gauges[metric].set(value, *labels)
+
+    def _chores_failed(self, fact: process.ChoresFailed) -> None:
+        for chore in fact.chores:
+            self._count(registry.TICK_FAILURES, f"janitor_{chore}")
 
     def _claimed(self, fact: work.TaskClaimed) -> None:
         self._claims.add(fact.task_type, fact.source)

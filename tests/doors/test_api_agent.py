@@ -224,7 +224,8 @@ async def test_progress_is_told_in_the_history_of_the_task(
     heard = [event for event in events if event["kind"] == "evt.agent.worker.progress"]
     assert [event["payload"]["progress"] for event in heard] == [0.25, 0.5]
     assert heard[0]["payload"] == {
-        "actor": "local", "agent_id": handed["agent_id"], "attempt": 1, "progress": 0.25, "message": "reads",
+        "actor": "local", "task_id": task_id, "agent_id": handed["agent_id"], "attempt": 1, "progress": 0.25,
+        "message": "reads",
     }  # fmt: skip
     assert heard[0]["version"] == (await row_of(shared, task_id))["version"], "it is where it was"
 

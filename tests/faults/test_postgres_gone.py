@@ -290,6 +290,39 @@ async def test_open_transaction_of_a_stranger(
     assert hidden[1] not in await heard()
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["worker", "server", "relay", "reaper", "retry-scheduler", "janitor", "operation-runner", "api"],
+)
+async def test_process_that_starts_while_postgres_is_away_waits_for_it(
+    fleet: Fleet, postgres: LocalPostgres, command: str
+) -> None:
+    """Reliability: it ended at once with code 5, and each of its lines is JSON, few of them."""
+    await asyncio.to_thread(postgres.stop)
+    if command == "worker":
+        process = start_worker(fleet, 2.0, 1)
+    else:
+        port = ["--port", "0"] if command == "api" else []
+        process = fleet.start(command, *port, **environment(2.0), GRNS_LOG_FORMAT="json")
+
+    async def waits() -> bool:
+        assert process.poll() is None, fleet.log_of(process)
+        return bool(fleet.facts_of(process, "postgres_awaited"))
+
+    await eventually(waits, within_seconds=20)
+    await asyncio.sleep(3.0)  # how many lines a second, is the question
+    lines = fleet.log_of(process).splitlines()
+    assert len(lines) < 10
+    assert all(line.startswith("{") for line in lines), lines
+    await asyncio.to_thread(postgres.start)
+
+    async def has_started() -> bool:
+        return bool(fleet.facts_of(process, "service_started"))
+
+    await eventually(has_started, within_seconds=20)
+    assert process.poll() is None
+
+
 async def hangs_up(client: grns.Client) -> None:
     """Wait until the last of a crashed server's processes has gone: one may answer for a moment more."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +35,30 @@ class TickFailed(Fact):
     repeats: ClassVar[bool] = True
     service: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChoresFailed(Fact):
+    """Chores of one round of the janitor that failed for the same reason."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "chores_failed"
+    repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("chores",)
+    error: str
+    chores: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAwaited(Fact):
+    """A process that starts waits for Postgres."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "postgres_awaited"
+    repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("error",)
+    error: str
+    advice: str
 
 
 @dataclass(frozen=True, slots=True)
