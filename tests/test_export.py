@@ -92,6 +92,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.key.created": ACTOR | {"key_id": "7f3a", "name": "ci", "scopes": ["read"]},
     "evt.key.revoked": ACTOR | {"key_id": "7f3a", "name": "ci"},
     "evt.workspace.created": ACTOR | {"workspace": "acme"},
+    "evt.token_key.rotated": ACTOR | {"number": 2},
     "evt.filter.saved": ACTOR | {"name": "flaky", "text": "error:Timeout*"},
     "evt.filter.deleted": ACTOR | {"name": "flaky", "text": "error:Timeout*"},
     "evt.issue.changed": {
