@@ -87,10 +87,12 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """Its error: one line."""
-        lines = [line for line in self.err.splitlines() if line.startswith("grns: ")]
+        """Its error: one line of text, or of JSON from a daemon."""
+        lines = [line.removeprefix("grns: ") for line in self.err.splitlines() if line.startswith("grns: ")]
+        told = [json.loads(line) for line in self.err.splitlines() if line.startswith("{")]
+        lines += [line["error"] for line in told if line["event"] == "service_failed"]
         assert len(lines) == 1, self.err
-        return lines[0].removeprefix("grns: ")
+        return lines[0]
 
     @property
     def hint(self) -> str:
@@ -696,7 +698,7 @@ def test_servers_that_are_gone(lonely: Call, tmp_path: Path) -> None:
     os.environ["GRNS_DATABASE_URL"] = f"postgresql://grns:{CANARY}@{gone}/grns"
     os.environ["GRNS_NATS_URL"] = f"nats://grns:{CANARY}@{gone}"
     os.environ["GRNS_NATS_STARTUP_SECONDS"] = "0.2"
-    commands = ["task list", "task submit x", "dlq list", "db current", "db upgrade", "relay", "broker info"]
+    commands = ["task list", "task submit x", "dlq list", "db current", "db upgrade", "broker info"]
     for command in [*commands, "broker apply", "events tail", "events export", "top --once"]:
         refused = lonely(*command.split())
         assert refused.code == 5, command

@@ -13,7 +13,7 @@ from grns.store import upkeep
 from grns.store.database import Database
 from grns.store.failover import failovers, note_server
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts.process import PostgresFailedOver, TickFailed
+from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
 from grns.telemetry.facts.upkeep import InvariantChecked, Measured, RowsDeleted
 from tests.harness import eventually, settings_for, submit_many
 from tests.test_store_kit import ROADS, cancel, fetch, finish, place, stranger
@@ -322,8 +322,8 @@ class _Told:
                 self.done.add("inspection")
             case PostgresFailedOver():
                 self.done.add("failover")
-            case TickFailed():
-                self.failed.add(fact.service.removeprefix("janitor_"))
+            case ChoresFailed():
+                self.failed.update(fact.chores)
 
 
 @pytest.mark.parametrize(

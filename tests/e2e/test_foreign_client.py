@@ -135,6 +135,8 @@ def _check(heard: list[Heard]) -> None:
     queued, claimed, completed = [one.body["payload"] for one in heard]
     assert set(queued) == {"task_id", "task_type", "agent_type", "priority", "reason"}
     assert set(claimed) == {"task_id", "agent_id", "attempt", "lease_until", "queued_ms"}
-    assert set(completed) == {"task_id", "agent_id", "attempt", "result_ref", "duration_ms"}
+    assert set(completed) - {"result"} == {
+        "task_id", "task_type", "agent_type", "agent_id", "attempt", "result_ref", "duration_ms",
+    }  # fmt: skip
     assert completed["result_ref"] == f"db://tasks/{queued['task_id']}"
     assert len({one.body["trace_id"] for one in heard}) == 1
