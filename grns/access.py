@@ -51,8 +51,8 @@ class Principal:
         return self.pools is None or agent_type in self.pools
 
 
-# Whoever holds the database's URL holds everything.
-OWNER = Principal("local", None, frozenset(SCOPES))
+# Whoever shows the token that the API printed at its start, until there is a key.
+BOOTSTRAP = Principal("bootstrap", None, frozenset({"admin"}))
 
 
 def pools(names: Iterable[str]) -> list[str]:

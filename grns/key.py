@@ -14,6 +14,8 @@ _KEY = re.compile(r"grns_([0-9a-f]{20})_([0-9a-f]{64})")
 _ID = re.compile(r"[0-9a-f]{20}")
 # One that was cut off somewhere is a secret, too.
 _SHOWN = re.compile(r"grns_([0-9a-f]{20})_[0-9a-f]+")
+# The token that creates the first key (see grns/api/invitation.py).
+_BOOTSTRAP = re.compile(r"grns_bootstrap_[0-9a-f]+")
 # What webhooks are signed with (see grns/webhook.py) has nothing in it that may be shown.
 _SIGNING = re.compile(r"whsec_[A-Za-z0-9+/=_-]+")
 
@@ -82,4 +84,5 @@ def matches(secret: str, kept: bytes) -> bool:
 
 def redacted(text: str) -> str:
     """Return a text in which keys are without their secrets, and those of webhooks are not."""
-    return _SIGNING.sub("whsec_***", _SHOWN.sub(r"grns_\1_***", text))
+    text = _BOOTSTRAP.sub("grns_bootstrap_***", _SHOWN.sub(r"grns_\1_***", text))
+    return _SIGNING.sub("whsec_***", text)

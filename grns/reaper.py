@@ -32,6 +32,7 @@ class Reaper:
         self._lease_seconds = lease_seconds
         self._emit = emit
         self._lookback = Lookback()
+        self._is_holding = False
         self._daemon = Daemon("reaper", self._tick, emit=emit)
 
     async def run(self) -> None:
@@ -45,8 +46,11 @@ class Reaper:
     async def _tick(self) -> float:
         if await tick_reaper(self._database, self._lease_seconds, self._tick_seconds):
             self._lookback.forget()  # what it would have taken meanwhile may lie far back at the hold's end
-            self._emit(ReaperHolds())
+            if not self._is_holding:
+                self._emit(ReaperHolds())
+            self._is_holding = True
             return self._tick_seconds
+        self._is_holding = False
         rows = await reap(self._database, _BATCH, self._lookback.seconds())
         for row in rows:
             self._emit(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,7 +30,7 @@ from grns.errors import SettingsError
 from grns.strict_json import Limits
 
 PREFIX = "GRNS_"
-_OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_FAILPOINTS"})
+_OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_DIGEST_ROOT", "GRNS_FAILPOINTS"})
 _ALIKE = 0.85
 _LONG_SECRET = re.compile(r"[A-Za-z0-9_-]{32,200}")
 _FILE = Path("grns.toml")
@@ -91,25 +92,31 @@ def announced() -> Path | None:
 
 def _nearest(name: Path) -> Iterator[tuple[int, Path]]:
     """Yield the first such file upwards, if there is one, and how far up it is."""
-    if name.is_file():
+    try:
+        here = Path.cwd()
+    except OSError:  # a directory that has been deleted has no files, and is below nothing
+        return
+    if _is_ours(name):  # as a relative path, which is how its reader is told of it
         yield 0, name
         return
-    try:
-        above = Path.cwd().parents
-    except OSError:  # a directory that has been deleted is below nothing
-        return
-    for depth, directory in enumerate(above, 1):
+    for depth, directory in enumerate(here.parents, 1):
         if _is_ours(directory / name):
             yield depth, directory / name
             return
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether it is there, and from nobody else: anyone may write into a shared directory above."""
+    """Tell whether the file exists and only this user or root can have written it.
+
+    Any user may put a file into a shared directory, such as /tmp, and so name the servers that get our tasks.
+    """
     try:
-        return path.is_file() and path.stat().st_uid in (os.getuid(), 0)
+        facts = path.stat()
     except OSError:
         return False
+    return (
+        stat.S_ISREG(facts.st_mode) and facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH
+    )
 
 
 def _mendable(sentence: str, path: Path) -> SettingsError:
@@ -445,10 +452,15 @@ def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
 
 
 def misspelt() -> list[str]:
-    """Return a sentence for each variable that looks like one of ours, and is none."""
+    """Return a sentence for each variable that looks like one of ours, and each file that is not read."""
     names = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     known = {*names, *(f"{name}_FILE" for name in names), *_OTHER_VARIABLES}
-    return [
+    found = [
+        f"{name} is not read: it belongs to another user, or every user may write to it"
+        for name in (_FILE, _ANNOUNCED)
+        if name.is_file() and not _is_ours(name)
+    ]
+    return found + [
         f"{variable} is set, and there is no such setting: did you mean {near[0]}?"
         for variable in sorted(os.environ)
         if variable.upper().startswith(PREFIX)

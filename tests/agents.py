@@ -1,11 +1,13 @@
 """An agent as a process: it takes tasks over HTTP, notes what it does, and needs no server but the API.
 
-`python -m tests.agents URL`: `noop` ends at once, `slow` takes as many seconds as its payload says.
+`python -m tests.agents URL`, with a key in AGENT_KEY: `noop` ends at once, `slow` takes as many seconds as
+its payload says.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import Any
 
@@ -26,7 +28,8 @@ async def do(task: grns.AgentTask) -> Any:
 
 async def main(url: str) -> None:
     """Take tasks for ever."""
-    async with grns.AgentClient(url, task_types=TYPES, lease_seconds=LEASE_SECONDS) as client:
+    key = os.environ["AGENT_KEY"]
+    async with grns.AgentClient(url, key=key, task_types=TYPES, lease_seconds=LEASE_SECONDS) as client:
         async for task in client.tasks():
             async with task:
                 task.result = await do(task)

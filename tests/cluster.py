@@ -20,7 +20,8 @@ ELECTED_SECONDS = 30.0
 def cluster(directory: Path, count: int = 3, *, is_told: bool = False) -> list[LocalNats]:
     """Return brokers that will find one another; none of them is started.
 
-    Clients are not told of the others, unless `is_told`.
+    Clients are not told of the others, unless `is_told`. Then there are no tokens: nats-py has none for a
+    server that it was told of.
     """
     secret = "" if is_told else ", no_advertise: true"
     ports = [free_port() for _ in range(count)]
@@ -28,6 +29,7 @@ def cluster(directory: Path, count: int = 3, *, is_told: bool = False) -> list[L
     return [
         LocalNats(
             directory / f"nats-{number}",
+            has_token=not is_told,
             extra_config=f"""
                 cluster {{ name: tests, listen: {HOST}:{port}, routes: [{routes}]{secret} }}
             """,

@@ -19,8 +19,10 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
+from grns.local.secret import write_private
 from grns.settings import Settings, load
 from grns.store.database import Database
+from grns.store.key import create_key
 from grns.store.submit import Submissions, Submitted, prepare
 from grns.submission import submission
 from grns.task import STATUS_AFTER
@@ -47,6 +49,29 @@ async def eventually(
 def settings_for(database_url: str, nats_url: str = "nats://127.0.0.1:1", **more: Any) -> Settings:
     """Return settings for servers of a test."""
     return load(database_url=database_url, nats_url=nats_url, **more)
+
+
+def as_role(url: str, role: str, password: str) -> str:
+    """Return the URL of the same server and database for another role, or another user of a broker."""
+    place = url.rpartition("@")[2].rpartition("//")[2]
+    return f"{url.partition('://')[0]}://{role}:{password}@{place}"
+
+
+async def root_key(database: Database) -> str:
+    """Make a key that may do everything, in all workspaces."""
+    made, _ = await create_key(database, workspace=None, name="root", scopes=["admin"], actor="cli:ann@desk")
+    return made.reveal()
+
+
+async def shown(database: Database) -> dict[str, str]:
+    """Make such a key, and return the header that shows it."""
+    return {"Authorization": f"Bearer {await root_key(database)}"}
+
+
+async def put_key(database: Database, directory: Path) -> None:
+    """Put such a key where `grns dev` has its own."""
+    (directory / ".grns").mkdir()
+    write_private(directory / ".grns" / "api_key", await root_key(database))
 
 
 async def submit(database: Database, task_type: str = "noop", **fields: Any) -> Submitted:

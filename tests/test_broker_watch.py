@@ -170,7 +170,7 @@ async def test_a_broker_that_is_far_away_does_not_cost_the_lead(
     network = Proxy(broker.port)
     await network.start()
     network.latency_seconds = 0.3
-    monkeypatch.setenv("GRNS_NATS_URL", f"nats://127.0.0.1:{network.port}")
+    monkeypatch.setenv("GRNS_NATS_URL", broker.url.replace(f":{broker.port}", f":{network.port}"))
     try:
         async with relaying(count=2):
             await submit_many(database, 20)

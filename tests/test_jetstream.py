@@ -96,7 +96,8 @@ def extra_config() -> str:
 @pytest.fixture
 def server(tmp_path: Path, extra_config: str) -> Iterator[LocalNats]:
     """A server of this test's own."""
-    with LocalNats(tmp_path / "nats", extra_config=extra_config) as running:
+    has_token = "authorization" not in extra_config
+    with LocalNats(tmp_path / "nats", extra_config=extra_config, has_token=has_token) as running:
         yield running
         running.thaw()
 
@@ -904,7 +905,8 @@ async def test_headers_that_cannot_be_read_cost_nothing_but_themselves(
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     command = b"HPUB %s %d %d\r\n%s{}\r\n" % (LANE.encode(), len(block), len(block) + 2, block)
-    writer.write(b'CONNECT {"verbose": false, "headers": true}\r\n' + command + b"PING\r\n")
+    shown = json.dumps({"verbose": False, "headers": True, "auth_token": address.username})
+    writer.write(f"CONNECT {shown}\r\n".encode() + command + b"PING\r\n")
     await reader.readuntil(b"PONG")
     writer.close()
     await transport.publish(message(body=b"good"))

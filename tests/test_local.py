@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import nats
@@ -24,6 +28,8 @@ from grns.local import LocalNats, LocalPostgres, LocalStack, binaries, installat
 from grns.local.identity import nobody
 from grns.local.port import HOST, free_port, is_free
 from grns.local.process import EarlyExit, Process
+from grns.store import access, migrate
+from grns.store.database import Database
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 TEST_SECONDS = 20.0
@@ -52,9 +58,9 @@ def state(pid: int) -> str:
 def family(pid: int) -> set[int]:
     """Return a process with everything that descends from it."""
     parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
     found = {pid}
     while grown := {child for child, parent in parents.items() if parent in found} - found:
         found |= grown
@@ -120,6 +126,16 @@ def tmp_path(tmp_path: Path, remains: list[Path]) -> Path:
     """Give pytest's directory, to be removed at the end of this module."""
     remains.append(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def shared_stack(remains: list[Path]) -> Iterator[LocalStack]:
+    """Servers whose doors the tests try."""
+    path = Path(tempfile.mkdtemp(prefix="grns-local-"))
+    remains.append(path)
+    path.chmod(0o755)
+    with LocalStack(path / "stack") as stack:
+        yield stack
 
 
 @pytest.fixture
@@ -307,7 +323,8 @@ def test_no_url_before_the_first_start(tmp_path: Path) -> None:
         _ = LocalPostgres(tmp_path).url
     with pytest.raises(LocalServerError):
         _ = LocalNats(tmp_path).pid
-    assert LocalNats(tmp_path, port=4222).url == "nats://127.0.0.1:4222"
+    assert LocalNats(tmp_path, port=4222).url.endswith("@127.0.0.1:4222")
+    assert LocalNats(tmp_path, port=4222, has_token=False).url == "nats://127.0.0.1:4222"
 
 
 def test_a_stale_pid_that_belongs_to_another_program_now(tmp_path: Path) -> None:
@@ -356,6 +373,130 @@ async def test_another_postgres_by_its_directory(tmp_path: Path) -> None:
         postgres.kill()
         postgres.start()
         assert await remembered(postgres.url) == ["before"]
+
+
+# --- secrets -------------------------------------------------------------------------------------
+
+
+def secrets_of(stack: LocalStack) -> list[str]:
+    """Return everything that opens a server of the stack."""
+    urls = map(urlsplit, (stack.postgres.url, stack.postgres.admin_url))
+    found = [*(url.password or "" for url in urls), urlsplit(stack.nats.url).username or ""]
+    assert all(len(secret) == 48 for secret in found)
+    assert len(set(found)) == 3
+    return found
+
+
+@pytest.mark.parametrize("password", [None, "", "grns", "postgres"])
+@pytest.mark.parametrize("role", ["grns", "postgres"])
+async def test_postgres_without_its_password_refuses(
+    shared_stack: LocalStack, role: str, password: str | None
+) -> None:
+    """H2: any local user was let in as a superuser."""
+    for database in ("grns", "postgres", "template1"):
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await asyncpg.connect(
+                host=HOST, port=shared_stack.postgres.port, user=role, password=password, database=database
+            )
+
+
+@pytest.mark.parametrize("said", [{}, {"auth_token": ""}, {"auth_token": "grns"}, {"user": "grns"}])
+def test_nats_without_its_token_refuses(shared_stack: LocalStack, said: dict[str, str]) -> None:
+    """H2: any local user could publish commands."""
+    with (
+        socket.create_connection((HOST, shared_stack.nats.port), TEST_SECONDS) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        assert answers.readline().startswith(b"INFO ")
+        connection.sendall(f"CONNECT {json.dumps({'verbose': False, **said})}\r\nPING\r\n".encode())
+        assert answers.readline() == b"-ERR 'Authorization Violation'\r\n"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "copy (select 1) to program 'id'",
+        "create temporary table read (line text); copy read from program 'id'",
+        "select pg_read_file('postgresql.conf')",
+        "create role other superuser",
+        "create role other",
+        "grant pg_execute_server_program to grns",
+        "alter role grns superuser",
+    ],
+)
+async def test_owner_of_the_database_runs_nothing_as_the_server(shared_stack: LocalStack, sql: str) -> None:
+    """H2: what holds the application's URL ran commands as the developer."""
+    connection = await asyncpg.connect(shared_stack.postgres.url)
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+async def test_owner_of_the_database_migrates_and_isolates_workspaces(shared_stack: LocalStack) -> None:
+    await migrate.upgrade(shared_stack.postgres.url)
+    database = Database(shared_stack.postgres.url, name="test", size=1)
+    async with database.opened():
+        assert await access.obstacle(database) is None
+
+
+def test_secrets_are_in_private_files_and_nowhere_else(shared_stack: LocalStack) -> None:
+    """H2: secrets show in no file that others can read, no log and no list of processes."""
+    wanted = [secret.encode() for secret in secrets_of(shared_stack)]
+    for path in shared_stack.root.rglob("*"):
+        if path.is_file() and any(secret in path.read_bytes() for secret in wanted):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+            assert path.name in {"grns-passwords.json", "token", "nats.conf"}
+    for log in (shared_stack.postgres.log, shared_stack.nats.log):
+        assert log.is_file()
+    for line in Path("/proc").glob("[0-9]*/cmdline") if LINUX else ():
+        with contextlib.suppress(OSError):
+            assert not any(secret in line.read_bytes() for secret in wanted), line
+
+
+def test_each_cluster_has_passwords_of_its_own(tmp_path: Path) -> None:
+    """H2: clusters are copies of one template, and passwords are not."""
+    found = []
+    for name in ("one", "two"):
+        with LocalPostgres(tmp_path / name) as postgres:
+            found += [urlsplit(postgres.url).password, urlsplit(postgres.admin_url).password]
+    assert len(set(found)) == 4
+
+
+def test_postgres_while_it_starts_lets_nobody_in(tmp_path: Path) -> None:
+    """H2: there is no moment, between the first start and the passwords, in which none is asked for."""
+    port = free_port()
+    said: set[bytes] = set()
+    is_over = threading.Event()
+
+    def knock() -> None:
+        parameters = b"user\0postgres\0database\0postgres\0\0"
+        start = struct.pack("!ii", 8 + len(parameters), 196_608) + parameters
+        while not is_over.is_set():
+            with contextlib.suppress(OSError), socket.create_connection((HOST, port), 2) as connection:
+                connection.sendall(start)
+                if (answer := connection.recv(9)).startswith(b"R"):
+                    said.add(answer[5:9])  # 0: come in; 10: SASL
+
+    knocking = threading.Thread(target=knock)
+    knocking.start()
+    try:
+        with LocalPostgres(tmp_path, port=port):
+            eventually(lambda: bool(said))
+    finally:
+        is_over.set()
+        knocking.join()
+    assert said == {struct.pack("!i", 10)}
+
+
+def test_cluster_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """H2: a cluster from before, which asks for no password, does not start again."""
+    with LocalPostgres(tmp_path) as postgres:
+        pass
+    (tmp_path / "cluster" / "grns-passwords.json").unlink()
+    with pytest.raises(LocalServerError, match="an earlier version of grns created it"):
+        postgres.start()
 
 
 # --- who runs Postgres, and its template ---------------------------------------------------------
@@ -458,7 +599,8 @@ def test_a_frozen_nats_is_silent_until_it_thaws(tmp_path: Path) -> None:
     with LocalNats(tmp_path) as server:
         with socket.create_connection((HOST, server.port), TEST_SECONDS) as connection:
             assert connection.recv(4096).startswith(b"INFO ")
-            connection.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+            said = json.dumps({"verbose": False, "auth_token": urlsplit(server.url).username})
+            connection.sendall(f"CONNECT {said}\r\nPING\r\n".encode())
             assert connection.recv(4096) == b"PONG\r\n"
             server.freeze()
             eventually(lambda: not LINUX or state(server.pid) == "T")

@@ -24,7 +24,7 @@ from grns.local import LocalNats
 from grns.local.port import free_port
 from grns.settings import Settings
 from grns.store.database import Database
-from tests.harness import ROOT, Fleet, all_in, eventually, submit
+from tests.harness import ROOT, Fleet, all_in, eventually, put_key, submit
 
 README = (ROOT / "README.md").read_text()
 LIMIT_SECONDS = 20
@@ -70,6 +70,7 @@ async def test_the_pool_and_all_ways_to_use_it(
         await connection.execute(
             "create table payments (order_id text); create table invoices (task_id text, kind text)"
         )
+    await put_key(database, tmp_path)
     port = free_port()
     fleet.start("server", "--api", GRNS_API_PORT=str(port))
     fleet.start(*shlex.split(commands(block("sh", "--concurrency 20"))[0])[1:])
@@ -151,12 +152,14 @@ async def from_the_shell() -> str:
 
 async def from_curl(port: int, client: grns.Client) -> None:
     """Type the README's curl commands; each has to be answered well, and with what is said of it."""
-    api, json_type, *lines = commands(block("sh", "API=http").replace("8080", str(port)))
+    api, auth, json_type, *lines = commands(block("sh", "API=http").replace("8080", str(port)))
     said: dict[str, dict[str, Any]] = {}
     task_id = key = ""
     for line in lines:
         asked = line.replace("TASK_ID", task_id).replace("KEY", key)
-        answer = await curl(f"{api}\n{json_type}\n{asked.replace('curl ', 'curl --fail-with-body ', 1)}")
+        answer = await curl(
+            f"{api}\n{auth}\n{json_type}\n{asked.replace('curl ', 'curl --fail-with-body ', 1)}"
+        )
         if "ftp:" in line:
             task_id = answer["id"]
             assert (await client.wait(task_id, timeout_seconds=LIMIT_SECONDS)).status == "failed"

@@ -1,4 +1,4 @@
-"""The pools that come along: commands as tasks, and agents behind HTTP."""
+"""The pools that come along: digests of files, commands as tasks, and agents behind HTTP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import gzip
 import importlib
 import json
 import os
+import socket
 import subprocess
+import sysconfig
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -23,10 +25,106 @@ from grns.outcome import Outcome, Verb
 from tests.harness import eventually, is_alive
 from tests.test_handlers import Runner, error_of
 from tests.test_store_kit import forged
-from workers import http, shell
+from workers import digest, http, shell
 
 # Each loop has subprocesses, transports and errors of its own.
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+
+# ---------------------------------------------------------------- digests
+
+LIBRARY = os.path.realpath(sysconfig.get_path("stdlib"))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory whose files may be read, beside one with a secret."""
+    for name in ("root", "beside"):
+        (tmp_path / name / "below").mkdir(parents=True)
+        (tmp_path / name / "below" / "code.py").write_text("def f(): pass\n")
+    monkeypatch.setattr(digest, "ROOTS", [tmp_path / "root"])
+    return tmp_path / "root"
+
+
+async def digested(path: Path | str) -> Outcome:
+    """Digest one file as a task."""
+    claimed = forged("gr-0", attempt=1)
+    claimed.payload = json.dumps({"path": str(path)})
+    return await Runner(digest.digest_file).run(claimed)
+
+
+@pytest.mark.parametrize("way", ["below/code.py", "{root}/below/code.py", "inside", "below/../below/code.py"])
+async def test_digest_of_a_file_below_the_root_counts(root: Path, way: str) -> None:
+    (root / "inside").symlink_to(root / "below" / "code.py")
+    outcome = await digested(way.format(root=root))
+    assert json.loads(outcome.result or "{}")["functions"] == 1, outcome.error
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "/etc/passwd", "/proc/self/environ", "/dev/zero", "/dev/ptmx", "../beside/below/code.py", "..", ".",
+        "{root}/../beside/below/code.py", "out", "link/code.py", "{root}-more/code.py", "/", "",
+    ],
+)  # fmt: skip
+async def test_digest_of_a_file_outside_the_root_fails(root: Path, way: str) -> None:
+    """M4: any submitter learned the digest of any file that the worker could read."""
+    (root / "out").symlink_to("/etc/passwd")
+    (root / "link").symlink_to(root.parent / "beside" / "below")
+    (root.parent / "root-more").mkdir()
+    (root.parent / "root-more" / "code.py").touch()
+    outcome = await digested(way.format(root=root))
+    assert (outcome.verb, outcome.error_class) == (Verb.FAIL, "outside_root")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "socket", "missing", "long"])
+async def test_digest_of_what_is_not_a_regular_file_fails_at_once(root: Path, kind: str) -> None:
+    """M4: a device or a FIFO kept a slot of the worker for good."""
+    path = root / ("x" * 300 if kind == "long" else "below/special")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    async with asyncio.timeout(10):
+        outcome = await digested(path)
+    assert (outcome.verb, outcome.error_class) == (Verb.FAIL, "no_such_file")
+
+
+async def test_digest_of_a_file_larger_than_the_limit_fails(root: Path) -> None:
+    """M4: memory grew with the file, until the machine had none."""
+    with (root / "large.py").open("wb") as file:
+        file.truncate(50 * 1024**3)
+    outcome = await digested("large.py")
+    assert (outcome.verb, outcome.error_class) == (Verb.FAIL, "too_large")
+
+
+@pytest.mark.parametrize("place", ["last", "between"])
+async def test_digest_of_a_path_that_becomes_a_link_meanwhile_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """M4: a link that appears after the path was resolved is not followed out of the root."""
+    resolve = os.path.realpath
+
+    def late(path: Any) -> str:
+        found = str(resolve(path))
+        swapped = root / "below" / "code.py" if place == "last" else root / "below"
+        swapped.rename(root / "moved")
+        swapped.symlink_to(root.parent / "beside" / swapped.relative_to(root))
+        return found
+
+    monkeypatch.setattr(os.path, "realpath", late)
+    outcome = await digested("below/code.py")
+    assert (outcome.verb, outcome.error_class) == (Verb.FAIL, "no_such_file")
+
+
+async def test_digest_without_a_root_reads_the_library_of_python_alone() -> None:
+    """M4: the default gives away nothing that is not public."""
+    assert [str(root) for root in digest.ROOTS] == [LIBRARY]
+    assert (await digested(json.__file__)).verb is Verb.SUCCEED
+    assert (await digested(__file__)).error_class == "outside_root"
+
 
 # ---------------------------------------------------------------- commands
 

@@ -85,9 +85,28 @@ def test_files_of_others_above_do_not_count(alone: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     if (alone / "grns.toml").stat().st_uid == 0:
         os.chown(alone / "grns.toml", 4712, -1)
-    assert load().lease_seconds == 22
     monkeypatch.chdir(alone / "below")
     assert load().lease_seconds == 15
+
+
+@pytest.mark.parametrize("name", ["grns.toml", ".grns/dev.toml"])
+@pytest.mark.parametrize("excess", ["another owner", "all may write"])
+def test_file_here_that_others_may_have_written_is_not_read(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, name: str, excess: str
+) -> None:
+    """L11: the working directory's file named the servers whoever owned it."""
+    announce(alone, "lease_seconds = 22")
+    (alone / ".grns/dev.toml").rename(alone / name)
+    assert load().lease_seconds == 22
+    assert misspelt() == []
+    if excess == "all may write":
+        (alone / name).chmod(0o666)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 4711)
+        if (alone / name).stat().st_uid == 0:
+            os.chown(alone / name, 4712, -1)
+    assert load().lease_seconds == 15
+    assert misspelt() == [f"{name} is not read: it belongs to another user, or every user may write to it"]
 
 
 def test_each_source_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,3 +156,35 @@ async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Databas
     await eventually(is_reaped, within_seconds=10.0)
     reaper.stop()
     await running
+
+
+async def test_reaper_that_holds_logs_it_once_as_info(shared: Database) -> None:
+    """newcomer 14: a restart logged a warning at each tick, and no word of it being normal."""
+    told: list[Fact] = []
+
+    class _Note:
+        def read(self, fact: Fact) -> None:
+            told.append(fact)
+
+    app = App(settings_for(shared.url, lease_seconds=15.0, reap_seconds=0.05), (_Note(),))
+    reaper = daemons.reaper(app, shared, app.transport("test"))
+    running = asyncio.create_task(reaper.run())
+
+    async def ticked() -> object:
+        (row,) = await fetch(shared, "select last_tick_at from grns.reaper_state")
+        return row["last_tick_at"]
+
+    await eventually(ticked)
+    await fetch(shared, "update grns.reaper_state set hold_until = now() + interval '1 h'")
+    for _ in range(5):
+        seen_at = await ticked()
+
+        async def has_ticked_since(seen_at: object = seen_at) -> bool:
+            return await ticked() != seen_at
+
+        await eventually(has_ticked_since)
+    reaper.stop()
+    await running
+    (hold,) = [fact for fact in told if isinstance(fact, ReaperHolds)]
+    assert hold.level == "info"
+    assert "normal after a restart" in hold.reason

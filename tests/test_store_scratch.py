@@ -12,7 +12,7 @@ from grns.errors import Unavailable
 from grns.local import LocalPostgres
 from grns.store import scratch
 from grns.store.database import Database
-from tests.harness import eventually
+from tests.harness import as_role, eventually
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ async def test_what_only_looks_alike_is_left_alone(
 async def test_other_peoples_are_left_alone(
     database_url: str, database: Database, admin: asyncpg.Connection
 ) -> None:
-    await admin.execute("create role scratch_stranger login createdb")
+    await admin.execute("create role scratch_stranger login createdb password 'strange'")
     name = scratch.new_name()
     try:
         await admin.execute(f"create database {name} template template0")
-        stranger = Database(database_url.replace("//grns@", "//scratch_stranger@"), name="stranger")
+        stranger = Database(as_role(database_url, "scratch_stranger", "strange"), name="stranger")
         async with stranger.opened():
             assert await scratch.left_over(stranger) == []
         assert await scratch.left_over(database) == [name]
@@ -92,10 +92,10 @@ async def test_other_peoples_are_left_alone(
 async def test_a_role_that_may_make_none_is_told_what_to_do(
     database_url: str, admin: asyncpg.Connection
 ) -> None:
-    await admin.execute('create role "the Poor" login')
+    await admin.execute("create role \"the Poor\" login password 'poor'")
     name = scratch.new_name()
     try:
-        url = database_url.replace("//grns@", "//the%20Poor@")
+        url = as_role(database_url, "the%20Poor", "poor")
         async with scratch.announced(url, name) as server:
             with pytest.raises(Unavailable, match='`alter role "the Poor" createdb`') as caught:
                 await scratch.make(server, name)

@@ -1,12 +1,17 @@
 """Digests of Python source files, in threads; and two task types that show what failing looks like.
 
-Run it with `grns worker workers.digest:pool`; `grns dev` does. A file that Python cannot tokenize or
-parse is no failure of the task: what could not be counted is null in the result, the rest is there.
+Run it with `grns worker workers.digest:pool`; `grns dev` does. Every submitter of a task chooses a path, so
+the worker reads only regular files below the directories in `GRNS_DIGEST_ROOT` (separated by `:`, as in
+PATH). The default is the library of Python, whose files are not secret; `grns dev` adds its own directory. A
+file that Python cannot tokenize or parse does not fail the task: the counts that need it are null.
 """
 
 import ast
 import hashlib
 import io
+import os
+import stat
+import sysconfig
 import threading
 import tokenize
 from pathlib import Path
@@ -17,23 +22,33 @@ import grns
 
 Digest = dict[str, int | str | None]
 
+ROOTS = [
+    Path(os.path.realpath(place))
+    for place in os.environ.get("GRNS_DIGEST_ROOT", sysconfig.get_path("stdlib")).split(os.pathsep)
+    if place
+]
+MOST_BYTES = 2 * 1024 * 1024  # parsing takes a hundred times as much memory
+_CHUNK_BYTES = 64 * 1024
+_WITHOUT_LINKS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 _parser = threading.Lock()  # CPython's parser counts its depth for all threads together (seen in 3.11)
 pool = grns.Pool("digest")
 
 
 class SourceFile(BaseModel):
-    """Where the file is, on the machine of the worker."""
+    """Where the file is, on the machine of the worker: from the first root, or from `/`."""
 
     path: Path
 
 
-@pool.task("digest_file")
+@pool.task("digest_file", timeout_seconds=60)
 def digest_file(task: grns.Context, file: SourceFile) -> Digest:
     """Read one file and count what is in it."""
     try:
-        return digest(file.path.read_bytes())
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise grns.Fail(str(error), error_class="no_such_file") from error
+        source = _read(file.path, task)
+    except (OSError, ValueError) as error:
+        raise grns.Fail(f"cannot read {file.path}: {error}", error_class="no_such_file") from error
+    return digest(source)
 
 
 @pool.task("flaky", backoff=grns.Backoff(base_seconds=0.2))
@@ -48,6 +63,52 @@ def flaky(task: grns.Context) -> dict[str, int]:
 def hopeless(task: grns.Context) -> None:
     """Fail until the attempts are spent."""
     raise ValueError(f"attempt {task.attempt} fails like every other one")
+
+
+def _read(path: Path, task: grns.Context) -> bytes:
+    """Return the content of a regular file below a root; raises OSError, ValueError and Fail."""
+    real = Path(os.path.realpath(ROOTS[0] / path)) if ROOTS else path
+    root = next((root for root in ROOTS if real.is_relative_to(root)), None)
+    if root is None or real == root:
+        raise grns.Fail(f"{path} is not below GRNS_DIGEST_ROOT", error_class="outside_root")
+    content = b""
+    with open(_opened(root, real.relative_to(root).parts), "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            content += chunk
+            if len(content) > MOST_BYTES:
+                raise grns.Fail(f"{path} has more than {MOST_BYTES} bytes", error_class="too_large")
+            if task.lost:
+                raise TimeoutError("the attempt is over")
+    return content
+
+
+def _opened(root: Path, parts: tuple[str, ...]) -> int:
+    """Return a descriptor of a regular file, walked to without following a link.
+
+    The path is resolved already: a link that is met here was put there since, and may lead out of the root.
+    """
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _WITHOUT_LINKS | os.O_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        _check(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False))
+        # What is no file any more does not block, and is found out.
+        file = os.open(parts[-1], _WITHOUT_LINKS | os.O_NONBLOCK, dir_fd=directory)
+    finally:
+        os.close(directory)
+    try:
+        _check(os.fstat(file))
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _check(facts: os.stat_result) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError("not a regular file")
 
 
 def digest(source: bytes) -> Digest:

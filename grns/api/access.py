@@ -10,21 +10,18 @@ from typing import Annotated, Any, get_type_hints
 from fastapi import Depends, Header, Query, Request
 
 from grns import subjects
-from grns.access import OWNER, Principal, Scope
+from grns.access import BOOTSTRAP, Principal, Scope
 from grns.api.desk import Desk
 from grns.client import Client
 from grns.envelope import read_traceparent
 from grns.errors import BadInput, Denied, Forbidden, NotFound
 from grns.pause import Pauses
-from grns.server_url import is_loopback
 from grns.store.access import as_tenant
 from grns.store.database import Database, Session
 from grns.store.key import authenticate, has_keys
 from grns.triage import Triage
 
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
-_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-_OTHER_SITES = frozenset({"cross-site", "same-site"})
+_KEYS = "/api/v1/keys"
 # Where a door of ours that has let somebody in says who it is. Nobody can send it.
 PRINCIPAL = "grns.principal"
 
@@ -120,8 +117,11 @@ class Visit:
 _SCOPES: dict[object, Scope] = {}
 
 
-def requires(scope: Scope, *, everywhere: bool = False) -> Any:
-    """Return the dependency that lets in whoever has a scope; `everywhere`: and is bound to no workspace."""
+def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = False) -> Any:
+    """Return the dependency that lets in whoever has a scope; `everywhere`: and is bound to no workspace.
+
+    With `may_be_first`, it also lets in whoever shows the bootstrap token.
+    """
 
     async def visit(
         request: Request,
@@ -133,7 +133,7 @@ def requires(scope: Scope, *, everywhere: bool = False) -> Any:
         ] = None,
     ) -> Visit:
         desk: Desk = request.app.state.desk
-        principal = await _principal(desk, request)
+        principal = await _principal(desk, request, may_be_first=may_be_first)
         chosen = principal.workspace or desk.workspace
         for said in (workspace, named):
             if said is not None:
@@ -157,6 +157,7 @@ Submitter = Annotated[Visit, requires("submit")]
 Operator = Annotated[Visit, requires("operate")]
 Agent = Annotated[Visit, requires("work")]
 Admin = Annotated[Visit, requires("admin")]
+FirstAdmin = Annotated[Visit, requires("admin", may_be_first=True)]
 AdminOfAll = Annotated[Visit, requires("admin", everywhere=True)]
 ReaderOfAll = Annotated[Visit, requires("read", everywhere=True)]
 
@@ -171,49 +172,25 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
     return None
 
 
-async def _principal(desk: Desk, request: Request) -> Principal:
+async def _principal(desk: Desk, request: Request, *, may_be_first: bool) -> Principal:
     known: Principal | None = request.scope.get(PRINCIPAL)
     if known is not None:
         return known
     shown = request.headers.get("authorization")
-    if shown is not None:
-        kind, _, text = shown.partition(" ")
-        if kind.lower() != "bearer":
-            raise Denied("a key is shown as `Authorization: Bearer grns_…`")
-        return await authenticate(desk.database, text.strip())
-    if not await is_open_to(desk, request):
+    if shown is None:
         raise Denied("show a key, as `Authorization: Bearer grns_…`; `grns key create` makes one")
-    _refuse_other_pages(request)
-    return OWNER
+    kind, _, text = shown.partition(" ")
+    if kind.lower() != "bearer":
+        raise Denied("a key is shown as `Authorization: Bearer grns_…`")
+    text = text.strip()
+    if await is_bootstrap(desk, text):
+        if not may_be_first:
+            raise Forbidden(f"the bootstrap token creates the first key and does nothing else: POST {_KEYS}")
+        return BOOTSTRAP
+    return await authenticate(desk.database, text)
 
 
-async def is_open_to(desk: Desk, request: Request) -> bool:
-    """Say whether somebody needs no key: they are on this machine, and there is none."""
-    return desk.is_loopback and _is_local(request) and not await has_keys(desk.database)
-
-
-def _is_local(request: Request) -> bool:
-    """Say whether somebody on this machine asks for themselves: not for others, as a proxy does."""
-    if request.client is None or any(name in request.headers for name in _FORWARDED):
-        return False
-    return is_loopback(request.client.host)
-
-
-def _refuse_other_pages(request: Request) -> None:
-    """Refuse what a page of somebody else's lets a browser on this machine ask for."""
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    is_ours = origin is None or origin.partition("://")[2] == host
-    if not is_ours or not has_local_name(request) or request.headers.get("sec-fetch-site") in _OTHER_SITES:
-        raise Forbidden("without a key, nothing is done for the page of another site")
-
-
-def has_local_name(request: Request) -> bool:
-    """Say whether this machine is asked by a name that is always its own."""
-    return _name(request.headers.get("host", "")) in _LOCAL_NAMES
-
-
-def _name(host: str) -> str:
-    """Return the name in a host, without its port: a page may have any name lead to this machine."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+async def is_bootstrap(desk: Desk, text: str) -> bool:
+    """Say whether the text is the bootstrap token of this process, and there is no key yet."""
+    invitation = desk.invitation
+    return invitation.key is None and invitation.matches(text) and not await has_keys(desk.database)

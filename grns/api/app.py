@@ -64,8 +64,8 @@ ROUTES: tuple[Route, ...] = tuple(route for noun in _NOUNS for route in noun.rou
 
 _DESCRIPTION = (
     "Tasks, their dead letters and their events. Show a key as `Authorization: Bearer grns_…`; as long as"
-    " there is none in the database, only this machine may come in. What cannot be done is answered with a"
-    " problem (RFC 9457), whose `code` is stable."
+    " there is none, the bootstrap token that the API printed at its start creates the first. What cannot be"
+    " done is answered with a problem (RFC 9457), whose `code` is stable."
 )
 _ROUTE_CODES = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.METHOD_NOT_ALLOWED: "bad_method"}
 _NO_ROUTE = "there is no such route: /api/v1/openapi.json lists all"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from grns.agent_claims import AgentClaims
 from grns.agent_writes import AgentWrites
 from grns.api.health import Health
+from grns.api.invitation import Invitation
 from grns.api.rounds import Rounds
 from grns.api.tail import Tail
 from grns.destination import Guard
@@ -32,9 +33,9 @@ _PATIENCE_SECONDS = 5.0
 class Desk:
     """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
 
-    `is_loopback` says that nobody from outside of this machine can reach it. `metrics` are those of the
-    process, as Prometheus reads them. Agents wait for a task no longer than `agent_wait_seconds`, and have it
-    for `agent_lease_seconds` where they do not say otherwise.
+    `metrics` are those of the process, as Prometheus reads them. Agents wait for a task no longer than
+    `agent_wait_seconds`, and have it for `agent_lease_seconds` where they do not say otherwise. The token of
+    the `invitation` is all that lets anybody in without a key.
     """
 
     database: Database
@@ -48,11 +49,11 @@ class Desk:
     agent_writes: AgentWrites
     agent_wait_seconds: float
     agent_lease_seconds: float
-    is_loopback: bool
     webhook_guard: Guard
     emit: Emit
     metrics: Callable[[], bytes]
     rounds: Rounds
+    invitation: Invitation = field(default_factory=Invitation)
     spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)

@@ -9,8 +9,8 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns.access import MOST_POOLS, Scope
-from grns.api.access import Admin, AdminOfAll, Reader, Visit
+from grns.access import BOOTSTRAP, MOST_POOLS, Scope
+from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, Visit
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, read
@@ -78,15 +78,24 @@ class WorkspaceOrder(Body):
 
 
 @routes.post("/keys", takes=KeyOrder, answers=NewKey, status=201)
-async def create_key(request: Request, visit: Admin) -> Response:
-    """Make a key. The answer shows its secret, which nobody sees again."""
+async def create_key(request: Request, visit: FirstAdmin) -> Response:
+    """Make a key. The answer shows its secret, which nobody sees again.
+
+    As long as there is no key at all, the bootstrap token that the API printed makes the first one: with the
+    scope `admin`, of all workspaces.
+    """
     said = await read(request, KeyOrder, SMALL, code="bad_key_order")
     workspace = _of(visit, all_workspaces=said.all_workspaces)
     own = visit.principal.pools
     if own is not None and not (said.pools and own.issuperset(said.pools)):
         raise Forbidden(f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}")
+    create = store.create_key
+    if visit.principal is BOOTSTRAP:
+        if "admin" not in said.scopes or workspace is not None or said.pools:
+            raise Forbidden("the first key has the scope admin and is of all workspaces")
+        create = store.create_first_key
     async with visit.writing() as database:
-        made, row = await store.create_key(
+        made, row = await create(
             database,
             workspace=workspace,
             name=said.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import Iterator
 
 import uvicorn
@@ -12,8 +13,7 @@ from starlette.types import ASGIApp
 from grns.api.connection import Connection
 from grns.api.desk import Desk
 from grns.daemon import patiently
-from grns.errors import SettingsError, Unavailable
-from grns.server_url import is_loopback
+from grns.errors import Unavailable
 from grns.store.access import read_isolation
 from grns.store.key import has_keys
 from grns.telemetry.facts.http import ApiServes, WorkspacesNotIsolated
@@ -44,8 +44,6 @@ class ApiServer:
     def __init__(self, desk: Desk, app: ASGIApp, *, host: str, port: int) -> None:
         self._desk = desk
         self._socket = _bound(host, port)
-        # What the name of a host has led to counts, and not the name.
-        desk.is_loopback = desk.is_loopback and is_loopback(self._socket.getsockname()[0])
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -68,16 +66,16 @@ class ApiServer:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def run(self) -> None:
-        """Serve until stopped; `SettingsError` where anybody could come in."""
+        """Serve until stopped."""
         desk = self._desk
         try:
-            await patiently(self._require_key, emit=desk.emit)
+            self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told of the server may ask at once
             isolation = await patiently(lambda: read_isolation(desk.database), emit=desk.emit)
-            self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told below may ask at once
             desk.emit(ServiceStarted(_NAME))
-            desk.emit(ApiServes(self.url, await has_keys(desk.database), isolation.obstacle is None))
+            desk.emit(ApiServes(self.url, isolation.obstacle is None))
             if isolation.is_missing:
                 desk.emit(WorkspacesNotIsolated(isolation.obstacle or "", "grns workspace isolate"))
+            await patiently(self._invite, emit=desk.emit)
             await self._server.serve(sockets=[self._socket])
         finally:
             await desk.agent_claims.close()
@@ -90,14 +88,18 @@ class ApiServer:
         self._desk.agent_claims.stop()
         self._server.should_exit = True
 
-    async def _require_key(self) -> None:
-        if self._desk.is_loopback or await has_keys(self._desk.database):
-            return
-        error = SettingsError(
-            "the API would be open to other machines, and there is no key that anybody has to show"
-        )
-        error.add_note("grns key create admin --scope admin --all-workspaces")
-        raise error
+    async def _invite(self) -> None:
+        """Print how to create the first key, if there is none.
+
+        To stderr, past the log: the log goes to collectors that many can read, and takes out secrets.
+        """
+        invitation = self._desk.invitation
+        if invitation.key is None and not await has_keys(self._desk.database):
+            sys.stderr.write(
+                f"grns: there is no API key yet; create the first one at {self.url}{invitation.path()}\n"
+                "grns: or run: grns key create admin --scope admin --all-workspaces\n"
+            )
+            sys.stderr.flush()
 
 
 def _bound(host: str, port: int) -> socket.socket:

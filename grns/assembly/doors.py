@@ -10,6 +10,7 @@ from grns.transport.base import Transport
 
 if TYPE_CHECKING:
     from grns.api.desk import Desk
+    from grns.api.invitation import Invitation
     from grns.api.server import ApiServer
 
 
@@ -18,10 +19,18 @@ from grns.assembly.agents import AgentKit
 from grns.assembly.tools import examination
 
 
-def api(app: App, database: Database, transport: Transport, *, port: int | None = None) -> ApiServer:
+def api(
+    app: App,
+    database: Database,
+    transport: Transport,
+    *,
+    port: int | None = None,
+    invitation: Invitation | None = None,
+) -> ApiServer:
     """Return the server of the HTTP API and the dashboard; it has taken its port.
 
-    That is the one of the settings where none is named. Raises `Unavailable` where it is taken, and
+    That is the one of the settings where none is named. Without an `invitation`, a token that creates the
+    first key is printed as long as there is no key. Raises `Unavailable` where it is taken, and
     `SettingsError` where what the server needs is not installed.
     """
     try:
@@ -33,17 +42,17 @@ def api(app: App, database: Database, transport: Transport, *, port: int | None 
         raise missing from error
 
     settings = app.settings
-    answers = desk(app, database, transport)
+    answers = desk(app, database, transport, invitation=invitation)
     secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
     site = make_site(answers, secret=secret)
     return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
 
-def desk(app: App, database: Database, transport: Transport) -> Desk:
+def desk(app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None) -> Desk:
     """Return what the API answers requests with."""
     from grns.api.desk import Desk
+    from grns.api.invitation import Invitation
     from grns.api.rounds import Rounds
-    from grns.server_url import is_loopback
 
     settings, agents = app.settings, AgentKit(app, database, transport)
     return Desk(
@@ -58,10 +67,10 @@ def desk(app: App, database: Database, transport: Transport) -> Desk:
         agent_writes=agents.writes(),
         agent_wait_seconds=settings.agent_wait_seconds,
         agent_lease_seconds=settings.agent_lease_seconds,
-        is_loopback=is_loopback(settings.api_host),
         webhook_guard=settings.webhook_guard,
         emit=app.telemetry.emit,
         metrics=app.exposition,
+        invitation=invitation or Invitation(),
         rounds=Rounds(lambda: examination(app, database, transport, is_open=True).read()),
         spans=app.spans,
     )

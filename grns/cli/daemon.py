@@ -76,9 +76,7 @@ def server(has_api: bool, metrics_port: int | None) -> None:
 
 
 @click.command()
-@click.option(
-    "--host", "api_host", help="Address to serve on; others than this machine's need a key to be there."
-)
+@click.option("--host", "api_host", help="Address to serve on. Defaults to GRNS_API_HOST, else 127.0.0.1.")
 @click.option("--port", "api_port", type=click.IntRange(0, 65535), help="Port to serve on; 0: a free one.")
 @_METRICS_PORT
 def api(api_host: str | None, api_port: int | None, metrics_port: int | None) -> None:

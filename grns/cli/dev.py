@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from grns.cli.group import Verb
 from grns.errors import InUse, SettingsError, Unavailable
 
 if TYPE_CHECKING:
+    from grns.api.invitation import Invitation
     from grns.api.server import ApiServer
     from grns.app import App
     from grns.daemon import Service
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 ROOT = Path(".grns")
 # Under the names that grns/settings.py reads.
 _ANNOUNCED = ROOT / "dev.toml"
+# The same for a shell in another directory.
+_ENVIRONMENT = ROOT / "env"
+_KEY = ROOT / "api_key"
+_WEB_SECRET = ROOT / "web_secret"
 _OVERRIDING = ("GRNS_DATABASE_URL", "GRNS_DATABASE_URL_FILE", "GRNS_NATS_URL", "GRNS_NATS_URL_FILE")
 
 _POOL = "workers.digest:pool"
@@ -64,13 +70,19 @@ def dev(
     """Run Postgres, NATS, all daemons and a worker here until Ctrl-C. Data is kept in ./.grns.
 
     While it runs, every other command in this directory or below finds the servers by itself.
+    Servers and API ask for passwords and a key that it keeps in ./.grns, for you alone.
     The worker serves the agent type `digest` alone, so it is never in the way of your own.
     """
     with _stack(port_postgres, port_nats) as stack, ExitStack() as resources:
+        from pydantic import SecretStr
+
         from grns.cli.process import make_app, run
+        from grns.local.secret import kept_secret
         from grns.settings import load
 
         settings = load(database_url=stack.postgres.url, nats_url=stack.nats.url, log_level=log_level)
+        if settings.web_secret is None:  # with one that is kept, a browser stays logged in over restarts
+            settings = settings.model_copy(update={"web_secret": SecretStr(kept_secret(_WEB_SECRET))})
         app = make_app(settings, "dev", resources)
         run(settings, lambda: _serve(app, stack, port_api, is_bare=is_bare))
 
@@ -116,27 +128,52 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
         async with app.connections("dev") as (database, transport):
             await transport.provision()
             running: list[Service] = [make(app, database, transport) for make in daemons.DAEMONS.values()]
-            api = _api(app, database, transport, port_api)
-            services: list[Service] = [*running, _Announcement(stack, worker, api)]
-            services += [one for one in (worker, api) if one is not None]
+            invitation = await _invitation(database)
+            api = _api(app, database, transport, port_api, invitation)
+            # The API takes connections before they are invited.
+            found = [*running, api, _Announcement(stack, worker, api, invitation), worker]
+            services: list[Service] = [one for one in found if one is not None]
             await run_services(services)
     finally:
         if worker is not None:
             worker.end()
 
 
-def _api(app: App, database: Database, transport: Transport, port: int | None) -> ApiServer | None:
+async def _invitation(database: Database) -> Invitation:
+    """Return what opens the dashboard with the key in ./.grns, and create that key if none there is valid."""
+    from grns.actor import of_process
+    from grns.api.invitation import Invitation
+    from grns.errors import Denied
+    from grns.local.secret import write_private
+    from grns.store.key import authenticate, create_key
+
+    try:
+        text = _KEY.read_text(encoding="utf-8").strip()
+        await authenticate(database, text)
+    except (OSError, Denied):
+        made, _ = await create_key(
+            database, workspace=None, name="grns dev", scopes=["admin"], actor=of_process("cli")
+        )
+        text = made.reveal()
+        write_private(_KEY, f"{text}\n")
+    return Invitation(key=text)
+
+
+def _api(
+    app: App, database: Database, transport: Transport, port: int | None, invitation: Invitation
+) -> ApiServer | None:
     """Return the API's server, None where what it needs is not installed."""
     from grns.assembly import doors
 
     try:
-        return doors.api(app, database, transport, port=port)
+        return doors.api(app, database, transport, port=port, invitation=invitation)
     except Unavailable:
         if port is not None:
             raise
-        return doors.api(app, database, transport, port=0)
+        return doors.api(app, database, transport, port=0, invitation=invitation)
     except SettingsError as error:
-        failure.note(f"without the HTTP API: {error}")
+        hint = next(iter(getattr(error, "__notes__", ())), None)
+        failure.say(f"without the HTTP API and the dashboard: {error}", hint)
         return None
 
 
@@ -151,7 +188,11 @@ class _Worker:
         self._process: Process = Process(
             [sys.executable, "-m", "grns", "worker", _POOL],
             log=self.log,
-            environment={"GRNS_DATABASE_URL": stack.postgres.url, "GRNS_NATS_URL": stack.nats.url},
+            environment={
+                "GRNS_DATABASE_URL": stack.postgres.url,
+                "GRNS_NATS_URL": stack.nats.url,
+                "GRNS_DIGEST_ROOT": os.environ.get("GRNS_DIGEST_ROOT") or _digest_roots(),
+            },
             directory=Path.cwd(),
         )
 
@@ -181,6 +222,11 @@ class _Worker:
             self._process.stop(signal.SIGTERM, timeout_seconds=_END_SECONDS)
 
 
+def _digest_roots() -> str:
+    """Return where the worker may read files: in this directory, and in Python's library for the example."""
+    return os.pathsep.join((str(Path.cwd()), sysconfig.get_path("stdlib")))
+
+
 class _Announcement:
     """A service whose whole work is that others find the servers for as long as the daemons run.
 
@@ -188,35 +234,47 @@ class _Announcement:
     not even by a second Ctrl-C.
     """
 
-    def __init__(self, stack: LocalStack, worker: _Worker | None, api: ApiServer | None) -> None:
+    def __init__(
+        self,
+        stack: LocalStack,
+        worker: _Worker | None,
+        api: ApiServer | None,
+        invitation: Invitation,
+    ) -> None:
         self._stack = stack
         self._worker = worker
         self._api = api
+        self._invitation = invitation
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Announce the servers until stopped."""
-        draft = _ANNOUNCED.with_suffix(".new")
-        draft.write_text(
-            "# Written by `grns dev` while it runs.\n"
-            f'database_url = "{self._stack.postgres.url}"\nnats_url = "{self._stack.nats.url}"\n'
-        )
-        draft.replace(_ANNOUNCED)
+        from grns.local.secret import write_private
+
+        origin = "# Written by `grns dev` while it runs.\n"
+        urls = {"database_url": self._stack.postgres.url, "nats_url": self._stack.nats.url}
+        exports = "".join(f"export GRNS_{name.upper()}='{url}'\n" for name, url in urls.items())
+        write_private(_ENVIRONMENT, origin + exports)
+        write_private(_ANNOUNCED, origin + "".join(f'{name} = "{url}"\n' for name, url in urls.items()))
         self._greet()
         await self._stopping.wait()
 
     def stop(self) -> None:
         """Take the announcement back."""
-        with contextlib.suppress(FileNotFoundError):
-            _ANNOUNCED.unlink()
+        for path in (_ANNOUNCED, _ENVIRONMENT):
+            path.unlink(missing_ok=True)
         self._stopping.set()
 
     def _greet(self) -> None:
-        click.echo(f"Postgres  {self._stack.postgres.url}")
-        click.echo(f"NATS      {self._stack.nats.url}")
+        from grns.server_url import place
+
+        # Where they are, without passwords: this is read over shoulders and kept by terminals.
+        click.echo(f"Postgres  {place(self._stack.postgres.url)}")
+        click.echo(f"NATS      {place(self._stack.nats.url)}")
         if self._api is not None:
-            click.echo(f"dashboard {self._api.url}/")
-            click.echo(f"API       {self._api.url}/api/v1/")
+            # A token in it, as in Jupyter's: it opens the dashboard, and dies with this process.
+            click.echo(f"dashboard {self._api.url}{self._invitation.path()}")
+            click.echo(f"API       {self._api.url}/api/v1/  (key in {_KEY.absolute()})")
         click.echo(f"data      {self._stack.root}")
         if self._worker is not None:
             click.echo(f"worker    {_POOL}, log in {self._worker.log}")
@@ -228,11 +286,10 @@ class _Announcement:
         click.echo(f"  {grns} task list")
         click.echo(f"  {grns} events tail")
         if self._api is not None:
-            click.echo(f"  curl -s {self._api.url}/api/v1/tasks")
+            click.echo(f'  curl -s -H "Authorization: Bearer $(cat {_KEY})" {self._api.url}/api/v1/tasks')
         click.echo("")
         click.echo("In any other directory, first:\n")
-        click.echo(f"  export GRNS_DATABASE_URL={shlex.quote(self._stack.postgres.url)}")
-        click.echo(f"  export GRNS_NATS_URL={shlex.quote(self._stack.nats.url)}\n")
+        click.echo(f"  . {shlex.quote(str(_ENVIRONMENT.absolute()))}\n")
         for name in _OVERRIDING:
             if os.environ.get(name):
                 failure.note(f"{name} is set, and wins over what is announced here")

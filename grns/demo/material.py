@@ -18,14 +18,20 @@ _CHUNK = 25
 _PROCESSES = 2
 
 
+def roots() -> list[Path]:
+    """Return the directories below which the files are."""
+    return [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")]
+
+
 def files(count: int) -> list[Path]:
     """Return so many files, from everywhere in the standard library.
 
     Where a distribution has left its tests out, other installed packages fill up.
     """
-    found = _python_files(Path(sysconfig.get_path("stdlib")))
+    library, packages = roots()
+    found = _python_files(library)
     if len(found) < count:
-        found += _python_files(Path(sysconfig.get_path("purelib")), is_library=False)
+        found += _python_files(packages, is_library=False)
     count = min(count, len(found))
     return [found[place * len(found) // count] for place in range(count)]
 
@@ -64,4 +70,4 @@ def _python_files(root: Path, *, is_library: bool = True) -> list[Path]:
         if is_library and "site-packages" in children:
             children.remove("site-packages")
         found += [Path(directory, name) for name in names if name.endswith(".py")]
-    return sorted(path for path in found if path.is_file())
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from grns.demo import material
 from grns.local import LocalStack
 from grns.local.crew import Crew
 from grns.local.process import Process
@@ -85,6 +86,7 @@ class Stage:
             "GRNS_NATS_URL": self.nats_url,
             "GRNS_LEASE_SECONDS": str(LEASE_SECONDS),
             "GRNS_SHUTDOWN_GRACE_SECONDS": str(_GRACE_SECONDS),
+            "GRNS_DIGEST_ROOT": os.pathsep.join(map(str, material.roots())),
         }
         return self._crew.start(name, *arguments, environment=environment)
 

@@ -11,6 +11,7 @@ from grns.local.binaries import nats_server
 from grns.local.handshake import nats_serves
 from grns.local.port import HOST, free_port
 from grns.local.process import Process
+from grns.local.secret import kept_secret, write_private
 from grns.local.server import Server
 
 
@@ -19,8 +20,9 @@ class LocalNats(Server):
 
     `port` is fixed; without it a free one is found at the first start (`preferred_port`, when it is
     free) and kept for later starts. With `monitor` its HTTP monitoring listens too. `extra_config`
-    is appended to the configuration as it is. `binary` is the server program; by default that of
-    the extra `grns[dev]`, then the system's.
+    is appended to the configuration as it is. Clients show a random token, which `url` holds and the
+    file `token` under `data` keeps; with `has_token=False`, `extra_config` says who may connect.
+    `binary` is the server program; by default that of the extra `grns[dev]`, then the system's.
     """
 
     _farewell = signal.SIGTERM
@@ -33,6 +35,7 @@ class LocalNats(Server):
         preferred_port: int | None = None,
         monitor: bool = False,
         extra_config: str = "",
+        has_token: bool = True,
         binary: Path | None = None,
     ) -> None:
         super().__init__(data, port=port, preferred_port=preferred_port)
@@ -43,12 +46,18 @@ class LocalNats(Server):
         self._monitor = monitor
         self._monitor_port: int | None = None
         self._extra_config = extra_config
+        self._has_token = has_token
         self._binary = binary
 
     @property
     def url(self) -> str:
-        """Return the URL for clients."""
-        return f"nats://{HOST}:{self.port}"
+        """Return the URL for clients, with the token."""
+        token = f"{self._token}@" if self._has_token else ""
+        return f"nats://{token}{HOST}:{self.port}"
+
+    @property
+    def _token(self) -> str:
+        return kept_secret(self.data / "token")
 
     @property
     def monitor_url(self) -> str:
@@ -81,16 +90,17 @@ class LocalNats(Server):
         if self._monitor and not self._port.proven:
             self._monitor_port = free_port()
         config = self.data / "nats.conf"
-        config.write_text(self._config(port))
+        write_private(config, self._config(port))
         process = Process([str(self._program), "--config", str(config)], log=self.log)
         self._launch(process, lambda: nats_serves(port, name=self.name))
 
     def _config(self, port: int) -> str:
         monitoring = f"http: {HOST}:{self._monitor_port}\n" if self._monitor else ""
+        token = f'authorization {{ token: "{self._token}" }}\n' if self._has_token else ""
         return f"""\
 server_name: {self.name}
 listen: {HOST}:{port}
-{monitoring}max_payload: 1MB
+{token}{monitoring}max_payload: 1MB
 ping_interval: "20s"
 write_deadline: "10s"
 jetstream {{

@@ -1,16 +1,18 @@
 """A Postgres server on this machine, for as long as the program wants it."""
 
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from grns.errors import LocalServerError
 from grns.local.binaries import postgres_directory
 from grns.local.handshake import postgres_serves
 from grns.local.installation import Installation, settle
 from grns.local.port import HOST
 from grns.local.process import Process
 from grns.local.server import Server
-from grns.local.template import DATABASE, USER, lay_down
+from grns.local.template import DATABASE, OWNER, PASSWORDS, SUPERUSER, lay_down
 
 _SETTINGS = {
     "max_connections": "200",
@@ -26,7 +28,8 @@ class LocalPostgres(Server):
     `port` is fixed; without it a free one is found at the first start (`preferred_port`, when it is
     free) and kept for later starts. `bin_directory` holds `postgres` and `initdb`; by default those
     of the extra `grns[dev]`, then the system's. `settings` are server settings by name and win over
-    ours. Connections need no password. `kill` ends the postmaster, its backends follow by themselves.
+    ours. Connections need a random password of this cluster, which `url` and `admin_url` hold. `kill` ends
+    the postmaster, its backends follow by themselves.
     """
 
     _farewell = signal.SIGINT
@@ -53,18 +56,33 @@ class LocalPostgres(Server):
 
     @property
     def url(self) -> str:
-        """Return the URL of the database `grns`, for its superuser `grns`."""
-        return f"postgresql://{USER}@{HOST}:{self.port}/{DATABASE}"
+        """Return the URL of the database `grns`, with its owner's password; the owner is not a superuser.
+
+        Raises LocalServerError before the first start.
+        """
+        return self._url(OWNER, DATABASE)
 
     @property
     def admin_url(self) -> str:
-        """Return the URL of the database `postgres`, from which others are created and dropped."""
-        return f"postgresql://{USER}@{HOST}:{self.port}/postgres"
+        """Return the URL of the database `postgres`, with the superuser's password."""
+        return self._url(SUPERUSER, "postgres")
+
+    def _url(self, role: str, database: str) -> str:
+        try:
+            password = json.loads((self._cluster / PASSWORDS).read_text())[role]
+        except FileNotFoundError as error:
+            raise LocalServerError("the server has no password before its first start") from error
+        return f"postgresql://{role}:{password}@{HOST}:{self.port}/{database}"
 
     def _prepare(self) -> None:
         installation = self._settled()
         if not self._cluster.is_dir():
             lay_down(installation, self._cluster, log=self.log)
+        elif not (self._cluster / PASSWORDS).is_file():
+            raise LocalServerError(
+                f"the cluster in {self._cluster} has no passwords: an earlier version of grns created it; "
+                "move it away to start with a new one"
+            )
         installation.identity.own(self._cluster)
 
     def _start_on(self, port: int) -> None:
@@ -82,7 +100,7 @@ class LocalPostgres(Server):
         self._launch(
             process,
             lambda: postgres_serves(
-                port, user=USER, database=DATABASE, pid_file=self._pid_file, pid=process.pid
+                port, user=OWNER, database=DATABASE, pid_file=self._pid_file, pid=process.pid
             ),
         )
 

@@ -59,6 +59,15 @@ async def create_key(
     return made, row
 
 
+async def create_first_key(database: Database | Session, **said: Any) -> tuple[ApiKey, dict[str, Any]]:
+    """Make a key as `create_key` does; `Denied` if there is one already."""
+    async with database.transaction() as connection:
+        await run(connection, "lock_keys")  # of several that look at once, one finds none
+        if (await run(connection, "has_keys"))[0]["has_keys"]:
+            raise Denied("there is a key already: the bootstrap token is worthless")
+        return await create_key(Session(connection), **said)
+
+
 async def list_keys(
     database: Database | Session, *, workspace: str | None, limit: int, after: str | None = None
 ) -> Page:

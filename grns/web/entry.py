@@ -1,17 +1,18 @@
-"""Who may come in with a browser: whoever has shown a key, or is on this machine as long as there is none."""
+"""Who may come in with a browser: whoever has shown a key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 
 from grns import key
-from grns.access import OWNER, Principal
-from grns.api.access import has_local_name, is_open_to
+from grns.access import BOOTSTRAP, Principal
+from grns.api.access import is_bootstrap
 from grns.api.desk import Desk
 from grns.errors import Denied, Forbidden
-from grns.store.key import authenticate, recognise
+from grns.store.key import authenticate, create_first_key, recognise
 from grns.web.session import COOKIE, Session, Sessions
 
 _OURS = frozenset({"same-origin", "none"})
@@ -22,7 +23,7 @@ class Visitor:
     """Somebody who was let in. `token` is what their forms have in them."""
 
     principal: Principal
-    session: Session | None
+    session: Session
     token: str
 
 
@@ -45,18 +46,33 @@ class Entry:
                 pass  # revoked or expired since
             else:
                 return Visitor(principal, session, self._sessions.token(session))
-        if not await is_open_to(self._desk, request):
-            return None
-        if not has_local_name(request):
-            raise Forbidden(
-                "without a key, this machine is asked by its own name: http://localhost or 127.0.0.1"
-            )
-        return Visitor(OWNER, None, self._sessions.token(None))
+        return None
 
     async def begin(self, text: str) -> str:
         """Return the cookie of a session for whoever shows a key; `Denied`."""
         await authenticate(self._desk.database, text)
         return self._sessions.begin(key.parse(text).id)
+
+    async def begin_invited(self, text: str) -> str | None:
+        """Return the cookie of a session with the invitation's key; None if the text is not its token."""
+        invitation = self._desk.invitation
+        if invitation.key is None or not invitation.matches(text):
+            return None
+        return await self.begin(invitation.key)
+
+    async def may_bootstrap(self, text: str) -> bool:
+        """Say whether the text creates the first key."""
+        return await is_bootstrap(self._desk, text)
+
+    async def bootstrap(self) -> tuple[str, dict[str, Any]]:
+        """Create the first key; returns the cookie of a session with it, and what to show of the key.
+
+        Raises `Denied` if there is a key by now.
+        """
+        made, row = await create_first_key(
+            self._desk.database, workspace=None, name="first", scopes=["admin"], actor=BOOTSTRAP.actor
+        )
+        return self._sessions.begin(made.id), {**row, "key": made.reveal()}
 
     def check(self, request: Request, visitor: Visitor, token: str) -> None:
         """Refuse, with `Forbidden`, what a page of ours cannot have asked for."""

@@ -59,9 +59,6 @@ async def revoke_key(call: Call) -> Response:
 
 async def _shown(call: Call, made: dict[str, Any] | None = None) -> Response:
     is_everywhere = call.visitor.principal.workspace is None
-    if made is not None and call.who is not None and call.who.session is None:
-        # It was the first one: from now on even this page has to show one.
-        return await call.show("first_key.html", made=made)
     every = is_everywhere and call.query("workspace") is None
     page = await call.ask("/keys", all_workspaces="true" if every else None, cursor=call.query("cursor"))
     return await call.show(

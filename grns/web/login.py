@@ -19,11 +19,15 @@ _YEAR_SECONDS = 366 * 86_400
 
 @pages.get("/login", is_open=True)
 async def login(call: Call) -> Response:
-    """Ask for a key."""
-    back = _page(call.query("next"))
+    """Ask for a key, unless the token in the address is enough."""
+    back, entry, token = _page(call.query("next")), call.room.entry, call.query("token") or ""
     if call.who is not None:
         return RedirectResponse(back, status_code=303)
-    return await call.show("login.html", back=back, is_refused=False)
+    if (cookie := await entry.begin_invited(token)) is not None:
+        return _logged_in(call, back, cookie)
+    if not await entry.may_bootstrap(token):
+        token = ""
+    return await call.show("login.html", back=back, token=token, is_refused=False)
 
 
 @pages.post("/login", is_open=True)
@@ -31,13 +35,17 @@ async def log_in(call: Call) -> Response:
     """Let in whoever shows a key that is good."""
     refuse_others(call.request)
     back = _page(call.form.text("next"))
+    entry, shown = call.room.entry, call.form.text("key") or ""
     try:
-        cookie = await call.room.entry.begin(call.form.text("key") or "")
+        if await entry.may_bootstrap(shown):
+            cookie, made = await entry.bootstrap()
+            answer = await call.show("first_key.html", made=made)
+            _keep(call, answer, COOKIE, cookie)
+            return answer
+        cookie = await entry.begin_invited(shown) or await entry.begin(shown)
     except Denied:
-        return await call.show("login.html", status=403, back=back, is_refused=True)
-    answer = RedirectResponse(back, status_code=303)
-    _keep(call, answer, COOKIE, cookie)
-    return answer
+        return await call.show("login.html", status=403, back=back, token="", is_refused=True)
+    return _logged_in(call, back, cookie)
 
 
 @pages.post("/logout")
@@ -62,6 +70,12 @@ async def change_look(call: Call) -> Response:
 
 def _page(said: str | None) -> str:
     return ours(said) or "/"
+
+
+def _logged_in(call: Call, back: str, cookie: str) -> Response:
+    answer = RedirectResponse(back, status_code=303)
+    _keep(call, answer, COOKIE, cookie)
+    return answer
 
 
 def _keep(call: Call, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 COOKIE = "grns_session"
 _LASTS_SECONDS = 12 * 3600
 _COOKIE = re.compile(r"([0-9a-f]{20})\.([0-9]{1,12})\.([0-9a-f]{32})\.([0-9a-f]{64})")
-_NOBODYS = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,11 @@ class Sessions:
             return None
         return Session(key_id, nonce)
 
-    def token(self, session: Session | None) -> str:
-        """Return what the forms of a session have in them, or those of somebody who needs none."""
-        return self._signed("form", _NOBODYS if session is None else session.nonce)
+    def token(self, session: Session) -> str:
+        """Return what the forms of a session have in them."""
+        return self._signed("form", session.nonce)
 
-    def is_token(self, said: str, session: Session | None) -> bool:
+    def is_token(self, said: str, session: Session) -> bool:
         """Say whether a form was made for this session."""
         return hmac.compare_digest(said.encode(), self.token(session).encode())
 

@@ -23,7 +23,7 @@ from grns.local.orphan import entry
 from grns.store import migrate
 from tests import clocks
 from tests.chaos.journal import Journal
-from tests.chaos.proxy import HOST, Proxy
+from tests.chaos.proxy import Proxy
 from tests.chaos.services import Services
 from tests.cluster import cluster
 from tests.harness import eventually
@@ -177,7 +177,10 @@ class Stage:
             "GRNS_DATABASE_URL": self.postgres.url.replace(
                 f":{self.postgres.port}/", f":{seat.postgres.port}/"
             ),
-            "GRNS_NATS_URL": ",".join(f"nats://{HOST}:{network.port}" for network in seat.brokers),
+            "GRNS_NATS_URL": ",".join(
+                broker.url.replace(f":{broker.port}", f":{network.port}")
+                for broker, network in zip(self.brokers, seat.brokers, strict=True)
+            ),
             "GRNS_NATS_REPLICAS": str(len(self.brokers)),
             **self._settings,
             **seat.environment,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grns.access import OWNER, SCOPES, Principal, Scope, scopes
+from grns.access import SCOPES, Principal, Scope, scopes
 from grns.errors import BadInput
 
 OURS, THEIRS = "acme", "rival"
@@ -27,10 +27,6 @@ def test_a_scope_is_good_for_itself_where_its_holder_is_bound(
 def test_nobody_may_do_anything_without_a_scope() -> None:
     nobody = Principal("key:1", None, frozenset())
     assert not any(nobody.may(scope, place) for scope in SCOPES for place in (OURS, None))
-
-
-def test_the_owner_of_the_database_may_do_everything() -> None:
-    assert all(OWNER.may(scope, place) for scope in SCOPES for place in (OURS, None))
 
 
 def test_scopes_are_known_by_their_names() -> None:

@@ -35,9 +35,11 @@ async def url(door: Door) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def client(url: str) -> AsyncIterator[grns.AgentClient]:
+async def client(url: str, door: Door) -> AsyncIterator[grns.AgentClient]:
     """An agent, whose tasks are its own for a second unless it renews."""
-    async with grns.AgentClient(url, task_types=["noop"], lease_seconds=SOON, name="test") as found:
+    async with grns.AgentClient(
+        url, key=await door.root(), task_types=["noop"], lease_seconds=SOON, name="test"
+    ) as found:
         yield found
 
 
@@ -252,7 +254,7 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
     server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
     url, port = server.url, int(server.url.rpartition(":")[2])
     server._socket.close()
-    async with grns.AgentClient(url, task_types=["noop"]) as client:
+    async with grns.AgentClient(url, key=await door.root(), task_types=["noop"]) as client:
         with pytest.raises(grns.Unavailable):
             await client.next_task(0)
         async with aclosing(client.tasks()) as tasks:
@@ -268,7 +270,7 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
 
 
 async def test_what_the_api_refuses_is_told(door: Door, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = partial(grns.AgentClient, url, task_types=["noop"])
+    agent = partial(grns.AgentClient, url, key=await door.root(), task_types=["noop"])
     with pytest.raises(grns.BadInput):
         grns.AgentClient("nowhere", task_types=["noop"])
     with pytest.raises(grns.BadInput):

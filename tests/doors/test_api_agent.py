@@ -25,7 +25,7 @@ from grns.store.sweep import promote, reap
 from grns.telemetry.facts.agent import ClaimReturned
 from grns.telemetry.facts.work import AttemptFailed, AttemptFinished, LeaseLost, TaskClaimed, TaskReleased
 from grns.ticket import SigningKey, Ticket
-from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
+from tests.doors.test_api_kit import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (
     ACTOR,
@@ -224,8 +224,8 @@ async def test_progress_is_told_in_the_history_of_the_task(
     heard = [event for event in events if event["kind"] == "evt.agent.worker.progress"]
     assert [event["payload"]["progress"] for event in heard] == [0.25, 0.5]
     assert heard[0]["payload"] == {
-        "actor": "local", "task_id": task_id, "agent_id": handed["agent_id"], "attempt": 1, "progress": 0.25,
-        "message": "reads",
+        "actor": actor_of(local), "task_id": task_id, "agent_id": handed["agent_id"], "attempt": 1,
+        "progress": 0.25, "message": "reads",
     }  # fmt: skip
     assert heard[0]["version"] == (await row_of(shared, task_id))["version"], "it is where it was"
 
@@ -485,7 +485,7 @@ async def test_a_workspace_keeps_its_tasks_to_itself(door: Door) -> None:
 
 async def test_agents_are_listed_among_the_workers(door: Door) -> None:
     made = await submit(door.database)
-    async with door.visitor() as visitor:
+    async with await door.administrator() as visitor:
         handed = await claimed(visitor, agent="laptop", version="7.1")
         await asked(visitor, agent="laptop", version="7.1")
         (worker,) = good(await visitor.get(f"{PREFIX}/workers"))["items"]
@@ -599,7 +599,7 @@ async def test_who_has_gone_gets_nothing(door: Door, gone: asyncio.Future[None])
     gone.set_result(None)
     assert await asyncio.wait_for(waiting, 20) is None
     task_id = (await submit(door.database)).id
-    async with door.visitor() as visitor:
+    async with await door.administrator() as visitor:
         assert (await claimed(visitor))["task"]["id"] == task_id
     assert (await kinds_of(door.database, task_id)).count("evt.task.claimed") == 1
 

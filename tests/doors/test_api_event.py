@@ -160,7 +160,7 @@ async def serving(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve on a real port, and lend somebody who asks there."""
     async with (
         kit.serving(door.desk, door.api) as server,
-        httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor,
+        httpx2.AsyncClient(base_url=server.url, headers=await door.shown(), timeout=20.0) as visitor,
     ):
         yield visitor
 

@@ -63,6 +63,23 @@ class Door:
         )
         return made.reveal()
 
+    async def administrator(self) -> httpx2.AsyncClient:
+        """Return somebody who may do everything, in all workspaces."""
+        return self.visitor(await self.root())
+
+    async def root(self) -> str:
+        """Make a key that may do everything, in all workspaces."""
+        return await self.key("admin", workspace=None)
+
+    async def shown(self) -> dict[str, str]:
+        """Make such a key, and return the header that shows it."""
+        return {"Authorization": f"Bearer {await self.root()}"}
+
+
+def actor_of(visitor: httpx2.AsyncClient) -> str:
+    """Return how the log names somebody who shows a key."""
+    return f"key:{visitor.headers['Authorization'].split('_')[1]}"
+
 
 @pytest.fixture
 async def door(shared: Database) -> AsyncIterator[Door]:
@@ -78,8 +95,8 @@ async def door(shared: Database) -> AsyncIterator[Door]:
 
 @pytest.fixture
 async def local(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
-    """Somebody on this machine, who needs no key as long as there is none."""
-    async with door.visitor() as visitor:
+    """Somebody who may do everything, in all workspaces."""
+    async with await door.administrator() as visitor:
         yield visitor
 
 

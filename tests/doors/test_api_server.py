@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 
 import httpx2
 import pytest
 
 from grns.api import connection
+from grns.api.invitation import Invitation
 from grns.api.route import PREFIX
 from grns.api.server import ApiServer
+from grns.web.site import make_site
 from tests.doors.test_api_kit import Door, good, serving
 from tests.harness import LIMIT_SECONDS, eventually
 
@@ -23,8 +25,10 @@ POST = (
     b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: 1000\r\n\r\n"
 )
-STREAM = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - nobody is served there
+STREAM = (
+    b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+    b"Authorization: Bearer %s\r\n\r\n"
+)
 
 
 @pytest.fixture
@@ -39,6 +43,13 @@ async def server(door: Door) -> AsyncIterator[ApiServer]:
     async with serving(door.desk, door.api) as found:
         async with httpx2.AsyncClient(base_url=found.url, timeout=LIMIT_SECONDS) as visitor:
             good(await visitor.get("/livez"))
+        yield found
+
+
+@pytest.fixture
+async def site(door: Door) -> AsyncIterator[ApiServer]:
+    """The API and the dashboard on a real port."""
+    async with serving(door.desk, make_site(door.desk)) as found:
         yield found
 
 
@@ -86,9 +97,9 @@ async def test_what_does_not_become_a_request_is_given_up(
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_an_answer_that_takes_long_is_waited_for(server: ApiServer) -> None:
+async def test_an_answer_that_takes_long_is_waited_for(server: ApiServer, door: Door) -> None:
     reader, writer = await opened(server)
-    writer.write(STREAM)
+    writer.write(STREAM % (await door.key()).encode())
     async with asyncio.timeout(LIMIT_SECONDS):
         await reader.readuntil(b"retry: 1000")
     with pytest.raises(TimeoutError):
@@ -120,21 +131,77 @@ async def test_there_are_no_more_connections_than_there_is_room_for(
         one.close()
 
 
-@contextmanager
-def bound(door: Door, host: str) -> Iterator[ApiServer]:
-    """Take a port, and give it back."""
-    server = ApiServer(door.desk, door.api, host=host, port=0)
-    try:
-        yield server
-    finally:
-        server._socket.close()
+class Forwarder:
+    """A proxy of the simplest kind: each byte goes on to the server, and back. It adds no header."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._target = server._socket.getsockname()
+        self._busy: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> str:
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._listener.sockets[0].getsockname()
+        return f"http://{host}:{port}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listener.close()
+        await asyncio.gather(*self._busy)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, on = await asyncio.open_connection(*self._target)
+        for source, sink in ((reader, on), (back, writer)):
+            task = asyncio.create_task(self._pass(source, sink))
+            self._busy.add(task)
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while part := await source.read(65536):
+                sink.write(part)
+                await sink.drain()
+        sink.close()
 
 
-@pytest.mark.parametrize(("host", "is_loopback"), [("localhost", True), (EVERYWHERE, False)])
-async def test_where_a_name_has_led_to_says_who_can_come_in(door: Door, host: str, is_loopback: bool) -> None:
-    """Also where the settings, or the machine's own table of names, let it look like this machine."""
-    with bound(door, host):
-        assert door.desk.is_loopback is is_loopback
-        async with door.visitor() as visitor:
-            answer = await visitor.get(f"{PREFIX}/counts")
-        assert answer.status_code == (200 if is_loopback else 401)
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "upstream", "grns.example.com", None])
+@pytest.mark.parametrize("has_key", [False, True])
+async def test_request_through_a_proxy_without_a_key_is_denied(
+    site: ApiServer, door: Door, host: str | None, has_key: bool
+) -> None:
+    """H3: whoever reached a proxy that adds no header was the owner of the installation."""
+    if has_key:
+        await door.key()
+    headers = {} if host is None else {"Host": host}
+    async with (
+        Forwarder(site) as url,
+        httpx2.AsyncClient(base_url=url, headers=headers, timeout=LIMIT_SECONDS) as visitor,
+    ):
+        assert (await visitor.get("/livez")).status_code == 200
+        assert (await visitor.get(f"{PREFIX}/counts")).status_code == 401
+        paused = await visitor.post(f"{PREFIX}/pools/digest/pause", json={"reason": "from outside"})
+        assert paused.status_code == 401
+        order = {"name": "mine", "scopes": ["admin"], "all_workspaces": True}
+        assert (await visitor.post(f"{PREFIX}/keys", json=order)).status_code == 401
+        for path in ("/", "/keys", "/tasks"):
+            page = await visitor.get(path)
+            assert (page.status_code, page.headers["location"].partition("?")[0]) == (303, "/login")
+
+
+async def test_start_without_a_key_prints_how_to_create_the_first_one(
+    door: Door, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """H3: the process that serves says how the first key is made: on stderr, and in no fact."""
+    async with serving(door.desk, door.api) as found:
+        said = capsys.readouterr().err
+        assert f"{found.url}/login?token={door.desk.invitation.token}\n" in said
+        assert door.desk.invitation.token not in repr(door.facts.seen)
+
+
+@pytest.mark.parametrize("reason", ["a key", "an invitation"])
+async def test_start_with_a_key_prints_nothing(
+    door: Door, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    if reason == "a key":
+        await door.key()
+    else:
+        door.desk.invitation = Invitation(key="grns_of_dev")
+    async with serving(door.desk, door.api):
+        assert "token" not in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from grns.api.route import PREFIX
 from grns.outcome import Verb
 from grns.store.database import Database
-from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
+from tests.doors.test_api_kit import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.harness import submit, submit_many
 from tests.test_store_kit import ROADS, claim, fetch, finish, place, row_of
 
@@ -42,7 +42,7 @@ async def test_why_a_task_was_opened_again_is_kept(local: httpx2.AsyncClient, sh
     event = good(await local.get(f"{TASKS}/{task_id}/events"))["items"][-2]
     assert (event["kind"], event["payload"]["why"]) == ("evt.task.queued", "the site is back")
     steps = good(await local.get(f"{TASKS}/{task_id}/explain"))["steps"]
-    assert "opened again by local, with all attempts before it (the site is back)" in [
+    assert f"opened again by {actor_of(local)}, with all attempts before it (the site is back)" in [
         step["sentence"] for step in steps
     ]
 
@@ -228,14 +228,14 @@ async def test_a_task_is_ended_opened_again_and_set_aside(
     assert good(await local.post(f"{path}/cancel"))["answer"] == "cancelled"
     aside = good(await local.post(f"{path}/discard", json={}))
     assert aside["answer"] == "discarded"
-    assert aside["task"]["discarded_by"] == "local"
+    assert aside["task"]["discarded_by"] == actor_of(local)
     assert good(await local.post(f"{path}/discard"))["answer"] == "discarded before"
     events = good(await local.get(f"{path}/events"))["items"]
     told = [(one["kind"], one["actor"]) for one in events if one["kind"].startswith("evt")]
     assert told[-3:] == [
-        ("evt.task.queued", "local"),
-        ("evt.task.cancelled", "local"),
-        ("evt.task.discarded", "local"),
+        ("evt.task.queued", actor_of(local)),
+        ("evt.task.cancelled", actor_of(local)),
+        ("evt.task.discarded", actor_of(local)),
     ]
 
 

@@ -28,7 +28,7 @@ def traced() -> Iterator[Traced]:
 
 async def test_a_task_belongs_to_the_trace_of_who_submits_it(door: Door) -> None:
     """Whether grns itself is traced or not."""
-    async with door.visitor() as visitor:
+    async with await door.administrator() as visitor:
         made = good(await visitor.post(f"{PREFIX}/tasks", json=ONE, headers=HEADER))
         assert made["trace_id"] == TRACE
         own = {**ONE, "trace_id": "my-own"}
@@ -40,7 +40,7 @@ async def test_a_task_belongs_to_the_trace_of_who_submits_it(door: Door) -> None
 
 @pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01"])
 async def test_a_header_that_names_no_trace_counts_as_none(door: Door, header: str) -> None:
-    async with door.visitor() as visitor:
+    async with await door.administrator() as visitor:
         made = good(await visitor.post(f"{PREFIX}/tasks", json=ONE, headers={"traceparent": header}))
         assert made["trace_id"] not in ("", TRACE)
         assert envelope.w3c_trace(made["trace_id"]) == made["trace_id"]
@@ -48,7 +48,7 @@ async def test_a_header_that_names_no_trace_counts_as_none(door: Door, header: s
 
 async def test_a_submission_over_http_is_part_of_the_callers_span(door: Door, traced: Traced) -> None:
     door.desk.spans = traced.spans
-    async with door.visitor() as visitor:
+    async with await door.administrator() as visitor:
         good(await visitor.post(f"{PREFIX}/tasks", json=ONE, headers=HEADER))
         here = traced.only("submit noop")
         assert (trace_of(here), parent_of(here)) == (TRACE, int(SPAN, 16))

@@ -15,7 +15,7 @@ from grns.assembly import doors
 from grns.local import LocalNats
 from grns.store.database import Database
 from tests.counters import count_all
-from tests.doors.test_api_kit import HERE, good, problem_of
+from tests.doors.test_api_kit import HERE, Door, actor_of, good, problem_of
 from tests.doors.test_letter import body
 from tests.doors.test_triage import letter
 from tests.harness import settings_for
@@ -79,7 +79,7 @@ async def test_a_message_is_shown_whole_and_closed_once(local: httpx2.AsyncClien
         answer = await local.request(method, f"{PREFIX}/messages/{UNKNOWN}{verb}")
         assert problem_of(answer, 404) == "not_found"
     (event,) = await fetch(shared, "select * from grns.events where kind = 'evt.letter.discarded'")
-    assert (event["actor"], json.loads(event["payload"])["why"]) == ("local", "noise")
+    assert (event["actor"], json.loads(event["payload"])["why"]) == (actor_of(local), "noise")
 
 
 async def test_without_a_broker_no_message_is_sent_again(local: httpx2.AsyncClient, shared: Database) -> None:
@@ -97,7 +97,8 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
     try:
         await transport.provision()
         there = httpx2.ASGITransport(app=make_api(doors.desk(app, shared, transport)), client=HERE)
-        async with httpx2.AsyncClient(transport=there, base_url="http://localhost") as visitor:
+        shown = await Door(shared).shown()
+        async with httpx2.AsyncClient(transport=there, base_url="http://localhost", headers=shown) as visitor:
             path = f"{PREFIX}/messages/{message_id}/resend"
             assert problem_of(await visitor.post(path, json={"body": {}}), 400) == "bad_envelope"
             forged = {
@@ -111,7 +112,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
             assert good(await visitor.post(path, json=wanted))["state"] == "redriven"
             assert problem_of(await visitor.post(path, json=wanted), 409) == "conflict"
         (event,) = await fetch(shared, "select actor from grns.events where kind = 'evt.letter.resent'")
-        assert event["actor"] == "local"
+        assert event["actor"] == actor_of(visitor)
     finally:
         await transport.close()
 
@@ -130,7 +131,7 @@ async def test_an_issue_is_shown_and_something_is_said_of_it(
     said = {"state": "acknowledged", "note": "we know", "snoozed_until": "2030-01-01T00:00:00Z"}
     changed = good(await local.patch(path, json=said, headers={"If-Match": shown.headers["etag"]}))
     assert {name: changed[name] for name in said} == said
-    assert changed["state_by"] == "local"
+    assert changed["state_by"] == actor_of(local)
     late = await local.patch(path, json={"note": None}, headers={"If-Match": shown.headers["etag"]})
     assert problem_of(late, 412) == "stale"
     assert good(await local.patch(path, json={"note": None}))["note"] is None
@@ -158,7 +159,7 @@ async def test_an_operation_is_counted_first_then_asked_for_and_ended(
     assert good(await local.get(path))["items"] == []
     answer = await local.post(path, json=wanted)
     made = good(answer, [201])
-    assert (made["matched"], made["state"], made["created_by"]) == (5, "pending", "local")
+    assert (made["matched"], made["state"], made["created_by"]) == (5, "pending", actor_of(local))
     one = answer.headers["location"]
     assert good(await local.get(one)) == made
     assert good(await local.post(f"{one}/pause", json={"reason": "wait"}))["state"] == "paused"

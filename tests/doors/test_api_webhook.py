@@ -11,7 +11,7 @@ from grns.api.route import PREFIX
 from grns.destination import Guard
 from grns.store.database import Database
 from grns.store.webhook import create_webhook
-from tests.doors.test_api_kit import OURS, Door, good, problem_of
+from tests.doors.test_api_kit import OURS, Door, actor_of, good, problem_of
 from tests.doors.test_store_delivery import make, take
 from tests.doors.webhooks import settle
 from tests.harness import submit_many
@@ -29,7 +29,7 @@ async def test_a_webhook_is_made_and_its_secret_shown_once(local: httpx2.AsyncCl
     made = good(answer, [201])
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", made["secret"])
     assert {name: made[name] for name in ORDER} == ORDER
-    assert (made["created_by"], made["is_enabled"], made["version"]) == ("local", True, 1)
+    assert (made["created_by"], made["is_enabled"], made["version"]) == (actor_of(local), True, 1)
     shown = await local.get(answer.headers["location"])
     assert good(shown) == {name: value for name, value in made.items() if name != "secret"}
     assert shown.headers["etag"] == '"1"'
@@ -148,7 +148,7 @@ async def test_what_it_was_told_of_is_listed_and_sent_again(
     assert good(await local.get(f"{path}/deliveries", params={"state": "delivered"}))["items"] == []
     assert good(await local.post(again))["state"] == "pending"
     (event,) = await fetch(shared, "select actor from grns.events where kind = 'evt.webhook.resent'")
-    assert event["actor"] == "local"
+    assert event["actor"] == actor_of(local)
     for wrong in ("0", "x", str(2**63)):
         assert problem_of(await local.get(f"{path}/deliveries/{wrong}"), 400) == "bad_parameter"
     assert problem_of(await local.get(f"{path}/deliveries/{told['seq'] + 100}"), 404) == "not_found"

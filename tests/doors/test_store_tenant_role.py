@@ -5,6 +5,7 @@ Roles are the whole server's: each test has one of its own.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,9 +22,10 @@ from grns.store.database import Database
 from grns.store.fault import Unusable
 from tests.doors.test_store_tenant import OURS, THEIRS, ours, unconfined
 from tests.doors.test_store_tenant_session import is_held_to_a_workspace
-from tests.harness import submit
+from tests.harness import as_role, submit
 from tests.test_store_kit import claim, fetch, finish
 
+PASSWORD = "everybodys"
 GRANT = "create role grns_tenant; grant grns_tenant to owner"
 
 
@@ -33,12 +35,13 @@ def server(directory: Path) -> Iterator[LocalPostgres]:
     named = os.environ.get("GRNS_TEST_POSTGRES")
     data = directory / f"postgres-{uuid4().hex}"
     with LocalPostgres(data, bin_directory=Path(named) if named else None) as server:
+        asyncio.run(as_admin(server, "drop role grns_tenant"))
         yield server
 
 
 async def as_admin(server: LocalPostgres, *statements: str, database: str = "postgres") -> None:
     """Do what the server's administrator does."""
-    connection = await asyncpg.connect(_url(server, "grns", database))
+    connection = await asyncpg.connect(_url(server, "postgres", database))
     try:
         for statement in statements:
             await connection.execute(statement)
@@ -55,12 +58,15 @@ async def connected(server: LocalPostgres, role: str) -> AsyncIterator[Database]
 
 
 def _url(server: LocalPostgres, role: str, database: str) -> str:
-    return server.admin_url.replace("//grns@", f"//{role}@").rpartition("/")[0] + f"/{database}"
+    url = server.admin_url if role == "postgres" else as_role(server.admin_url, role, PASSWORD)
+    return url.rpartition("/")[0] + f"/{database}"
 
 
 async def prepare(server: LocalPostgres, rights: str) -> None:
     """Make a database of a role's own, and let that role migrate it."""
-    await as_admin(server, f"create role owner login {rights}", "create database app owner owner")
+    await as_admin(
+        server, f"create role owner login {rights} password '{PASSWORD}'", "create database app owner owner"
+    )
     await migrate.upgrade(_url(server, "owner", "app"))
 
 
@@ -119,7 +125,7 @@ async def test_a_role_that_another_database_has_made_is_used(server: LocalPostgr
 
 async def test_a_program_may_run_as_another_role_than_the_owner(server: LocalPostgres) -> None:
     await prepare(server, "createrole")
-    await as_admin(server, "create role app login", "grant grns_tenant to app")
+    await as_admin(server, f"create role app login password '{PASSWORD}'", "grant grns_tenant to app")
     for what in (
         "usage on schema grns",
         "all on all tables in schema grns",
@@ -151,6 +157,6 @@ async def test_a_role_with_the_owners_rights_is_found(server: LocalPostgres) -> 
     )
     async with connected(server, "owner") as database:
         assert await access.obstacle(database) is None, "another role's rights are no matter"
-    async with connected(server, "grns") as database:
+    async with connected(server, "postgres") as database:
         await fetch(database, "alter table grns.dead_letters owner to bystander")
         assert "no policy confines it" in str(await access.obstacle(database))

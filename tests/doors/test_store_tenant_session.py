@@ -16,7 +16,7 @@ from grns.store.access import as_tenant
 from grns.store.database import Connection, Database
 from grns.store.fault import Unusable
 from tests.doors.test_store_tenant import OURS, THEIRS, ours, spread
-from tests.harness import eventually, submit
+from tests.harness import as_role, eventually, submit
 from tests.test_store_kit import claim, fetch, finish, log_of
 
 BOTH = (OURS, THEIRS)
@@ -194,14 +194,14 @@ async def is_held_to_a_workspace(database: Database) -> bool:
 async def app(database: Database) -> AsyncIterator[Database]:
     """Connections of a program's own role, which was granted what there is, and is no tenant."""
     role = f"app_{uuid4().hex}"
-    await fetch(database, f"create role {role} login")
+    await fetch(database, f"create role {role} login password 'app'")
     for what in (
         "usage on schema grns",
         "all on all tables in schema grns",
         "all on all sequences in schema grns",
     ):
         await fetch(database, f"grant {what} to {role}")
-    theirs = Database(database.url.replace("//grns@", f"//{role}@"), name="app")
+    theirs = Database(as_role(database.url, role, "app"), name="app")
     async with theirs.opened():
         yield theirs
     await fetch(database, f"drop owned by {role}")

@@ -35,6 +35,7 @@ async def serving(hall: Hall) -> AsyncIterator[httpx2.AsyncClient]:
         kit.serving(hall.desk, hall.site) as server,
         httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor,
     ):
+        await visitor.post("/login", data={"key": await hall.door.root()})
         yield visitor
 
 
@@ -83,6 +84,7 @@ async def test_a_stream_is_for_whoever_may_read_it(hall: Hall, shared: Database)
     key = await hall.door.key("read")
     await begin_here(shared)
     async with serving(hall) as visitor:
+        visitor.cookies.clear()
         assert (await visitor.get("/events/stream")).status_code == 303
         assert (await visitor.post("/login", data={"key": key})).status_code == 303
         assert (await visitor.get(f"/events/stream?workspace={THEIRS}")).status_code == 404

@@ -267,9 +267,10 @@ async def hall(door: Door) -> Hall:
 
 @pytest.fixture
 async def guest(hall: Hall) -> AsyncIterator[Browser]:
-    """Somebody on this machine, who needs no key as long as there is none."""
-    async with hall.visitor() as visitor:
-        yield Browser(visitor, hall)
+    """Somebody who may do everything, in all workspaces."""
+    browser = await hall.logged_in("admin", workspace=None)
+    yield browser
+    await browser.client.aclose()
 
 
 @dataclass(frozen=True)

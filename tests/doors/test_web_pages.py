@@ -217,11 +217,16 @@ async def test_a_database_that_is_away_is_told(hall: Hall, guest: Browser) -> No
 async def test_only_what_somebody_has_sent_is_counted(hall: Hall, guest: Browser) -> None:
     """What a page asks of the API from within is no request."""
     await guest.open("/")
-    assert [fact.operation for fact in hall.door.facts.of(RequestAnswered)] == ["web_overview"]
+    assert [fact.operation for fact in hall.door.facts.of(RequestAnswered)] == [
+        "web_log_in",
+        "web_overview",
+    ]
 
 
-async def test_the_api_is_where_it_was(guest: Browser) -> None:
+async def test_the_api_is_where_it_was(hall: Hall, guest: Browser) -> None:
     answer = await guest.client.get("/api/v1/counts")
+    assert answer.status_code == 401, "a session opens pages, and not the API"
+    answer = await guest.client.get("/api/v1/counts", headers=await hall.door.shown())
     assert answer.json()["total"] == 0
     assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
     assert (await guest.client.get("/api/nothing")).json()["code"] == "not_found"

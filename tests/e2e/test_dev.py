@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -146,7 +151,8 @@ def start() -> Iterator[Callable[[], Dev]]:
 def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
     dev = start()
     dev.ready()
-    urls = [line.split()[1] for line in dev.output.splitlines()[:2]]
+    urls = dev.announced.read_text()
+    places = dev.output.splitlines()[:2]
     shown = [line.strip() for line in dev.output.splitlines() if " task submit " in line]
     tried = dev.command(f"{shown[0]} -o json")
     assert tried.returncode == 0, tried.stderr
@@ -169,7 +175,8 @@ def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
 
     again = start()
     again.ready()
-    assert [line.split()[1] for line in again.output.splitlines()[:2]] == urls
+    assert again.output.splitlines()[:2] == places
+    assert again.announced.read_text() == urls, "passwords are kept, too"
     listed = again.command(f"{shlex.quote(sys.executable)} -m grns task show {task['id']} -o json")
     assert json.loads(listed.stdout)["status"] == "succeeded", "data is kept"
 
@@ -183,6 +190,70 @@ def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
         again.interrupt()
         assert again.end() == 130
     until(again.is_gone)
+
+
+def get(url: str, **headers: str) -> tuple[int, str, str]:
+    """Ask a URL and follow nothing; returns the status, where it leads, and its cookie."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
+        return answer.status, answer.getheader("location") or "", cookie
+    finally:
+        connection.close()
+
+
+def test_dev_opens_to_its_user_and_to_nobody_else(start: Callable[[], Dev]) -> None:
+    """H2, H3: what `grns dev` announces opens everything, and without it nothing opens."""
+    dev = start()
+    dev.ready()
+    link = re.findall(r"http://\S+/login\?token=\S+", dev.output)[0]
+    site = link.partition("/login")[0]
+    assert get(f"{site}/") == (303, "/login", "")
+    assert get(f"{site}/api/v1/counts", Host="localhost")[0] == 401
+    assert get(f"{link}0")[0] == 200, "the page that asks for a key"
+    status, to, cookie = get(link)
+    assert (status, to) == (303, "/")
+    assert get(f"{site}/", Cookie=cookie)[0] == 200
+
+    shown = [line.strip() for line in dev.output.splitlines() if line.strip().startswith("curl ")]
+    assert json.loads(dev.command(shown[0]).stdout)["items"] == []
+    elsewhere = [line.strip() for line in dev.output.splitlines() if line.strip().startswith(". ")]
+    listed = dev.command(f"cd / && {elsewhere[0]} && {shlex.quote(sys.executable)} -m grns task list -o json")
+    assert json.loads(listed.stdout)["items"] == []
+    asked = dev.command(f"{shlex.quote(sys.executable)} -m grns config show --origin -o json")
+
+    root = dev.directory / ".grns"
+    kept = tomllib.loads(dev.announced.read_text())
+    secrets = [urlsplit(kept["database_url"]).password, urlsplit(kept["nats_url"]).username]
+    secrets += [(root / name).read_text().strip() for name in ("api_key", "web_secret")]
+    for secret in secrets:
+        assert secret is not None
+        assert len(secret) >= 48
+        assert secret not in dev.output + asked.stdout + asked.stderr
+        for path in root.rglob("*"):
+            if path.is_file() and secret.encode() in path.read_bytes():
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+                assert path.suffix != ".log"
+        for pid in family(dev.process.pid):
+            assert secret.encode() not in _command_of(pid)
+
+    dev.interrupt()
+    assert dev.end() == 0
+    assert not (root / "env").exists()
+    again = start()
+    again.ready()
+    old, new = link.partition("?")[2], re.findall(r"(http://\S+/login)\?token=(\S+)", again.output)[0]
+    assert old != f"token={new[1]}"
+    assert get(f"{new[0]}?{old}")[0] == 200, "the URL of before asks for a key"
+    assert get(new[0].removesuffix("login"), Cookie=cookie)[0] == 200, "a browser stays logged in"
+    keys = json.loads(
+        again.command(f"{shlex.quote(sys.executable)} -m grns key list --all-workspaces -o json").stdout
+    )
+    assert len(keys["items"]) == 1, "and the key the same"
 
 
 def test_killed_it_leaves_no_orphan_and_starts_again(start: Callable[[], Dev]) -> None:

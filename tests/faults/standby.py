@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -30,9 +31,11 @@ async def make_standby(
         await connection.close()
     (cluster / "backup_label").write_text(label)
     (cluster / "standby.signal").touch()
+    parts = urlsplit(primary.admin_url)
     # Where `alter system` can change it, which a setting on the command line would win over.
     (cluster / "postgresql.auto.conf").write_text(
-        f"primary_conninfo = 'host=127.0.0.1 port={primary.port} user=grns'\n"
+        f"primary_conninfo = 'host=127.0.0.1 port={primary.port} user={parts.username}"
+        f" password={parts.password}'\n"
     )
     standby = LocalPostgres(directory, bin_directory=bin_directory)
     await asyncio.to_thread(standby.start)

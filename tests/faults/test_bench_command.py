@@ -26,7 +26,16 @@ from grns.spread import Spread
 from grns.store.database import Database
 from grns.transport.base import Message
 from grns.transport.jetstream import JetStream
-from tests.harness import ROOT, START_SECONDS, eventually, is_alive, manage, settings_for, submit_many
+from tests.harness import (
+    ROOT,
+    START_SECONDS,
+    as_role,
+    eventually,
+    is_alive,
+    manage,
+    settings_for,
+    submit_many,
+)
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -213,7 +222,7 @@ async def test_it_measures_and_neither_touches_nor_leaves_anything(
     assert len(measured) == 10
     assert all(found[name] > 0 for name in measured), found
     assert found["submit_to_start_p50_ms"] <= found["submit_to_start_p99_ms"]
-    assert found["nats"] == broker.url.removeprefix("nats://")
+    assert found["nats"] == f"127.0.0.1:{broker.port}"
     assert "Traceback" not in run.err
     assert "is left behind" not in run.err
 
@@ -306,9 +315,9 @@ async def test_what_it_cannot_remove_it_names_and_the_next_one_removes(
 async def test_it_says_what_a_role_lacks_and_makes_nothing(
     start: Start, admin: asyncpg.Connection, database_url: str, broker: LocalNats, tmp_path: Path
 ) -> None:
-    await admin.execute("create role bench_poor login")
+    await admin.execute("create role bench_poor login password 'poor'")
     try:
-        run = start(GRNS_DATABASE_URL=database_url.replace("//grns@", "//bench_poor@"))
+        run = start(GRNS_DATABASE_URL=as_role(database_url, "bench_poor", "poor"))
         assert await run.end() == 5
     finally:
         await admin.execute("drop role bench_poor")

@@ -91,7 +91,7 @@ async def pair(directory: Path) -> AsyncIterator[Pair]:
 @pytest.fixture
 def database_url(pair: Pair) -> str:
     """The address at which the primary is found, whichever server that is."""
-    return f"postgresql://grns@127.0.0.1:{pair._proxy.port}/grns"
+    return pair.primary.url.replace(f":{pair.primary.port}/", f":{pair._proxy.port}/")
 
 
 async def verified(database_url: str, nats_url: str, *options: str) -> tuple[int | None, Any, str]:

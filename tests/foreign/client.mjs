@@ -22,7 +22,8 @@ const NOBODY = "nobody";
 
 const [url, file, ...given] = process.argv.slice(2);
 const contract = await Contract.read(file);
-const nats = await connect({ servers: url });
+const place = new URL(url);
+const nats = await connect({ servers: place.host, token: place.username });
 const heard = { plain: [], stream: [] };
 const followers = await follow();
 

@@ -17,7 +17,7 @@ from grns.local import LocalNats
 from grns.store.burial import Corpse, bury
 from grns.store.database import Database
 from tests.doors.e2e.test_api import url_of
-from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, submit
+from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, put_key, submit
 from tests.operations import dead_tasks
 from tests.site.page import blocks
 from tests.test_store_kit import fetch
@@ -31,8 +31,9 @@ _PROLOGUE = 'set -eu\ncurl() { command curl -w "\\n%{http_code} $*\\n" "$@"; }\n
 
 @pytest.mark.parametrize(("page", "unseen"), [("api.md", 9), ("agents.md", 4)])
 async def test_every_command_of_the_page_works(
-    fleet: Fleet, database: Database, broker: LocalNats, page: str, unseen: int
+    fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path, page: str, unseen: int
 ) -> None:
+    await put_key(database, tmp_path)
     server = fleet.start("server", "--api", GRNS_API_PORT="0")
     url = await url_of(fleet, server)
     script = "\n".join(blocks(page))
@@ -50,6 +51,7 @@ async def test_every_command_of_the_page_works(
     told = await asyncio.to_thread(
         subprocess.run,
         ["bash", "-c", _PROLOGUE + script.replace(SERVED, url)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
@@ -75,7 +77,9 @@ async def test_the_agent_of_the_page_does_its_tasks_and_ends(
     (program,) = blocks("agents.md", "python")
     path = tmp_path / "agent.py"
     path.write_text(program.replace(SERVED, url))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    await put_key(database, tmp_path)
+    key = (tmp_path / ".grns/api_key").read_text()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "AGENT_KEY": key}
     agent = await asyncio.create_subprocess_exec(
         sys.executable, path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

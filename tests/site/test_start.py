@@ -29,7 +29,7 @@ def commands_of(block: str) -> list[str]:
 
 def test_five_minutes(start: Callable[[], Dev]) -> None:
     install, run, work, submit, look, mend, verify = blocks("start.md")
-    assert "pip install 'grns[dev,api]" in install
+    assert "pip install 'grns[dev] @" in install
     assert commands_of(run) == ["grns dev"]
     dev = start()
     dev.ready()

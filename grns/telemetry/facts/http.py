@@ -12,7 +12,6 @@ from grns.telemetry.fact import Fact
 class ApiServes(Fact):
     event: ClassVar[str] = "api_serves"
     url: str
-    needs_key: bool
     is_isolated: bool
 
 

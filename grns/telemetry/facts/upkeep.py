@@ -29,8 +29,10 @@ class TasksReaped(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ReaperHolds(Fact):
-    level: ClassVar[str] = "warning"
+    """All reapers or Postgres were away: live workers get one lease of time to renew. Told once for each."""
+
     event: ClassVar[str] = "reaper_holds"
+    reason: str = "normal after a restart: workers renew their leases before any task is taken back"
 
 
 @dataclass(frozen=True, slots=True)

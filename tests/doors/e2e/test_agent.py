@@ -25,6 +25,7 @@ from tests.harness import (
     all_in,
     check_everything,
     eventually,
+    root_key,
     submit,
     submit_many,
 )
@@ -39,14 +40,14 @@ class Agents:
         self._directory = directory
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, url: str) -> Path:
+    def start(self, url: str, key: str) -> Path:
         """Start one; returns the file of what it does."""
         log = self._directory / f"agent-{len(self.processes)}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GRNS_")}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.agents", url],
-                env=environment | {"PYTHONPATH": str(ROOT)},
+                env=environment | {"PYTHONPATH": str(ROOT), "AGENT_KEY": key},
                 cwd=self._directory,
                 stdout=output,
                 stderr=output,
@@ -79,13 +80,14 @@ async def test_what_an_agent_had_that_was_killed_another_one_does(
 ) -> None:
     server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_REAP_SECONDS="0.2")
     url = await url_of(fleet, server)
-    log = agents.start(url)
+    key = await root_key(database)
+    log = agents.start(url, key)
     await all_in(database, await submit_many(database, 3), within_seconds=START_SECONDS)
     slow = (await submit(database, "slow", payload={"seconds": 3600})).id
     await eventually(lambda: has_begun(log, slow))
     agents.processes[0].send_signal(signal.SIGKILL)
     killed_at = time.monotonic()
-    async with grns.AgentClient(url, task_types=["slow"]) as client:
+    async with grns.AgentClient(url, key=key, task_types=["slow"]) as client:
         task = await client.next_task(30)
         assert task is not None
         assert (task.id, task.attempt) == (slow, 2)
@@ -101,10 +103,10 @@ async def test_an_agent_that_blocks_its_loop_keeps_its_task(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
     server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_REAP_SECONDS="0.2")
-    url = await url_of(fleet, server)
+    url, key = await url_of(fleet, server), await root_key(database)
     task_id = (await submit(database)).id
     async with (
-        grns.AgentClient(url, task_types=["noop"], lease_seconds=LEASE_SECONDS) as client,
+        grns.AgentClient(url, key=key, task_types=["noop"], lease_seconds=LEASE_SECONDS) as client,
         asyncio.timeout(60),
     ):
         task = await client.next_task(30)
@@ -120,9 +122,10 @@ async def test_what_is_done_while_the_api_is_away_is_written_when_it_is_back(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
     first = fleet.start("api", "--port", "0")
-    url = await url_of(fleet, first)
+    url, key = await url_of(fleet, first), await root_key(database)
     task_id = (await submit(database)).id
-    async with grns.AgentClient(url, task_types=["noop"], lease_seconds=60) as client, asyncio.timeout(120):
+    agent = grns.AgentClient(url, key=key, task_types=["noop"], lease_seconds=60)
+    async with agent as client, asyncio.timeout(120):
         task = await client.next_task(30)
         assert task is not None
         first.send_signal(signal.SIGKILL)

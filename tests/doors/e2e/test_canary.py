@@ -29,7 +29,7 @@ from tests.test_store_kit import fetch
 
 pytestmark = pytest.mark.timeout(180)
 
-PASSWORD, WORD, SIGNING = "canary-of-postgres", "canary-of-nats", "canary-of-sessions-" + "x" * 32
+WORD, SIGNING = "canary-of-nats", "canary-of-sessions-" + "x" * 32
 HOOK = "canary-of-hook"
 # Tables that keep what has to be used again, and are read by nobody who may not.
 KEPT = {"webhooks", "webhook_secrets"}
@@ -44,7 +44,7 @@ COMMANDS = (
 def guarded(directory: Path) -> Iterator[LocalNats]:
     """A broker that wants a password."""
     config = f"authorization {{ user: grns, password: {WORD} }}\n"
-    with LocalNats(directory / f"nats-{os.urandom(8).hex()}", extra_config=config) as server:
+    with LocalNats(directory / f"nats-{os.urandom(8).hex()}", extra_config=config, has_token=False) as server:
         yield server
 
 
@@ -59,7 +59,7 @@ async def test_no_secret_is_told(
 ) -> None:
     broker = with_password(guarded.url, WORD)
     environment = {
-        "GRNS_DATABASE_URL": with_password(database.url, PASSWORD),
+        "GRNS_DATABASE_URL": database.url,
         "GRNS_NATS_URL": broker,
         "GRNS_WEB_SECRET": SIGNING,
         "GRNS_LOG_LEVEL": "debug",
@@ -78,7 +78,8 @@ async def test_no_secret_is_told(
     await ready(database, worker)
     url = await url_of(fleet, server)
     told: list[str] = []
-    canaries = [PASSWORD, WORD, SIGNING, HOOK, made.secret, wrong.rpartition("_")[2]]
+    password = urlsplit(database.url).password or ""
+    canaries = [password, WORD, SIGNING, HOOK, made.secret, wrong.rpartition("_")[2]]
     async with httpx2.AsyncClient(base_url=url, timeout=20.0) as visitor:
         canaries += await _use(visitor, key, wrong, told)
         guarded.kill()
