@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import io
 import json
@@ -241,14 +242,14 @@ def test_what_is_sure_needs_no_terminal() -> None:
         option.confirm_count("redrive 101 tasks", 101, is_sure=False)
 
 
-def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Call, tmp_path: Path) -> None:
+def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Call) -> None:
     """Newcomer 10: `--patch` was refused for ids, and the hint did not name the command that does it."""
-    (tmp_path / "there.py").write_text("x = 1\n")
-    missing = json.dumps({"path": str(tmp_path / "missing.py"), "note": "kept"})
+    there = ast.__file__  # the worker reads files of Python's library
+    missing = json.dumps({"path": f"{there}.missing", "note": "kept"})
     ids = [submitted(grns, "digest_file", "--payload", missing) for _ in range(2)]
     for task_id in ids:
         assert grns("task", "wait", task_id, "--timeout", str(SECONDS)).code == 1
-    patch = ["--patch", json.dumps({"path": str(tmp_path / "there.py")}), "--reason", "moved"]
+    patch = ["--patch", json.dumps({"path": there}), "--reason", "moved"]
 
     assert grns("dlq", "redrive", *ids, *patch, "--dry-run").code == 0
     assert statuses(grns, ids) == {"failed"}
@@ -262,7 +263,7 @@ def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Ca
     for task_id in ids:
         assert grns("task", "wait", task_id, "--timeout", str(SECONDS)).code == 0
         shown = grns("task", "show", task_id, "-o", "json").json
-        assert shown["payload"] == {"path": str(tmp_path / "there.py"), "note": "kept"}
+        assert shown["payload"] == {"path": there, "note": "kept"}
         changed = [
             event
             for event in grns("task", "events", task_id, "-o", "json").json["items"]
