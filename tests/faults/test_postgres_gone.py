@@ -185,7 +185,7 @@ async def test_keeper_dies_while_it_is_away(
     fleet: Fleet, database: Database, postgres: LocalPostgres, broker: LocalNats, journal: Journal,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """A keeper that cannot be started at once is started later: leases are kept again from then on."""
+    """A keeper that starts while Postgres is away waits for it: leases are kept again from then on."""
     lease = 4.0
     worker = await start(fleet, database, lease)
     await asyncio.to_thread(postgres.stop)
@@ -197,10 +197,10 @@ async def test_keeper_dies_while_it_is_away(
 
     await eventually(has_tried)
 
-    async def has_failed() -> bool:
-        return bool(fleet.facts_of(worker, "walk_broke")) or not keepers_of(worker.pid)
+    async def is_waiting() -> bool:
+        return bool(fleet.facts_of(worker, "postgres_awaited"))
 
-    await eventually(has_failed)
+    await eventually(is_waiting)
     await asyncio.to_thread(postgres.start)
     file = tmp_path / "file"
     task = await submit(database, "until", payload={"file": str(file)})
