@@ -17,14 +17,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from grns.attendance import Attendance
-from grns.errors import LeaseLost, OutcomeUnknown, Unavailable
+from grns.errors import Contended, LeaseLost, OutcomeUnknown, Unavailable, Unusable
 from grns.failure import LONGEST_MESSAGE, clean, failed
 from grns.fingerprint import normalise
 from grns.outcome import Finished, Outcome, Verb
 from grns.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.store import change
 from grns.store.database import Database, Session
-from grns.store.fault import Contended, Unusable
 from grns.store.finish import Finish, Finishes
 from grns.store.renew import Held, Verdict, renew
 from grns.telemetry.emit import Emit

@@ -11,13 +11,12 @@ from uuid import UUID
 from weakref import WeakSet
 
 from grns import subjects
-from grns.errors import BadInput, Conflict, NotFound, Unavailable, WaitTimeout
+from grns.errors import BadInput, Conflict, NotFound, Unavailable, Unusable, WaitTimeout
 from grns.graveyard import Graveyard
 from grns.store import read
 from grns.store.batch import Batch
 from grns.store.bulk import Bulk
 from grns.store.database import Database, Session
-from grns.store.fault import Unusable
 from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import Limits
 from grns.submission import Submission, submission

@@ -11,11 +11,10 @@ import time
 from dataclasses import replace
 
 from grns.daemon import Daemon
-from grns.errors import BadInput, GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown, Unavailable
 from grns.progress import Progress, Span
 from grns.store import count
 from grns.store.database import Database
-from grns.store.fault import Contended
 from grns.stride import Stride
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit

@@ -7,8 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from grns.errors import GrnsError, Unavailable
-from grns.store.fault import Unusable
+from grns.errors import GrnsError, Unavailable, Unusable
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import PostgresAwaited, ServiceStarted, ServiceStopped, TickFailed
 

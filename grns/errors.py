@@ -115,6 +115,14 @@ class Unavailable(GrnsError):
     exit_code = 5
 
 
+class Contended(Unavailable):
+    """Another session locks a row for longer than grns waits, or Postgres broke a deadlock: try again."""
+
+
+class Unusable(Unavailable):
+    """Trying again does not help until you repair it: closed, refused, or without the schema of grns."""
+
+
 class OutcomeUnknown(Unavailable):
     """The request was sent and the answer never came: it may or may not have happened.
 

@@ -10,10 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from grns.errors import OutcomeUnknown
+from grns.errors import Contended, OutcomeUnknown
 from grns.store.audit import INVARIANTS, OF_NOW, Finding, audit_log, audit_now, audit_tasks
 from grns.store.database import Database
-from grns.store.fault import Contended
 from grns.stride import Stride
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import InvariantChecked, InvariantViolated

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 
-from grns.errors import BadInput, GrnsError, OutcomeUnknown
+from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
 from grns.store import upkeep
 from grns.store.database import Database
-from grns.store.fault import Contended
 from grns.stride import Stride
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed

@@ -17,12 +17,11 @@ from uuid import uuid4
 from grns import webhook
 from grns.daemon import Daemon
 from grns.destination import Guard
-from grns.errors import BadInput, GrnsError, OutcomeUnknown
+from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
 from grns.post import Posted, Poster
 from grns.store import delivery
 from grns.store.database import Database
 from grns.store.delivery import Claimed, Ending, Event
-from grns.store.fault import Contended
 from grns.stride import Stride
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed

@@ -15,11 +15,10 @@ import pytest
 
 import grns
 from grns.client import Client
-from grns.errors import BadInput, Conflict, NotFound, OutcomeUnknown, Unavailable, WaitTimeout
+from grns.errors import BadInput, Conflict, Contended, NotFound, OutcomeUnknown, Unavailable, WaitTimeout
 from grns.local import LocalNats
 from grns.outcome import Verb
 from grns.store.database import Database
-from grns.store.fault import Contended
 from grns.store.submit import Submitted
 from grns.task import Status
 from tests.harness import eventually

@@ -13,6 +13,7 @@ import pytest
 from grns.app import App
 from grns.assembly import daemons
 from grns.cli import run
+from grns.errors import Contended
 from grns.inspection import Inspection, Inspector
 from grns.local import LocalNats
 from grns.outcome import Verb
@@ -22,7 +23,6 @@ from grns.store.audit import INVARIANTS
 from grns.store.change import note
 from grns.store.database import Database
 from grns.store.failover import note_server
-from grns.store.fault import Contended
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.upkeep import InvariantViolated
 from grns.telemetry.metrics import MetricsLeaf

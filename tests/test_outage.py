@@ -15,12 +15,11 @@ import structlog
 
 from grns.context import Context
 from grns.daemon import patiently
-from grns.errors import OutcomeUnknown, Unavailable
+from grns.errors import OutcomeUnknown, Unavailable, Unusable
 from grns.janitor import Janitor
 from grns.outcome import Claim
 from grns.store.access import as_tenant
 from grns.store.database import Database
-from grns.store.fault import Unusable
 from grns.telemetry import log
 from grns.telemetry.facts.process import ChoresFailed, PostgresAwaited
 from grns.telemetry.facts.work import AttemptFailed, TaskReleased

@@ -9,14 +9,15 @@ from grns.errors import (
     BadInput,
     BrokerRefused,
     Conflict,
+    Contended,
     NotFound,
     OutcomeUnknown,
     Rejected,
     TooManyRequests,
     Unavailable,
+    Unusable,
     WaitTimeout,
 )
-from grns.store.fault import Contended, Unusable
 
 SECRET = "postgresql://grns:hunter2@db.internal/app"
 

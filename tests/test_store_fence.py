@@ -11,11 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from grns.errors import BadInput, LeaseLost, Unavailable
+from grns.errors import BadInput, Contended, LeaseLost, Unavailable
 from grns.outcome import Claim, Finished, Outcome, Verb
 from grns.store.claim import Claims
 from grns.store.database import Database
-from grns.store.fault import Contended
 from grns.store.finish import Finish, Finishes, finish_in
 from grns.store.renew import Held, Verdict, renew
 from grns.store.statement import statement

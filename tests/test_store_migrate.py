@@ -10,9 +10,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from grns.errors import Unusable
 from grns.local import LocalPostgres
 from grns.store import migrate
-from grns.store.fault import Unusable
 from tests.harness import eventually
 
 

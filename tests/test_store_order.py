@@ -8,10 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns.errors import Conflict, NotFound, OutcomeUnknown
+from grns.errors import Conflict, Contended, NotFound, OutcomeUnknown
 from grns.settings import load
 from grns.store.database import Database
-from grns.store.fault import Contended
 from grns.store.order import Cancel, Carried, Orders, Submit
 from grns.store.submit import prepare
 from grns.submission import submission

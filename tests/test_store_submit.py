@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
-from grns.errors import BadInput, Conflict, OutcomeUnknown, Unavailable
+from grns.errors import BadInput, Conflict, Contended, OutcomeUnknown, Unavailable
 from grns.store.database import Database
-from grns.store.fault import Contended, translated
+from grns.store.fault import translated
 from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
 from grns.strict_json import DEFAULT_LIMITS
 from grns.submission import submission

@@ -11,8 +11,8 @@ from grns.app import App
 from grns.assembly import daemons, doors
 from grns.cli.process import make_app, run, run_services
 from grns.daemon import Service
+from grns.errors import Unusable
 from grns.settings import load
-from grns.store.fault import Unusable
 
 _ALL = (
     "relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner",

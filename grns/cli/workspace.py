@@ -81,8 +81,8 @@ def isolate() -> None:
 
 async def _isolate() -> str | None:
     from grns.cli.session import reading
+    from grns.errors import Unusable
     from grns.store import access
-    from grns.store.fault import Unusable
 
     async with reading() as session:
         with contextlib.suppress(Unusable):  # who does not own the tables is told how it is all the same

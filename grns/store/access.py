@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from grns import subjects
+from grns.errors import Unusable
 from grns.store.database import Database, Row, Session, run
-from grns.store.fault import Unusable
 
 ROLE = "grns_tenant"
 

@@ -12,8 +12,8 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
-from grns.errors import OutcomeUnknown, SettingsError, Unavailable
-from grns.store.fault import DRIVER_ERRORS, Unusable, translated
+from grns.errors import OutcomeUnknown, SettingsError, Unavailable, Unusable
+from grns.store.fault import DRIVER_ERRORS, translated
 from grns.store.statement import statement
 from grns.telemetry import failpoint
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from grns.errors import BadInput, GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown, Unavailable, Unusable
 
 # SQLSTATE classes that blame the values: the row that has them fails, not its neighbours.
 _DATA_CLASSES = ("22", "23", "54", "P0")
@@ -23,14 +23,6 @@ _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 # All that asyncpg raises of a statement or a connection.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-
-
-class Contended(Unavailable):
-    """A row is locked by somebody else for longer than we wait, or a deadlock was broken: try again."""
-
-
-class Unusable(Unavailable):
-    """Asking again does not help, until somebody mends it: closed, refused, or without our schema."""
 
 
 @contextmanager

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from grns.errors import LeaseLost, OutcomeUnknown, Unavailable
+from grns.errors import Contended, LeaseLost, OutcomeUnknown, Unavailable
 from grns.outcome import Claim, Finished, Outcome
 from grns.store.batch import Batch
 from grns.store.database import Connection, Database, Row, Session, run
-from grns.store.fault import Contended
 from grns.task import random_uuid
 
 _LOCKED_PAUSE_SECONDS = 0.02

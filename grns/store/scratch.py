@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
+from grns.errors import Unusable
 from grns.store.database import Database
-from grns.store.fault import Unusable, translated
+from grns.store.fault import translated
 
 # As `read_scratch_databases.sql` knows them.
 _PREFIX = "grns_bench_"

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from grns.errors import GrnsError, Unavailable
-from grns.store.fault import Contended
+from grns.errors import Contended, GrnsError, Unavailable
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -11,11 +11,10 @@ import pytest
 
 from grns import key as words
 from grns.access import SCOPES, Principal
-from grns.errors import BadInput, Conflict, Denied, NotFound
+from grns.errors import BadInput, Conflict, Denied, NotFound, Unusable
 from grns.key import ApiKey
 from grns.store.access import as_tenant
 from grns.store.database import Database
-from grns.store.fault import Unusable
 from grns.store.key import authenticate, create_key, list_keys, read_key, revoke_key
 from grns.store.token_keys import TokenKeys, rotate
 from grns.store.workspace import create_workspace, list_workspaces
