@@ -166,14 +166,14 @@ async def test_hostile_data_does_nothing(page: Page, stage: Stage) -> None:
 
 async def test_a_form_that_is_wrong_stands_there_again(page: Page, watch: Watch) -> None:
     await page.goto("/keys")
-    await page.get_by_label("Name").fill("pager")
+    await page.get_by_label("Name", exact=True).fill("pager")
     await page.locator("[name=scope][value=read]").check()
     await page.get_by_label(re.compile("Expires")).fill("soon")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.get_by_role("alert")).to_be_focused()
     await expect(page.get_by_role("alert")).to_contain_text("expires: write 30d or 12h")
     watch.forgive("400")
-    await expect(page.get_by_label("Name")).to_have_value("pager")
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("pager")
     await page.get_by_label(re.compile("Expires")).fill("1h")
     await page.get_by_role("button", name="Make it").click()
     await expect(page.locator("#made-key")).to_have_text(re.compile("^grns_"))
