@@ -116,6 +116,8 @@ async def _tasks(stage: Stage) -> int:
 async def _drain(stage: Stage, console: Console) -> bool:
     """Heal everything, submit nothing more, and wait until all is done; False where it never is."""
     await stage.heal()
+    if stage.services is not None:
+        stage.services.heal()
     await stage.dismiss("submitter", "operator")
     deadline = time.monotonic() + _DRAIN_SECONDS
     left: tuple[int, ...] = ()
