@@ -20,6 +20,10 @@ SCOPES: dict[Scope, str] = {
 }
 
 
+# What the actor of a key begins with.
+_KEY = "key:"
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Whoever asks. `actor` is their name in the log; `workspace` None: they are bound to none."""
@@ -27,6 +31,16 @@ class Principal:
     actor: str
     workspace: str | None
     scopes: frozenset[Scope]
+
+    @property
+    def share(self) -> str:
+        """What limits count together: the workspace that the key is bound to, else the key itself."""
+        return self.actor if self.workspace is None else f"workspace:{self.workspace}"
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key, None without one."""
+        return self.actor.removeprefix(_KEY) if self.actor.startswith(_KEY) else None
 
     def reaches(self, workspace: str | None) -> bool:
         """Say whether a workspace exists for them; None is what belongs to no single one."""
@@ -38,6 +52,12 @@ class Principal:
         `admin` is all of them: whoever may make a key for anything may do anything.
         """
         return self.reaches(workspace) and (scope in self.scopes or "admin" in self.scopes)
+
+
+def holder(key_id: str, workspace: str | None, names: Iterable[str]) -> Principal:
+    """Return who holds a key. Scopes that only a later version knows are left out."""
+    known = frozenset(names)
+    return Principal(f"{_KEY}{key_id}", workspace, frozenset(scope for scope in SCOPES if scope in known))
 
 
 # Whoever holds the database's URL holds everything.

@@ -25,6 +25,7 @@ from grns.errors import NotFound
 from grns.outcome import Outcome, Verb
 from grns.store.claim import Claimant
 from grns.store.count import count_states
+from grns.store.key import ended_key
 from grns.store.pool import list_pools
 from grns.strict_json import dumps, loads_stored
 from grns.submission import AgentType, MaxAttempts, Token
@@ -158,7 +159,10 @@ async def claim_next_task(request: Request, visit: Agent) -> Response:
     wanted = await read(request, ClaimOrder, SMALL, code="bad_claim")
     gone = asyncio.ensure_future(_disconnected(request))
     try:
-        handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
+        with visit.desk.key_watch.over(visit.principal, gone.cancel):
+            handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
+        if gone.cancelled():
+            raise ended_key()
     finally:
         gone.cancel()
     return Response(status_code=204) if handed is None else Answer(_handed_out(handed, began_at))
@@ -254,7 +258,7 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
         ),
         name=wanted.agent or "http",
         version=wanted.version,
-        actor=visit.actor,
+        principal=visit.principal,
         wait_seconds=min(wanted.wait_seconds, desk.agent_wait_seconds),
         nudge_url=wanted.nudge_url,
     )

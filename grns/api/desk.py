@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from grns.agent_claims import AgentClaims
 from grns.agent_writes import AgentWrites
 from grns.api.health import Health
+from grns.api.key_watch import KeyWatch
 from grns.api.rounds import Rounds
 from grns.api.tail import Tail
 from grns.destination import Guard
@@ -56,6 +57,7 @@ class Desk:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)
     tail: Tail = field(init=False)
+    key_watch: KeyWatch = field(init=False)
     isolation: Isolation = field(init=False)
     submitters: Submitters = field(init=False)
     turns: Turns = field(init=False)
@@ -63,6 +65,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.health = Health(self.database)
         self.tail = Tail(self.database)
+        self.key_watch = KeyWatch(self.database, emit=self.emit)
         self.isolation = Isolation(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
         self.turns = Turns(max(1, self.database.size // 2))

@@ -30,6 +30,7 @@ create table grns.api_keys (
     constraint api_keys_shape check (octet_length(secret_sha256) = 32 and cardinality(scopes) > 0)
 ) with (fillfactor = 50);
 create index api_keys_workspace on grns.api_keys (workspace, id);
+create index api_keys_live on grns.api_keys (workspace) where revoked_at is null;
 
 create function grns.key_state(expires_at timestamptz, revoked_at timestamptz) returns text language sql stable as $$
     select case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end
