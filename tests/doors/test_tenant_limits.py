@@ -11,7 +11,7 @@ import pytest
 
 from grns import agent_claims, agent_nudge, nudge_url
 from grns.access import Principal
-from grns.api import key_watch, stream, tail
+from grns.api import key_watch, stream, tail, task
 from grns.api.route import PREFIX
 from grns.api.stream import EVENT_STREAM
 from grns.errors import Conflict, TooManyRequests
@@ -19,11 +19,11 @@ from grns.places import Places
 from grns.store import agent, upkeep
 from grns.store import key as keys
 from grns.store.claim import Claimant
-from grns.store.database import Database
+from grns.store.database import Database, run
 from grns.store.key import create_key, revoke_key
 from grns.store.statement import statement
 from tests.doors import test_api_kit as kit
-from tests.doors.test_api_kit import OURS, THEIRS, Door, problem_of
+from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import eventually, submit
 from tests.test_store_kit import ACTOR, fetch, is_waiting_for_lock, kinds_of, row_of, stranger
 
@@ -330,11 +330,13 @@ async def test_delete_agents_forgets_silent_agents_over_http_after_an_hour(share
     assert await known(shared) == [http_agent(number).agent_id for number in (4, 5, 6)]
 
 
-async def rows_read(database: Database, name: str, *arguments: Any) -> int:
+async def rows_read(database: Database, name: str, *arguments: Any, is_tenant: bool = False) -> int:
     """Run a statement as an analyzed plan; return how many rows of tables and indexes it has read."""
     async with database.connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
+        if is_tenant:
+            await run(connection, "become_tenant", OURS)
         said = f"explain (analyze, format json) {statement(name)}"
         (found,) = await connection.fetch(said, *arguments)
         await transaction.rollback()
@@ -363,3 +365,58 @@ async def test_tick_reaper_reads_as_many_rows_however_many_agents_over_http_ther
     )
     assert await rows_read(shared, "tick_reaper", 15.0, 2.0, 60.0) <= few
     await fetch(shared, "delete from grns.agents")
+
+
+# ---------------------------------------------------------------- M8: attempts of a task
+
+
+async def history(database: Database, task_id: str, kind: str, attempt: int, count: int = 1) -> None:
+    """Write rows into the log about a task of ours."""
+    await fetch(
+        database,
+        "insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, payload)"
+        """ select 1, 'acme', $1, $2, $3, 'trace', '{"agent_id": "a", "reason": "r"}'"""
+        " from generate_series(1, $4::integer)",
+        task_id,
+        kind,
+        attempt,
+        count,
+    )
+
+
+@pytest.mark.parametrize("is_tenant", [False, True], ids=["owner", "tenant"])
+async def test_read_attempts_reads_as_many_rows_however_much_progress_was_told(
+    door: Door, shared: Database, is_tenant: bool
+) -> None:
+    """M8: each view of a task read all events of it, 9 s for one day of progress."""
+    task_id = (await submit(shared, workspace=OURS)).id
+    await history(shared, task_id, "evt.task.claimed", 1)
+    asked = ("read_attempts", task_id, OURS, None, 1001)
+    few = await rows_read(shared, *asked, is_tenant=is_tenant)
+    await history(shared, task_id, "evt.agent.worker.progress", 1, 20_000)
+    assert 2 <= await rows_read(shared, *asked, is_tenant=is_tenant) == few
+    await history(shared, task_id, "evt.task.completed", 1)
+    async with door.visitor(await door.key("read")) as visitor:
+        (attempt,) = good(await visitor.get(f"{PREFIX}/tasks/{task_id}/attempts"))["items"]
+    assert (attempt["attempt"], attempt["outcome"]) == (1, "succeeded")
+
+
+async def test_list_attempts_of_many_has_the_latest_and_a_cursor_to_those_before(
+    door: Door, shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M8: an answer is told from a bounded number of transitions, and has each attempt whole."""
+    monkeypatch.setattr(task, "_TRANSITIONS_AT_ONCE", 5)
+    task_id = (await submit(shared, workspace=OURS)).id
+    for number in range(1, 8):
+        await history(shared, task_id, "evt.task.claimed", number)
+        await history(shared, task_id, "evt.task.released", number)
+    found, cursor = [], None
+    async with door.visitor(await door.key("read")) as visitor:
+        for _ in range(9):
+            params = {} if cursor is None else {"cursor": cursor}
+            page = good(await visitor.get(f"{PREFIX}/tasks/{task_id}/attempts", params=params))
+            found = [(one["attempt"], one["outcome"]) for one in page["items"]] + found
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+    assert found == [(number, "released") for number in range(1, 8)]
