@@ -23,6 +23,10 @@ SCOPES: dict[Scope, str] = {
 }
 
 
+# What the actor of a key begins with.
+_KEY = "key:"
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The holder of a key. `actor` is their name in the log; `workspace` None: bound to none.
@@ -34,6 +38,16 @@ class Principal:
     workspace: str | None
     scopes: frozenset[Scope]
     pools: frozenset[str] | None = None
+
+    @property
+    def share(self) -> str:
+        """What limits count together: the workspace that the key is bound to, else the key itself."""
+        return self.actor if self.workspace is None else f"workspace:{self.workspace}"
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key, None without one."""
+        return self.actor.removeprefix(_KEY) if self.actor.startswith(_KEY) else None
 
     def reaches(self, workspace: str | None) -> bool:
         """Say whether a workspace exists for them; None is what belongs to no single one."""
@@ -49,6 +63,15 @@ class Principal:
     def may_work_for(self, agent_type: str) -> bool:
         """Return whether they may claim and finish tasks of an agent type."""
         return self.pools is None or agent_type in self.pools
+
+
+def holder(
+    key_id: str, workspace: str | None, names: Iterable[str], pools: Iterable[str] | None = None
+) -> Principal:
+    """Return who holds a key. Scopes that only a later version knows are left out."""
+    known = frozenset(names)
+    scopes = frozenset(scope for scope in SCOPES if scope in known)
+    return Principal(f"{_KEY}{key_id}", workspace, scopes, None if pools is None else frozenset(pools))
 
 
 # Whoever shows the token that the API printed at its start, until there is a key.

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from grns.access import Principal
 from grns.agent_nudge import Nudges
 from grns.attempt import Reception
 from grns.attendance import Attendance
 from grns.errors import GrnsError, TooManyRequests
 from grns.outcome import Claim
+from grns.places import Places
 from grns.store.claim import Claimant, Claims
 from grns.store.database import Database
 from grns.store.finish import Finishes
+from grns.store.key import recognise
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.agent import ClaimReturned
 from grns.ticket import Ticket
@@ -33,12 +35,12 @@ MakeReception = Callable[[Claims, Claimant], Reception]
 
 @dataclass(frozen=True, slots=True)
 class Seeking:
-    """An agent that asks for a task: who it is, and how long it will wait. `actor` is whose key it shows."""
+    """An agent that asks for a task: who it is, whose key it shows, and how long it will wait."""
 
     claimant: Claimant
     name: str
     version: str
-    actor: str
+    principal: Principal
     wait_seconds: float
     nudge_url: str | None = None
 
@@ -74,23 +76,24 @@ class AgentClaims:
         self._attendance = attendance
         self._rooms: dict[tuple[str, str], WaitingRoom] = {}
         self._types: dict[str, set[str]] = {}
-        self._waiting: Counter[str] = Counter()
+        self.places = Places("waiting claims", most=_MOST_WAITING, most_of_one=_MOST_OF_ONE)
         self._ending: asyncio.Future[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     async def next_task(self, seeking: Seeking, gone: asyncio.Future[None]) -> Handed | None:
         """Return a task for an agent, None where there was none in time, or `gone` was done before.
 
-        What was claimed for somebody who has gone is given back. Raises `TooManyRequests`, `BadInput`.
+        What was claimed for somebody who has gone, or for a key that ended meanwhile, is given back.
+        Raises `TooManyRequests`, `BadInput`, and `Denied` if the key has ended.
         """
-        who = seeking.claimant
-        with self._place(seeking.actor):
+        who, began_at = seeking.claimant, time.monotonic()
+        with self.places.place(seeking.principal):
             if seeking.nudge_url is not None:
                 self._nudges.keep(
                     seeking.nudge_url,
                     workspace=who.workspace,
                     agent_type=who.agent_type,
-                    actor=seeking.actor,
+                    principal=seeking.principal,
                 )
                 self._nudges.begin()
             await self._attendance.register(who, name=seeking.name, version=seeking.version)
@@ -103,11 +106,21 @@ class AgentClaims:
                 raise
         if claim is None:
             return None
+        try:
+            await self._check_key(seeking.principal, began_at)
+        except BaseException:
+            self._spawn(self._give_back(claim))
+            raise
         if gone.done():
             await self._give_back(claim)
             return None
         self._attendance.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
         return Handed(claim, _ticket(claim, who))
+
+    async def _check_key(self, principal: Principal, began_at: float) -> None:
+        """Refuse a key that ended while its holder waited, with `Denied`."""
+        if principal.key_id is not None and time.monotonic() - began_at > _LEAST_WAIT_SECONDS:
+            await recognise(self._database, principal.key_id)
 
     def stop(self) -> None:
         """Let nobody wait any longer: the process ends."""
@@ -174,18 +187,6 @@ class AgentClaims:
         else:
             del self._rooms[key]
             self._spawn(room.close())
-
-    @contextmanager
-    def _place(self, actor: str) -> Iterator[None]:
-        """Be one of those who wait; `TooManyRequests` where there are enough, or of this actor."""
-        if self._waiting.total() >= _MOST_WAITING or self._waiting[actor] >= _MOST_OF_ONE:
-            raise TooManyRequests(f"{self._waiting.total()} agents wait already")
-        self._waiting[actor] += 1
-        try:
-            yield
-        finally:
-            self._waiting[actor] -= 1
-            self._waiting += Counter()  # those who have gone are forgotten
 
     def _end(self) -> asyncio.Future[None]:
         if self._ending is None:

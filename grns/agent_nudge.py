@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from grns import nudge_url
+from grns.access import Principal
 from grns.daemon import Daemon
-from grns.errors import GrnsError, TooManyRequests
+from grns.errors import GrnsError
+from grns.places import Places
 from grns.store.database import Database
 from grns.store.pool import read_pools
 from grns.telemetry.emit import Emit
@@ -37,7 +39,7 @@ class _Bell:
 
     workspace: str
     agent_type: str
-    actor: str
+    principal: Principal
     url: str
     kept_until: float
     due_at: float = 0.0
@@ -52,11 +54,12 @@ class Nudges:
         self._hosts = hosts
         self._post = post
         self._emit = emit
+        self.places = Places("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
         self._bells: dict[tuple[str, str, str], _Bell] = {}
         self._loop = Daemon("agent_nudges", self.tick, emit=emit)
         self._running: asyncio.Task[None] | None = None
 
-    def keep(self, url: str, *, workspace: str, agent_type: str, actor: str) -> None:
+    def keep(self, url: str, *, workspace: str, agent_type: str, principal: Principal) -> None:
         """Nudge an agent there from now on: it asks for tasks just now, and knows what there is.
 
         Raises `BadInput` where the URL is on no host that was allowed, `TooManyRequests` where there are
@@ -64,9 +67,11 @@ class Nudges:
         """
         nudge_url.check(url, self._hosts)
         now, key = time.monotonic(), (workspace, agent_type, url)
-        if key not in self._bells:
-            self._make_room(actor)
-        self._bells[key] = _Bell(workspace, agent_type, actor, url, now + _KEPT_SECONDS, now + LOOK_SECONDS)
+        known = self._bells.get(key)
+        if known is None:
+            self.places.take(principal)
+        holder = principal if known is None else known.principal
+        self._bells[key] = _Bell(workspace, agent_type, holder, url, now + _KEPT_SECONDS, now + LOOK_SECONDS)
 
     def begin(self) -> None:
         """Look from now on, if nobody does."""
@@ -82,7 +87,10 @@ class Nudges:
     async def tick(self) -> float:
         """Nudge whoever has something that waits for it, and say when to look again."""
         now = time.monotonic()
-        self._bells = {key: bell for key, bell in self._bells.items() if bell.kept_until > now}
+        for key, bell in list(self._bells.items()):
+            if bell.kept_until <= now:
+                del self._bells[key]
+                self.places.give_back(bell.principal)
         due: dict[str, list[_Bell]] = defaultdict(list)
         for bell in self._bells.values():
             if bell.due_at <= now:
@@ -91,11 +99,6 @@ class Nudges:
             busy = await self._busy(workspace, sorted({bell.agent_type for bell in bells}))
             await self._nudge([bell for bell in bells if bell.agent_type in busy])
         return LOOK_SECONDS
-
-    def _make_room(self, actor: str) -> None:
-        count = Counter(bell.actor for bell in self._bells.values())
-        if count.total() >= _MOST or count[actor] >= _MOST_OF_ONE:
-            raise TooManyRequests(f"{count.total()} agents are nudged already")
 
     async def _busy(self, workspace: str, agent_types: list[str]) -> set[str]:
         """Return the agent types for which something waits that may be claimed."""

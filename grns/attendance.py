@@ -20,8 +20,6 @@ from grns.telemetry.facts.work import WalkBroke
 
 _NOTE_SECONDS = 5.0
 _MOST = 10_000
-# Who has no process that we could name.
-_NO_PROCESS = 0
 
 
 @dataclass(slots=True)
@@ -49,10 +47,11 @@ class Attendance:
         seen = self._of(claimant.workspace, claimant.agent_id)
         if seen.is_registered:
             await self.note(claimant.workspace, claimant.agent_id)
+        if seen.is_registered:
             return
         try:
             await agent.register(
-                self._database, claimant, concurrency=1, version=version, host=name, pid=_NO_PROCESS
+                self._database, claimant, concurrency=1, version=version, host=name, pid=agent.NO_PROCESS
             )
         except GrnsError as error:
             self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
@@ -67,7 +66,7 @@ class Attendance:
         seen.noted_at = now
         seen.leases = {lease_id: until for lease_id, until in seen.leases.items() if until > now}
         try:
-            await agent.touch(
+            seen.is_registered &= await agent.touch(
                 self._database, agent_id, idle_seconds=0.0, running=len(seen.leases), workspace=workspace
             )
         except GrnsError as error:

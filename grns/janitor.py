@@ -27,6 +27,7 @@ _DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
+_HTTP_AGENT_SECONDS = 3600.0
 _UNSERVED_EVERY_SECONDS = 60.0
 _EXPIRY_EVERY_SECONDS = 60.0  # it looks at all open messages
 
@@ -110,7 +111,8 @@ class Janitor:
                 "dead_letters", upkeep.delete_messages(self._database, _PAGE, self._dead_seconds)
             ),
             "agents": lambda: self._forget(
-                "agents", upkeep.delete_agents(self._database, self._task_seconds)
+                "agents",
+                upkeep.delete_agents(self._database, _PAGE, self._task_seconds, _HTTP_AGENT_SECONDS),
             ),
             # What they published goes with the log, and so does that they did.
             "replays": lambda: self._forget(

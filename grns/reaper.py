@@ -24,12 +24,14 @@ class Reaper:
         transport: Transport,
         tick_seconds: float,
         lease_seconds: float,
+        http_lease_seconds: float,
         emit: Emit,
     ) -> None:
         self._database = database
         self._transport = transport
         self._tick_seconds = tick_seconds
         self._lease_seconds = lease_seconds
+        self._http_lease_seconds = http_lease_seconds
         self._emit = emit
         self._lookback = Lookback()
         self._is_holding = False
@@ -44,7 +46,9 @@ class Reaper:
         self._daemon.stop()
 
     async def _tick(self) -> float:
-        if await tick_reaper(self._database, self._lease_seconds, self._tick_seconds):
+        if await tick_reaper(
+            self._database, self._lease_seconds, self._tick_seconds, self._http_lease_seconds
+        ):
             self._lookback.forget()  # what it would have taken meanwhile may lie far back at the hold's end
             if not self._is_holding:
                 self._emit(ReaperHolds())

@@ -71,6 +71,25 @@ async def test_one_pool_with_a_long_lease_changes_nothing_for_the_others(
     assert await hold_seconds(shared, own_lease) == held_seconds
 
 
+@pytest.mark.parametrize(
+    ("lease_seconds", "silent_seconds", "held_seconds"),
+    [
+        pytest.param(1.0, 14.0, 0, id="a_short_lease_makes_no_outage_of_a_short_silence"),
+        pytest.param(1.0, 16.0, 15, id="nor_the_hold_shorter"),
+        pytest.param(300.0, 110.0, 60, id="nor_does_a_long_one_make_it_longer"),
+    ],
+)
+async def test_tick_reaper_with_agents_over_http_holds_as_long_whatever_leases_they_ask_for(
+    shared: Database, lease_seconds: float, silent_seconds: float, held_seconds: int
+) -> None:
+    """M6: an agent with a lease of a second had reapers of all workspaces hold after 6 s instead of 15 s."""
+    who = replace(WORKER, lease_seconds=lease_seconds)
+    await agent.register(shared, who, concurrency=1, version="1", host="http", pid=agent.NO_PROCESS)
+    assert await hold_seconds(shared, 15.0) == 0
+    await outage(shared, silent_seconds)
+    assert await hold_seconds(shared, 15.0) == held_seconds
+
+
 async def test_a_hold_is_not_made_longer_while_it_runs(shared: Database) -> None:
     await hold_seconds(shared, 15.0)
     await outage(shared, 60.0)

@@ -252,7 +252,7 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
         " select 'a' || n, 'default', 'worker', 'h', 1, '0', 1, '{}', 15,"
         " now() - n * interval '1 day' from generate_series(0, 2) as n",
     )
-    assert await upkeep.delete_agents(shared, 1.5 * DAY) == 1
+    assert await upkeep.delete_agents(shared, 3, 1.5 * DAY, 3600.0) == 1
 
 
 async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database) -> None:

@@ -25,6 +25,7 @@ from grns.errors import NotFound
 from grns.outcome import Outcome, Verb
 from grns.store.claim import Claimant
 from grns.store.count import count_states
+from grns.store.key import ended_key
 from grns.store.pool import list_pools
 from grns.strict_json import dumps, loads_stored
 from grns.submission import AgentType, MaxAttempts, Token
@@ -160,7 +161,10 @@ async def claim_next_task(request: Request, visit: Agent) -> Response:
     await visit.desk.token_keys.latest()  # a claim that could not be answered would spend an attempt
     gone = asyncio.ensure_future(_disconnected(request))
     try:
-        handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
+        with visit.desk.key_watch.over(visit.principal, gone.cancel):
+            handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
+        if gone.cancelled():
+            raise ended_key()
     finally:
         gone.cancel()
     if handed is None:
@@ -259,7 +263,7 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
         ),
         name=wanted.agent or "http",
         version=wanted.version or "",
-        actor=visit.actor,
+        principal=visit.principal,
         wait_seconds=min(wanted.wait_seconds, desk.agent_wait_seconds),
         nudge_url=wanted.nudge_url,
     )

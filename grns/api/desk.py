@@ -12,6 +12,7 @@ from grns.agent_claims import AgentClaims
 from grns.agent_writes import AgentWrites
 from grns.api.health import Health
 from grns.api.invitation import Invitation
+from grns.api.key_watch import KeyWatch
 from grns.api.rounds import Rounds
 from grns.api.tail import Tail
 from grns.destination import Guard
@@ -58,6 +59,7 @@ class Desk:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)
     tail: Tail = field(init=False)
+    key_watch: KeyWatch = field(init=False)
     isolation: Isolation = field(init=False)
     token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
@@ -66,6 +68,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.health = Health(self.database)
         self.tail = Tail(self.database)
+        self.key_watch = KeyWatch(self.database, emit=self.emit)
         self.isolation = Isolation(self.database)
         self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)

@@ -32,32 +32,39 @@ _RETRY_MILLISECONDS = 1000
 async def stream(visit: Visit, wanted: Wanted, after: str | None) -> StreamingResponse:
     """Return an answer that goes on: what is behind a number of the log, or happens from now on.
 
+    It ends soon after the key is revoked or has expired; who comes again is then answered with 401.
+
     No more than one page waits for whoever reads slowly: the next one is read once it has been sent.
     """
     behind = (await visit.desk.tail.bounds()).settled if after is None else place(after)
-    readers = ExitStack()
-    readers.enter_context(visit.desk.tail.reader(visit.actor))
-    return _Stream(_lines(visit, wanted, behind), readers)
+    ended = asyncio.Event()
+    held = ExitStack()
+    held.enter_context(visit.desk.tail.readers.place(visit.principal))
+    held.enter_context(visit.desk.key_watch.over(visit.principal, ended.set))
+    return _Stream(_lines(visit, wanted, behind, ended), held)
 
 
 class _Stream(StreamingResponse):
     """An answer that gives its place back, however it ends: also before its first line."""
 
-    def __init__(self, content: AsyncIterator[bytes], place_taken: ExitStack) -> None:
+    def __init__(self, content: AsyncIterator[bytes], held: ExitStack) -> None:
         super().__init__(content, media_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
-        self._place_taken = place_taken
+        self._held = held
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Send it."""
-        with self._place_taken:
+        with self._held:
             await super().__call__(scope, receive, send)
 
 
-async def _lines(visit: Visit, wanted: Wanted, behind: int) -> AsyncIterator[bytes]:
+async def _lines(visit: Visit, wanted: Wanted, behind: int, ended: asyncio.Event) -> AsyncIterator[bytes]:
     yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
     ends_at = time.monotonic() + _LONGEST_SECONDS
     told_at, told = time.monotonic(), behind
     while not visit.desk.stopping.is_set() and time.monotonic() < ends_at:
+        if ended.is_set():
+            yield b": the API key is not valid any more\n\n"
+            return
         try:
             found, seen = await _next(visit, wanted, behind)
         except Unavailable as error:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from grns.errors import TooManyRequests
+from grns.places import Places
 from grns.store import event
 from grns.store.database import Database
 from grns.store.event import Bounds
@@ -25,7 +22,7 @@ class Tail:
         self._asking = asyncio.Lock()
         self._bounds = Bounds(1, 0)
         self._seen_at = -_FRESH_SECONDS
-        self._readers: Counter[str] = Counter()
+        self.readers = Places("event streams", most=_MOST_READERS, most_of_one=_MOST_OF_ONE)
 
     async def bounds(self) -> Bounds:
         """Return the log's bounds, as they were a moment ago."""
@@ -34,15 +31,3 @@ class Tail:
                 self._bounds = await event.bounds(self._database)
                 self._seen_at = time.monotonic()
             return self._bounds
-
-    @contextmanager
-    def reader(self, actor: str) -> Iterator[None]:
-        """Be one of those who read along; `TooManyRequests` where there are enough, or of this actor."""
-        if self._readers.total() >= _MOST_READERS or self._readers[actor] >= _MOST_OF_ONE:
-            raise TooManyRequests(f"{self._readers.total()} read along already")
-        self._readers[actor] += 1
-        try:
-            yield
-        finally:
-            self._readers[actor] -= 1
-            self._readers += Counter()  # those who have gone are forgotten

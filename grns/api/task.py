@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from grns.api.access import Operator, Reader, Submitter, Visit
 from grns.api.answer import Answer, etag
-from grns.api.page import Cursor, Limit, PageOf, answer, listed
+from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
 from grns.api.submit import Created, submit_one, submitted
@@ -27,7 +27,6 @@ from grns.store.page import Page
 from grns.strict_json import Limits
 from grns.submission import Submission
 from grns.task import Status, Task
-from grns.timeline import Timeline
 
 routes = Routes("tasks")
 
@@ -37,7 +36,7 @@ FilterText = Annotated[str, Query(alias="filter", description="Which ones, as `s
 SavedName = Annotated[
     str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="And as a filter says that was saved.")
 ]
-_EVENTS_AT_ONCE = 500
+_TRANSITIONS_AT_ONCE = 1000
 _EDITION = re.compile(r'"([!#-~]{0,100})"')
 
 
@@ -231,16 +230,16 @@ async def list_task_events(
 
 
 @routes.get("/tasks/{task_id}/attempts", answers=PageOf[Attempt])
-async def list_attempts(visit: Reader, task_id: TaskId) -> Response:
-    """List the attempts that the log still tells of."""
-    told = Timeline()
-    rest: str | None = "0"
+async def list_attempts(visit: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
+    """List the latest attempts that the log still tells of, in order; a cursor leads to those before."""
+    before = None if cursor is None else event.place(cursor)
     async with visit.reading() as database:
-        while rest is not None:
-            page = await _events(visit, database, task_id, behind=event.place(rest), limit=_EVENTS_AT_ONCE)
-            told.read(row for row in page.rows if row["kind"].startswith("evt."))
-            rest = page.next_cursor
-    return listed(told.attempts)
+        page = await event.read_attempts(
+            database, task_id, workspace=visit.workspace, limit=_TRANSITIONS_AT_ONCE, before=before
+        )
+        if not page.rows:
+            await one(visit, database, task_id)
+    return answer(page)
 
 
 async def together(visit: Visit, database: Database | Session, text: str, saved: str | None) -> Filter:

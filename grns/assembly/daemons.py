@@ -73,6 +73,7 @@ def reaper(app: App, database: Database, transport: Transport) -> Reaper:
         transport=transport,
         tick_seconds=app.settings.reap_tick_seconds,
         lease_seconds=app.settings.lease_seconds,
+        http_lease_seconds=app.settings.agent_lease_seconds,
         emit=app.telemetry.emit,
     )
 

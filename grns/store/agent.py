@@ -9,6 +9,11 @@ from grns.store.claim import Claimant
 from grns.store.database import Database, Session
 from grns.store.page import Page, bad_cursor, cursor, parts
 
+# The pid of an agent over HTTP: nobody can name its process.
+NO_PROCESS = 0
+# Agents over HTTP that are known of a workspace; one more replaces the one that has been silent for longest.
+MOST_OVER_HTTP = 1000
+
 
 async def register(
     database: Database,
@@ -23,18 +28,19 @@ async def register(
     await database.run(
         "register_agent", claimant.agent_id, claimant.workspace, claimant.agent_type,
         host or socket.gethostname(), os.getpid() if pid is None else pid, version, concurrency,
-        sorted(claimant.handled), claimant.lease_seconds,
+        sorted(claimant.handled), claimant.lease_seconds, MOST_OVER_HTTP,
     )  # fmt: skip
 
 
 async def touch(
     database: Database, agent_id: str, *, idle_seconds: float, running: int = 0, workspace: str | None = None
-) -> None:
+) -> bool:
     """Note that a worker lives, how long it has had room and taken nothing, and how many tasks it runs.
 
-    With a `workspace` it is noted only of one that works there.
+    With a `workspace` it is noted only of one that works there. False if the worker is not known (any more).
     """
-    await database.run("touch_agent", agent_id, idle_seconds, running, workspace)
+    rows = await database.run("touch_agent", agent_id, idle_seconds, running, workspace)
+    return bool(rows)
 
 
 async def stop(database: Database, agent_id: str) -> None:

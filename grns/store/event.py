@@ -11,6 +11,7 @@ from grns.errors import BadInput
 from grns.store.database import Database, Row, Session
 from grns.store.page import Page, bad_cursor
 from grns.strict_json import loads_stored
+from grns.timeline import timeline
 
 # A page looks at no more numbers of the log than this, whosesoever they are.
 MOST_LOOKED_AT = 10_000
@@ -97,6 +98,23 @@ async def list_task_events(
     found = [_event(row) for row in rows[:limit]]
     is_cut = bool(rows) and rows[0]["found"] > len(found)
     return Page(found, str(found[-1]["seq"]) if is_cut else None, is_partial=is_cut and len(found) < limit)
+
+
+async def read_attempts(
+    database: Database | Session, task_id: str, *, workspace: str, limit: int, before: int | None = None
+) -> Page:
+    """Return the latest attempts of a task before a number of the log, in order, as far as it has them.
+
+    They are told from `limit` transitions at most; the cursor is the number before which to go on.
+    """
+    rows = await database.run("read_attempts", task_id, workspace, before, limit + 1)
+    found = [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows[:limit])]
+    is_cut = len(rows) > limit
+    if is_cut:  # an attempt is told whole: what ends one that began before is for the next page
+        begun = [at for at, row in enumerate(found) if row["kind"] == "evt.task.claimed"]
+        found = found[begun[0] :] if begun else []
+    first = found[0] if found else rows[limit - 1] if is_cut else None
+    return Page(timeline(found), str(first["seq"]) if is_cut and first else None)
 
 
 def place(said: str) -> int:

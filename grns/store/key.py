@@ -9,11 +9,14 @@ from typing import Any
 from grns import access, key, subjects
 from grns.access import Principal
 from grns.envelope import rfc3339
-from grns.errors import BadInput, Denied, NotFound
+from grns.errors import BadInput, Conflict, Denied, NotFound
 from grns.key import ApiKey
 from grns.store import change
 from grns.store.database import Connection, Database, Row, Session, run
 from grns.store.page import Page
+
+# Keys of one workspace that are neither revoked nor expired.
+MOST_KEYS = 1000
 
 # What the secret of a key that does not exist is held against: refusing it takes as long.
 _NOBODYS = bytes(32)
@@ -32,8 +35,8 @@ async def create_key(
     """Make a key; returns it, which can be shown now and never again, and its row.
 
     `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. `pools` are the
-    agent types that it may claim tasks of and finish them; None: all. Raises `BadInput`, and `NotFound` where
-    there is no such workspace.
+    agent types that it may claim tasks of and finish them; None: all. Raises `BadInput`, `NotFound` where
+    there is no such workspace, `Conflict` if the workspace has `MOST_KEYS` keys.
     """
     key.check(name, expires_seconds)
     wanted = access.scopes(scopes)
@@ -41,6 +44,10 @@ async def create_key(
     its_pools = None if pools is None else access.pools(pools)
     made = key.make(time.time_ns() // 1_000_000)
     async with database.transaction() as connection:
+        if workspace is not None:
+            live = await run(connection, "count_keys", workspace, MOST_KEYS)
+            if live[0]["keys"] >= MOST_KEYS:  # some more, if they are made at the same moment
+                raise Conflict(f"workspace {workspace} has {MOST_KEYS} keys, the maximum: revoke some first")
         rows = await run(
             connection, "create_key", made.id, workspace, name, key.digest(made.secret), in_order, actor,
             expires_seconds, its_pools,
@@ -112,11 +119,11 @@ async def authenticate(database: Database, text: str) -> Principal:
     try:
         shown = key.parse(text)
     except BadInput as error:
-        raise _denied() from error
+        raise ended_key() from error
     rows = await database.run("check_key", shown.id)
     is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
     if not (rows and is_right and rows[0]["state"] == "valid"):
-        raise _denied()
+        raise ended_key()
     return await _holder(database, shown.id, rows[0])
 
 
@@ -124,20 +131,23 @@ async def recognise(database: Database, key_id: str) -> Principal:
     """Return whose key it is that somebody has shown before; `Denied` where it is not good any more."""
     rows = await database.run("check_key", key_id)
     if not (rows and rows[0]["state"] == "valid"):
-        raise _denied()
+        raise ended_key()
     return await _holder(database, key_id, rows[0])
+
+
+async def good_keys(database: Database, key_ids: Collection[str]) -> set[str]:
+    """Return those of the keys that are neither revoked nor expired."""
+    return {row["id"] for row in await database.run("read_good_keys", list(key_ids))}
 
 
 async def _holder(database: Database, key_id: str, row: Row) -> Principal:
     if row["is_note_due"]:
         await database.run("note_key_use", key_id)
-    # One that only a later version knows lets nobody do anything here.
-    known = frozenset(scope for scope in access.SCOPES if scope in row["scopes"])
-    pools = None if row["pools"] is None else frozenset(row["pools"])
-    return Principal(f"key:{key_id}", row["workspace"], known, pools)
+    return access.holder(key_id, row["workspace"], row["scopes"], row["pools"])
 
 
-def _denied() -> Denied:
+def ended_key() -> Denied:
+    """Return what a key that is not good is answered with."""
     return Denied("this key is not known, has expired, or was revoked")
 
 

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from grns.store.database import Database, Row
 
 
-async def tick_reaper(database: Database, lease_seconds: float, tick_seconds: float) -> bool:
-    """Note that a reaper lives; True while reapers must hold still after an outage."""
-    rows = await database.run("tick_reaper", lease_seconds, tick_seconds)
+async def tick_reaper(
+    database: Database, lease_seconds: float, tick_seconds: float, http_lease_seconds: float = 60.0
+) -> bool:
+    """Note that a reaper lives; True while reapers must hold still after an outage.
+
+    `http_lease_seconds` is the lease that agents over HTTP have unless they ask for another one.
+    """
+    rows = await database.run("tick_reaper", lease_seconds, tick_seconds, http_lease_seconds)
     return bool(rows[0]["is_holding"])
 
 

@@ -42,9 +42,9 @@ async def delete_processed(database: Database, limit: int, seconds: float) -> in
     return len(await database.run("delete_processed_messages", limit, seconds))
 
 
-async def delete_agents(database: Database, seconds: float) -> int:
-    """Forget workers not seen for long; returns how many."""
-    return len(await database.run("delete_agents", seconds))
+async def delete_agents(database: Database, limit: int, seconds: float, http_seconds: float) -> int:
+    """Forget workers not seen for long, agents over HTTP sooner; returns how many."""
+    return len(await database.run("delete_agents", seconds, http_seconds, limit))
 
 
 async def delete_replays(database: Database, limit: int, seconds: float) -> int:

@@ -278,7 +278,7 @@ async def test_what_the_api_refuses_is_told(door: Door, url: str, monkeypatch: p
     async with agent(agent_type="instance") as client:
         with pytest.raises(grns.BadInput):
             await client.next_task(0)
-    monkeypatch.setattr("grns.agent_claims._MOST_OF_ONE", 0)
+    monkeypatch.setattr(door.desk.agent_claims.places, "most_of_one", 0)
     async with agent() as client:
         with pytest.raises(TooManyRequests):
             await client.next_task(0)

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from grns import agent_nudge, nudge_url
+from grns.access import OWNER, Principal
 from grns.agent_nudge import Nudges
 from grns.agent_post import post
 from grns.api.route import PREFIX
@@ -69,9 +70,11 @@ async def nudges(shared: Database, bell: Bell) -> AsyncIterator[tuple[Nudges, Fa
     await found.close()
 
 
-def keep(nudges: Nudges, url: str, *, agent_type: str = "worker", actor: str = ACTOR) -> None:
+def keep(nudges: Nudges, url: str, *, agent_type: str = "worker", actor: str = "local") -> None:
     """Let an agent ask to be nudged, some time ago."""
-    nudges.keep(url, workspace="default", agent_type=agent_type, actor=actor)
+    nudges.keep(
+        url, workspace="default", agent_type=agent_type, principal=Principal(actor, None, frozenset())
+    )
     for one in nudges._bells.values():
         one.due_at = 0.0
 
@@ -122,7 +125,7 @@ async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
 ) -> None:
     found, facts = nudges
     bell.answer = answer
-    found.keep(bell.url, workspace="default", agent_type="worker", actor=ACTOR)
+    found.keep(bell.url, workspace="default", agent_type="worker", principal=OWNER)
     await submit(shared)
     for _ in range(3):
         for one in found._bells.values():
@@ -147,18 +150,16 @@ async def test_who_is_not_there_keeps_nobody_else_from_being_told(
     assert [fact.host for fact in facts.of(NudgeFailed)] == ["127.0.0.1:1"]
 
 
-async def test_nobody_has_all_the_bells(
-    nudges: tuple[Nudges, Facts], bell: Bell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nobody_has_all_the_bells(nudges: tuple[Nudges, Facts], bell: Bell) -> None:
     found, _ = nudges
-    monkeypatch.setattr(agent_nudge, "_MOST_OF_ONE", 2)
+    found.places.most_of_one = 2
     for n in range(2):
         keep(found, f"{bell.url}/{n}")
     with pytest.raises(TooManyRequests):
         keep(found, f"{bell.url}/3")
     keep(found, f"{bell.url}/0")  # it has one already
     keep(found, f"{bell.url}/4", actor="key:another")
-    monkeypatch.setattr(agent_nudge, "_MOST", 3)
+    found.places.most = 3
     with pytest.raises(TooManyRequests):
         keep(found, f"{bell.url}/5", actor="key:third")
 

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from grns import agent_claims, ticket
+from grns.access import OWNER
 from grns.agent_claims import Seeking
 from grns.api.route import PREFIX
 from grns.fingerprint import fingerprint
@@ -545,9 +546,9 @@ async def test_nobody_waits_longer_than_the_server_lets_them(local: httpx2.Async
 
 
 async def test_there_are_no_more_who_wait_than_there_is_room_for(
-    local: httpx2.AsyncClient, door: Door, monkeypatch: pytest.MonkeyPatch
+    local: httpx2.AsyncClient, door: Door
 ) -> None:
-    monkeypatch.setattr(agent_claims, "_MOST_OF_ONE", 1)
+    door.desk.agent_claims.places.most_of_one = 1
     waiting = asyncio.create_task(asked(local, wait_seconds=60))
     await eventually(lambda: _waits(door))
     answer = await asked(local)
@@ -581,7 +582,7 @@ def seeking(**changes: Any) -> Seeking:
     """Return somebody who asks for a task."""
     who = Claimant("worker-http", "default", "worker", {"noop": None}, 60.0)
     return Seeking(
-        **{"claimant": who, "name": "x", "version": "1", "actor": ACTOR, "wait_seconds": 20.0, **changes}
+        **{"claimant": who, "name": "x", "version": "1", "principal": OWNER, "wait_seconds": 20.0, **changes}
     )
 
 

@@ -236,15 +236,12 @@ async def test_streams_end_with_the_server_and_their_places_are_free_again(settl
         settled.desk.stopping.set()
         async with asyncio.timeout(20):
             assert [one async for one in told] == []
-    with settled.desk.tail.reader("key:1"):
-        assert settled.desk.tail._readers == {"key:1": 1}
+    assert settled.desk.tail.readers._of_actor.total() == 0
 
 
-@pytest.mark.parametrize("most", ["_MOST_READERS", "_MOST_OF_ONE"])
-async def test_too_many_streams_are_refused(
-    settled: Door, monkeypatch: pytest.MonkeyPatch, most: str
-) -> None:
-    monkeypatch.setattr(tail, most, 1)
+@pytest.mark.parametrize("most", ["most", "most_of_one"])
+async def test_too_many_streams_are_refused(settled: Door, most: str) -> None:
+    setattr(settled.desk.tail.readers, most, 1)
     async with serving(settled) as visitor, following(visitor):
         answer = await visitor.get(EVENTS, headers=STREAM)
         assert problem_of(answer, 429) == "too_many_requests"

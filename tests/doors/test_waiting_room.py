@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from grns import agent_claims, subjects
+from grns.access import OWNER
 from grns.agent_claims import AgentClaims, Handed, Seeking
 from grns.app import App
 from grns.assembly import doors
@@ -26,7 +27,7 @@ from grns.transport.base import Message, Transport
 from tests.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
 from tests.operations import Facts
 from tests.relays import relaying
-from tests.test_store_kit import ACTOR, fetch, kinds_of, lapse, row_of
+from tests.test_store_kit import fetch, kinds_of, lapse, row_of
 
 pytestmark = [pytest.mark.usefixtures("in_environment"), pytest.mark.timeout(120)]
 
@@ -47,7 +48,7 @@ class Stage:
         """Begin to wait for a task."""
         handled = dict.fromkeys(types or ("noop",))
         who = Claimant(f"worker-{name}", "default", "worker", handled, 60.0)
-        seeking = Seeking(who, name, "1", ACTOR, wait_seconds)
+        seeking = Seeking(who, name, "1", OWNER, wait_seconds)
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))
 
     async def is_listening(self) -> bool:

@@ -1,13 +1,17 @@
 -- Notes that a reaper is alive; says whether reapers must hold still, so that live workers can renew first:
 -- after none ticked for as long as the shortest lease, or after the server restarted. They hold for the longest
 -- lease that can have run out meanwhile: workers renew at each third, so of one thrice as long as the silence a
--- third is left.
--- $1 own lease and $2 own tick, in seconds
+-- third is left. Agents over HTTP (pid 0) name their leases themselves, and together count as one lease: $3, or our own
+-- if that is longer. So no tenant changes how long reapers hold, and however many agents there are, one is looked at.
+-- $1 own lease, $2 own tick, $3 lease of agents over HTTP, in seconds
 with leases as (
     select $1::double precision * interval '1 second' as lease
     union all
     select a.lease_seconds * interval '1 second' from grns.agents a
-    where a.stopped_at is null and a.last_seen_at > now() - interval '1 day'
+    where a.stopped_at is null and a.pid <> 0 and a.last_seen_at > now() - interval '1 day'
+    union all
+    select greatest($1::double precision, $3::double precision) * interval '1 second'
+    where exists (select from grns.agents a where a.pid = 0)
 ),
 shortest as (
     select min(l.lease) as lease from leases l

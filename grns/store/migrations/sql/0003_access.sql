@@ -32,6 +32,7 @@ create table grns.api_keys (
         and (cardinality(pools) > 0 and array_position(pools, null) is null) is not false)
 ) with (fillfactor = 50);
 create index api_keys_workspace on grns.api_keys (workspace, id);
+create index api_keys_live on grns.api_keys (workspace) where revoked_at is null;
 
 create function grns.key_state(expires_at timestamptz, revoked_at timestamptz) returns text language sql stable as $$
     select case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'valid' end

@@ -14,6 +14,9 @@ create table grns.pauses (
 alter table grns.agents
     add column running integer not null default 0;    -- tasks, as of the last heartbeat
 create index agents_alive on grns.agents (workspace, agent_type) where stopped_at is null;
+-- Agents over HTTP, of which there may be many, apart from processes: reapers look at the leases of these.
+create index agents_over_http on grns.agents (workspace) where pid = 0;
+create index agents_with_process on grns.agents (agent_id) where pid <> 0 and stopped_at is null;
 
 insert into grns.tenant_rights (relation, rights) values ('pauses', 'select, insert, update, delete');
 select grns.isolate_workspaces();
