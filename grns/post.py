@@ -23,6 +23,7 @@ Found = tuple[int, int, int, str, tuple[Any, ...]]
 Resolve = Callable[[str, int], Awaitable[Sequence[Found]]]
 
 _CONNECT_SECONDS = 5.0
+_NO_ADDRESS = "no_allowed_address"
 _MOST_ADDRESSES = 4
 _LINE_BYTES = 8 * 1024
 _MOST_LINES = 100
@@ -168,16 +169,20 @@ class Poster:
             writer.transport.abort()  # it has answered, or is given up: nothing is waited for any more
 
     async def _addresses(self, to: Destination) -> Sequence[Found]:
-        """Return what a host leads to; not one of it may be forbidden."""
+        """Return what a host leads to; not one of it may be forbidden.
+
+        A host that leads nowhere has the same `error` as one that leads to a forbidden address: otherwise the
+        owner of a webhook could ask which names exist in the network of this process.
+        """
         try:
             found = await self._lookup(to.host, to.port)
         except OSError as error:
-            raise _Refused("unknown_host", _said(error)) from error
+            raise _Refused(_NO_ADDRESS, _said(error)) from error
         for one in found:
             if not self._guard.allows(str(one[4][0]), is_own=is_own(one)):
-                raise _Refused("forbidden_address", f"{to.host} leads to {one[4][0]}")
+                raise _Refused(_NO_ADDRESS, f"{to.host} leads to {one[4][0]}")
         if not found:
-            raise _Refused("unknown_host", f"{to.host} leads nowhere")
+            raise _Refused(_NO_ADDRESS, f"{to.host} leads nowhere")
         return found[:_MOST_ADDRESSES]
 
     async def _connected(self, addresses: Sequence[Found]) -> socket.socket:

@@ -28,6 +28,8 @@ from grns.transport.base import Transport
 
 _MOST_ACTORS = 1000
 _PATIENCE_SECONDS = 5.0
+# Requests of one workspace, of those under way and those that wait for their turn.
+_MOST_OF_WORKSPACE = 200
 
 
 @dataclass
@@ -103,6 +105,8 @@ class Turns:
     @asynccontextmanager
     async def of(self, workspace: str) -> AsyncIterator[None]:
         """Be one of those who ask, when it is one's turn; `TooManyRequests` where that takes too long."""
+        if self._asking[workspace] >= _MOST_OF_WORKSPACE:
+            raise TooManyRequests(f"{_MOST_OF_WORKSPACE} requests of {workspace} are under way")
         turns = self._known.setdefault(workspace, asyncio.Semaphore(self._most))
         self._asking[workspace] += 1
         try:

@@ -120,7 +120,7 @@ async def authenticate(database: Database, text: str) -> Principal:
         shown = key.parse(text)
     except BadInput as error:
         raise ended_key() from error
-    rows = await database.run("check_key", shown.id)
+    rows = await database.run("check_key", shown.id, None)
     is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
     if not (rows and is_right and rows[0]["state"] == "valid"):
         raise ended_key()
@@ -129,10 +129,23 @@ async def authenticate(database: Database, text: str) -> Principal:
 
 async def recognise(database: Database, key_id: str) -> Principal:
     """Return whose key it is that somebody has shown before; `Denied` where it is not good any more."""
-    rows = await database.run("check_key", key_id)
-    if not (rows and rows[0]["state"] == "valid"):
+    return (await resume(database, key_id, None))[0]
+
+
+async def resume(database: Database, key_id: str, nonce: str | None) -> tuple[Principal, bytes]:
+    """Return whose session of the dashboard it is, and the digest of its key.
+
+    `nonce` is the session's. Raises `Denied` if the key is not good any more, or the session was ended.
+    """
+    rows = await database.run("check_key", key_id, nonce)
+    if not (rows and rows[0]["state"] == "valid") or rows[0]["is_ended"]:
         raise ended_key()
-    return await _holder(database, key_id, rows[0])
+    return await _holder(database, key_id, rows[0]), rows[0]["secret_sha256"]
+
+
+async def end_session(database: Database, nonce: str, expires_at: int) -> None:
+    """End a session of the dashboard before its time, which is given in seconds since 1970."""
+    await database.run("end_session", nonce, expires_at)
 
 
 async def good_keys(database: Database, key_ids: Collection[str]) -> set[str]:

@@ -114,7 +114,7 @@ async def _entered(
         if call.who is None and not is_open:
             return _door(call)
         if request.method == "POST":
-            call.form = await read(request)
+            call.form = await read(request, is_open=is_open)
             # Whoever logs in has the form of no session: who they were until then says nothing.
             if call.who is not None and not is_open:
                 room.entry.check(request, call.who, call.form.text(_TOKEN) or "")

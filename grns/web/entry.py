@@ -12,8 +12,8 @@ from grns.access import BOOTSTRAP, Principal
 from grns.api.access import is_bootstrap
 from grns.api.desk import Desk
 from grns.errors import Denied, Forbidden
-from grns.store.key import authenticate, create_first_key, recognise
-from grns.web.session import COOKIE, Session, Sessions
+from grns.store.key import authenticate, create_first_key, end_session, resume
+from grns.web.session import COOKIE, SECURE_COOKIE, Session, Sessions
 
 _OURS = frozenset({"same-origin", "none"})
 
@@ -38,20 +38,26 @@ class Entry:
         """Return who asks, None where they have to show a key; `Forbidden` for what another site asks."""
         if not is_ours(request) and request.headers.get("sec-fetch-mode") != "navigate":
             raise Forbidden("nothing is shown inside the page of another site")
-        session = self._sessions.read(request.cookies.get(COOKIE))
-        if session is not None:
-            try:
-                principal = await recognise(self._desk.database, session.key_id)
-            except Denied:
-                pass  # revoked or expired since
-            else:
-                return Visitor(principal, session, self._sessions.token(session))
-        return None
+        session = self._sessions.read(request.cookies.get(cookie_name(request)))
+        if session is None:
+            return None
+        try:
+            principal, digest = await resume(self._desk.database, session.key_id, session.nonce)
+        except Denied:
+            return None  # the key was revoked or has expired since, or the session was ended
+        if not self._sessions.is_signed(session, digest):
+            return None
+        return Visitor(principal, session, self._sessions.token(session))
 
     async def begin(self, text: str) -> str:
         """Return the cookie of a session for whoever shows a key; `Denied`."""
         await authenticate(self._desk.database, text)
-        return self._sessions.begin(key.parse(text).id)
+        shown = key.parse(text)
+        return self._sessions.begin(shown.id, key.digest(shown.secret))
+
+    async def end(self, session: Session) -> None:
+        """End a session for every process and every copy of its cookie."""
+        await end_session(self._desk.database, session.nonce, session.ends_at)
 
     async def begin_invited(self, text: str) -> str | None:
         """Return the cookie of a session with the invitation's key; None if the text is not its token."""
@@ -72,13 +78,23 @@ class Entry:
         made, row = await create_first_key(
             self._desk.database, workspace=None, name="first", scopes=["admin"], actor=BOOTSTRAP.actor
         )
-        return self._sessions.begin(made.id), {**row, "key": made.reveal()}
+        return self._sessions.begin(made.id, key.digest(made.secret)), {**row, "key": made.reveal()}
 
     def check(self, request: Request, visitor: Visitor, token: str) -> None:
         """Refuse, with `Forbidden`, what a page of ours cannot have asked for."""
         refuse_others(request)
         if not self._sessions.is_token(token, visitor.session):
             raise Forbidden("this page is older than your session, or than the server: load it again")
+
+
+def is_secure(request: Request) -> bool:
+    """Say whether the browser asks over TLS, as far as a proxy tells."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+
+
+def cookie_name(request: Request) -> str:
+    """Return the name of the cookie that holds the session."""
+    return SECURE_COOKIE if is_secure(request) else COOKIE
 
 
 def is_ours(request: Request) -> bool:

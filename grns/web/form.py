@@ -17,6 +17,8 @@ _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 300
 # A payload of the largest size, in which every byte is written with three, and the other fields.
 _MOST_BYTES = 2 * 1024 * 1024
+# A form of a page that is open to everybody: a key.
+_MOST_OPEN_BYTES = 8 * 1024
 
 
 class Form:
@@ -64,8 +66,9 @@ class Form:
             raise BadInput(error.code, f"{name}: {error}") from error
 
 
-async def read(request: Request) -> Form:
-    """Return what was sent; `BadInput` where it is no form of ours."""
+async def read(request: Request, *, is_open: bool = False) -> Form:
+    """Return what was sent; `BadInput` where it is no form of ours, or too long; `is_open`: from anybody."""
+    most = _MOST_OPEN_BYTES if is_open else _MOST_BYTES
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _TYPE:
         raise BadInput("bad_content_type", f"a form is sent as {_TYPE}")
@@ -73,8 +76,8 @@ async def read(request: Request) -> Form:
     try:
         async for part in request.stream():
             body += part
-            if len(body) > _MOST_BYTES:
-                raise BadInput("too_large", f"a form has {_MOST_BYTES} bytes at most")
+            if len(body) > most:
+                raise BadInput("too_large", f"a form has {most} bytes at most")
     except ClientDisconnect as error:
         raise BadInput("cut_off", "the form ended before it was whole") from error
     try:

@@ -8,9 +8,8 @@ from grns.errors import Denied
 from grns.web import look
 from grns.web.address import ours
 from grns.web.call import Call
-from grns.web.entry import refuse_others
+from grns.web.entry import cookie_name, is_secure, refuse_others
 from grns.web.page import Pages
-from grns.web.session import COOKIE
 
 pages = Pages()
 
@@ -40,7 +39,7 @@ async def log_in(call: Call) -> Response:
         if await entry.may_bootstrap(shown):
             cookie, made = await entry.bootstrap()
             answer = await call.show("first_key.html", made=made)
-            _keep(call, answer, COOKIE, cookie)
+            _keep(call, answer, cookie_name(call.request), cookie)
             return answer
         cookie = await entry.begin_invited(shown) or await entry.begin(shown)
     except Denied:
@@ -50,9 +49,11 @@ async def log_in(call: Call) -> Response:
 
 @pages.post("/logout")
 async def log_out(call: Call) -> Response:
-    """End the session in this browser."""
+    """End the session: its cookie is worthless from now on."""
+    await call.room.entry.end(call.visitor.session)
     answer = RedirectResponse("/login", status_code=303)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    is_tls = is_secure(call.request)
+    answer.delete_cookie(cookie_name(call.request), httponly=True, samesite="strict", secure=is_tls)
     return answer
 
 
@@ -74,11 +75,11 @@ def _page(said: str | None) -> str:
 
 def _logged_in(call: Call, back: str, cookie: str) -> Response:
     answer = RedirectResponse(back, status_code=303)
-    _keep(call, answer, COOKIE, cookie)
+    _keep(call, answer, cookie_name(call.request), cookie)
     return answer
 
 
 def _keep(call: Call, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:
     """Set a cookie, that no script reads and no other site sends; over TLS only where we are asked so."""
-    is_secure = "https" in (call.request.url.scheme, call.request.headers.get("x-forwarded-proto"))
-    answer.set_cookie(name, value, max_age=seconds, httponly=True, samesite="strict", secure=is_secure)
+    is_tls = is_secure(call.request)
+    answer.set_cookie(name, value, max_age=seconds, httponly=True, samesite="strict", secure=is_tls)

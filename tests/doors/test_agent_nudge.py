@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from grns import agent_nudge, nudge_url
-from grns.access import OWNER, Principal
+from grns.access import BOOTSTRAP, Principal
 from grns.agent_nudge import Nudges
 from grns.agent_post import post
 from grns.api.route import PREFIX
@@ -125,7 +125,7 @@ async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
 ) -> None:
     found, facts = nudges
     bell.answer = answer
-    found.keep(bell.url, workspace="default", agent_type="worker", principal=OWNER)
+    found.keep(bell.url, workspace="default", agent_type="worker", principal=BOOTSTRAP)
     await submit(shared)
     for _ in range(3):
         for one in found._bells.values():

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from grns import agent_claims, ticket
-from grns.access import OWNER
+from grns.access import BOOTSTRAP
 from grns.agent_claims import Seeking
 from grns.api.route import PREFIX
 from grns.fingerprint import fingerprint
@@ -582,7 +582,14 @@ def seeking(**changes: Any) -> Seeking:
     """Return somebody who asks for a task."""
     who = Claimant("worker-http", "default", "worker", {"noop": None}, 60.0)
     return Seeking(
-        **{"claimant": who, "name": "x", "version": "1", "principal": OWNER, "wait_seconds": 20.0, **changes}
+        **{
+            "claimant": who,
+            "name": "x",
+            "version": "1",
+            "principal": BOOTSTRAP,
+            "wait_seconds": 20.0,
+            **changes,
+        }
     )
 
 

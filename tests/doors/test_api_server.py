@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,9 +15,12 @@ from grns.api import connection
 from grns.api.invitation import Invitation
 from grns.api.route import PREFIX
 from grns.api.server import ApiServer
+from grns.store.database import Database
+from grns.telemetry.facts.http import RequestBroke
 from grns.web.site import make_site
-from tests.doors.test_api_kit import Door, good, serving
+from tests.doors.test_api_kit import OURS, Door, good, serving
 from tests.harness import LIMIT_SECONDS, eventually
+from tests.test_store_kit import fetch, is_waiting_for_lock, stranger
 
 pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
@@ -53,10 +57,10 @@ async def site(door: Door) -> AsyncIterator[ApiServer]:
         yield found
 
 
-async def opened(server: ApiServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def opened(server: ApiServer, **said: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect."""
     host, _, port = server.url.removeprefix("http://").rpartition(":")
-    return await asyncio.open_connection(host, int(port))
+    return await asyncio.open_connection(host, int(port), **said)
 
 
 async def end_of(reader: asyncio.StreamReader) -> bytes:
@@ -113,22 +117,117 @@ async def _is_alone(server: ApiServer) -> bool:
     return not server._server.server_state.connections
 
 
-async def test_there_are_no_more_connections_than_there_is_room_for(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def asked(server: ApiServer, what: bytes, **said: Any) -> tuple[bytes, asyncio.StreamReader, Any]:
+    """Connect and ask; return the first line of the answer, and the connection."""
+    reader, writer = await opened(server, **said)
+    writer.write(what)
+    async with asyncio.timeout(LIMIT_SECONDS):
+        return await reader.readuntil(b"\r\n"), reader, writer
+
+
+@pytest.fixture
+async def alone(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
+    """A server without connections, and with room for two."""
     monkeypatch.setattr(connection, "_MOST", 2)
     await eventually(partial(_is_alone, server))
-    writers = []
-    for _ in range(2):
-        reader, writer = await opened(server)
-        writer.write(GET)
-        async with asyncio.timeout(LIMIT_SECONDS):
-            assert b"200 OK" in await reader.readuntil(b"\r\n")
-        writers.append(writer)
-    reader, writer = await opened(server)
-    assert await end_of(reader) == b""
+    return server
+
+
+async def test_connection_beyond_the_most_closes_the_one_idle_for_longest(alone: ApiServer) -> None:
+    """M9: idle connections, without a key, kept everybody else out."""
+    _, first, first_writer = await asked(alone, GET)
+    silent, silent_writer = await opened(alone)
+    said, second, second_writer = await asked(alone, GET)
+    assert b"200 OK" in said
+    assert await end_of(silent) == b"", "it has never asked for anything"
+    first_writer.write(GET)
+    async with asyncio.timeout(LIMIT_SECONDS):
+        for _ in range(2):
+            await first.readuntil(b'{"status":"ok"}')
+    said, _, third_writer = await asked(alone, GET)
+    assert b"200 OK" in said
+    assert b'{"status":"ok"}' in await end_of(second), "it is idle for longer than the first"
+    for one in (first_writer, silent_writer, second_writer, third_writer):
+        one.close()
+
+
+@pytest.mark.parametrize("reserved", [5, 0])
+async def test_connection_beyond_the_most_with_all_at_work_is_for_probes(
+    alone: ApiServer, door: Door, monkeypatch: pytest.MonkeyPatch, reserved: int
+) -> None:
+    """M9: a liveness probe failed with them, and an orchestrator then kills relay and reaper."""
+    monkeypatch.setattr(connection, "_RESERVED", reserved)
+    key = (await door.key()).encode()
+    writers = [(await asked(alone, STREAM % key))[2] for _ in range(2)]
+    if reserved:
+        for _ in range(2 * reserved):
+            for probe in (GET, GET.replace(b"/livez", b"/readyz")):
+                said, _, writer = await asked(alone, probe)
+                assert b"200 OK" in said
+                writers.append(writer)
+        said, reader, writer = await asked(alone, GET.replace(b"/livez", b"/api/v1/counts"))
+        assert b"429" in said
+        assert b"too_many_requests" in await end_of(reader)
+    else:
+        reader, writer = await opened(alone)
+        assert await end_of(reader) == b""
     for one in (*writers, writer):
         one.close()
+
+
+async def test_connections_of_one_address_beyond_its_most_leave_room_for_others(
+    alone: ApiServer, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M9: one address that has all of its connections at work keeps no other one out."""
+    monkeypatch.setattr(connection, "_MOST", 10)
+    monkeypatch.setattr(connection, "_MOST_OF_PEER", 2)
+    key = (await door.key()).encode()
+    writers = [(await asked(alone, STREAM % key))[2] for _ in range(2)]
+    counts = GET.replace(b"/livez", b"/api/v1/counts")
+    for address, status in (("127.0.0.1", b"429"), ("127.0.0.2", b"401")):
+        said, _, writer = await asked(alone, counts, local_addr=(address, 0))
+        assert status in said
+        writers.append(writer)
+    for one in writers:
+        one.close()
+
+
+async def test_request_with_two_lengths_is_refused_and_the_connection_closed(server: ApiServer) -> None:
+    """L10: a proxy that goes by the other length took what followed for a request of somebody else."""
+    both = POST.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    said, reader, writer = await asked(server, both + GET)
+    assert b"400" in said
+    assert b"HTTP/1.1" not in await end_of(reader)
+    writer.close()
+
+
+@pytest.mark.parametrize("path", ["/filters", "/dead-letters/export", "/tasks/count?saved=some"])
+@pytest.mark.parametrize("is_bound", [True, False], ids=["tenant", "everywhere"])
+async def test_request_that_only_reads_ends_with_its_connection(
+    door: Door, server: ApiServer, shared: Database, path: str, is_bound: bool
+) -> None:
+    """M9: what was asked for was carried out, and kept others waiting, although nobody was there any more."""
+    shown = await door.key("read", workspace=OURS if is_bound else None)
+    line = f"GET {PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {shown}\r\n\r\n"
+    async with stranger(shared) as held:
+        await held.execute("lock table grns.saved_filters, grns.tasks in access exclusive mode")
+        for _ in range(3):
+            _, writer = await opened(server)
+            writer.write(line.encode())
+            await eventually(lambda: is_waiting_for_lock(shared))
+            writer.close()
+            await eventually(lambda: _nobody_waits(shared))
+        await held.execute("rollback")
+    (roles,) = await fetch(shared, "select current_user = session_user as is_itself")
+    assert roles["is_itself"]
+    async with door.visitor(shown) as visitor:
+        good(await visitor.get(f"{PREFIX}/filters"))
+    await eventually(partial(_is_alone, server))
+    assert not door.facts.of(RequestBroke)
+
+
+async def _nobody_waits(database: Database) -> bool:
+    return not await is_waiting_for_lock(database)
 
 
 class Forwarder:

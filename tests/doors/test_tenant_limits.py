@@ -348,7 +348,8 @@ async def rows_read(database: Database, name: str, *arguments: Any, is_tenant: b
         removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
         return inner + round((node["Actual Rows"] + removed) * node["Actual Loops"])
 
-    return counted(json.loads(found[0])[0]["Plan"])
+    plan: dict[str, Any] = json.loads(found[0])[0]["Plan"]
+    return counted(plan)
 
 
 async def test_tick_reaper_reads_as_many_rows_however_many_agents_over_http_there_are(
@@ -410,10 +411,11 @@ async def test_list_attempts_of_many_has_the_latest_and_a_cursor_to_those_before
     for number in range(1, 8):
         await history(shared, task_id, "evt.task.claimed", number)
         await history(shared, task_id, "evt.task.released", number)
-    found, cursor = [], None
+    found: list[tuple[int, str]] = []
+    cursor: str | None = None
     async with door.visitor(await door.key("read")) as visitor:
         for _ in range(9):
-            params = {} if cursor is None else {"cursor": cursor}
+            params: dict[str, str] = {} if cursor is None else {"cursor": cursor}
             page = good(await visitor.get(f"{PREFIX}/tasks/{task_id}/attempts", params=params))
             found = [(one["attempt"], one["outcome"]) for one in page["items"]] + found
             cursor = page["next_cursor"]

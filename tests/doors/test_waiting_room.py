@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from grns import agent_claims, subjects
-from grns.access import OWNER
+from grns.access import BOOTSTRAP
 from grns.agent_claims import AgentClaims, Handed, Seeking
 from grns.app import App
 from grns.assembly import doors
@@ -48,7 +48,7 @@ class Stage:
         """Begin to wait for a task."""
         handled = dict.fromkeys(types or ("noop",))
         who = Claimant(f"worker-{name}", "default", "worker", handled, 60.0)
-        seeking = Seeking(who, name, "1", OWNER, wait_seconds)
+        seeking = Seeking(who, name, "1", BOOTSTRAP, wait_seconds)
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))
 
     async def is_listening(self) -> bool:

@@ -10,6 +10,8 @@ import pytest
 
 from grns.api.invitation import Invitation
 from grns.errors import SettingsError
+from grns.key import digest as digest_of
+from grns.key import parse
 from grns.settings import load
 from grns.web import look
 from grns.web.app import PAGES
@@ -52,7 +54,7 @@ def path_of(page: Page, names: dict[str, str]) -> str:
 @pytest.mark.parametrize("page", CLOSED, ids=named)
 async def test_nobody_comes_in_without_a_key_once_there_is_one(hall: Hall, page: Page) -> None:
     await hall.door.key()
-    forged = Sessions("another secret" * 3).begin("0" * 20)
+    forged = Sessions("another secret" * 3).begin("0" * 20, bytes(32))
     for cookies in ({}, {COOKIE: "nonsense"}, {COOKIE: forged}):
         async with hall.visitor() as visitor:
             visitor.cookies.update(cookies)
@@ -76,9 +78,30 @@ async def test_somebody_logs_in_sees_what_they_wanted_and_leaves(hall: Hall) -> 
         assert wanted == "state:dead"
         assert key.split("_")[2] not in visitor.cookies[COOKIE], "the secret stays with whoever has it"
         assert (await browser.open("/login")).title == "Overview"
+        kept = visitor.cookies[COOKIE]
         left = await browser.submit(shown.form("/logout"))
         assert left.title == "grns"
         assert COOKIE not in visitor.cookies
+        visitor.cookies[COOKIE] = kept
+        assert (await visitor.get("/tasks")).status_code == 303, "L3: the cookie worked on for 12 h"
+
+
+async def test_session_made_with_the_secret_and_the_id_of_a_key_is_refused(hall: Hall) -> None:
+    """L3: the installation's secret and a key's id, which lists show, made a session of that key."""
+    shown = parse(await hall.door.key("admin"))
+    sessions = Sessions(SECRET)
+    async with hall.visitor() as visitor:
+        for digest, status in ((digest_of(shown.secret), 200), (bytes(32), 303), (b"", 303)):
+            visitor.cookies[COOKIE] = sessions.begin(shown.id, digest)
+            assert (await visitor.get("/keys")).status_code == status
+
+
+async def test_form_of_a_stranger_is_read_no_further_than_a_key_is_long(hall: Hall) -> None:
+    """L17: `/login` read 2 MB from anybody."""
+    async with hall.visitor() as visitor:
+        for length, status in ((8_000, 403), (9_000, 413)):
+            answer = await visitor.post("/login", data={"key": "x" * length})
+            assert answer.status_code == status
 
 
 async def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(hall: Hall) -> None:
@@ -90,6 +113,7 @@ async def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(hall
             assert {"httponly", "samesite=strict", "path=/"} <= said
             assert not any(part.startswith(("max-age", "expires", "domain")) for part in said)
             assert ("secure" in said) is is_secure
+            assert kept.startswith("__Host-") is is_secure
 
 
 async def test_a_session_ends_with_its_key(hall: Hall) -> None:
@@ -106,10 +130,14 @@ async def test_a_session_ends_with_its_key(hall: Hall) -> None:
 def test_a_session_ends_after_half_a_day() -> None:
     now = 1_800_000_000.0
     sessions = Sessions("s" * 32, clock=lambda: now)
-    cookie = sessions.begin("0" * 20)
-    assert Sessions("s" * 32, clock=lambda: now).read(cookie) is not None
+    cookie = sessions.begin("0" * 20, b"digest")
+    others = Sessions("s" * 32, clock=lambda: now)
+    found = others.read(cookie)
+    assert found is not None
+    assert others.is_signed(found, b"digest")
     for changed in (cookie[:-1], "1" + cookie[1:], cookie.replace(".1", ".2", 1), cookie + ".", "", None):
-        assert sessions.read(changed) is None, changed
+        wrong = sessions.read(changed)
+        assert wrong is None or not sessions.is_signed(wrong, b"digest"), changed
     now += 12 * 3600
     assert sessions.read(cookie) is None
 

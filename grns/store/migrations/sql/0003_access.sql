@@ -47,6 +47,12 @@ create table grns.token_keys (
 );
 insert into grns.token_keys default values;
 
+-- Sessions of the dashboard that were ended before their time, until it comes. No tenant may read it.
+create table grns.ended_sessions (
+    nonce      text primary key,
+    expires_at timestamptz not null
+);
+
 -- ---------------------------------------------------------------- tenants
 -- A tenant is a transaction that has become `grns_tenant` and says its workspace in `grns.workspace`. Here is what it
 -- may do, with rows that bear that workspace. Every table with a column `workspace` stands here, null: nothing. Who
