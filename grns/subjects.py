@@ -17,6 +17,10 @@ DEFAULT_WORKSPACE = "default"
 # For messages whose subject names a workspace that cannot exist. You cannot create it, so only API keys of
 # all workspaces see them.
 UNKNOWN_WORKSPACE = "_unknown"
+# Of events that concern no single workspace, such as those of keys of all workspaces.
+INSTALLATION = "_installation"
+# No workspace has such a name.
+RESERVED_WORKSPACES = frozenset({UNKNOWN_WORKSPACE, INSTALLATION})
 RESERVED_AGENT_TYPE = "instance"
 PRIORITIES = (0, 1, 2, 3)
 

@@ -167,10 +167,10 @@ def ended_key() -> Denied:
 async def _note(
     connection: Connection, kind: str, row: dict[str, Any], actor: str | None, more: dict[str, Any]
 ) -> None:
-    """Write into the log what became of a key; those of all workspaces are told of in the default one."""
+    """Log what became of a key; those of all workspaces belong to no workspace's events."""
     await change.note(
         connection,
-        workspace=row["workspace"] or subjects.DEFAULT_WORKSPACE,
+        workspace=row["workspace"] or subjects.INSTALLATION,
         kind=kind,
         actor=actor,
         payload={"key_id": row["id"], "name": row["name"], **more},

@@ -7,7 +7,7 @@ import time
 
 from grns.store import change
 from grns.store.database import Database, run
-from grns.subjects import DEFAULT_WORKSPACE
+from grns.subjects import INSTALLATION
 from grns.ticket import Shown, SigningKey, Ticket
 
 _FRESH_SECONDS = 5.0
@@ -59,7 +59,7 @@ async def rotate(database: Database, *, actor: str | None) -> int:
         number: int = row["id"]
         await change.note(
             connection,
-            workspace=DEFAULT_WORKSPACE,
+            workspace=INSTALLATION,
             kind="evt.token_key.rotated",
             actor=actor,
             payload={"number": number},

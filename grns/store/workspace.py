@@ -14,7 +14,7 @@ from grns.store.page import Page
 async def create_workspace(database: Database | Session, workspace: str, *, actor: str | None) -> None:
     """Make a workspace known; `Conflict` where it is."""
     subjects.token(workspace, name="workspace")
-    if workspace == subjects.UNKNOWN_WORKSPACE:
+    if workspace in subjects.RESERVED_WORKSPACES:
         raise BadInput("bad_name", f"workspace {workspace!r} is reserved")
     async with database.transaction() as connection:
         if not await run(connection, "create_workspace", workspace, actor):

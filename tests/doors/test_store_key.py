@@ -150,14 +150,15 @@ async def test_a_secret_is_kept_nowhere(peopled: Database) -> None:
 
 
 async def test_each_change_is_told_of_with_who_made_it(peopled: Database) -> None:
+    """L16: a key bound to `default` could read what became of keys of all workspaces."""
     bound = await make(peopled, expires_seconds=60.0, scopes=["submit", "read"])
     free = await make(peopled, None, scopes=SCOPES, name="root")
     for made in (bound, free):
         await revoke_key(peopled, made.id, workspace=None, actor="key:other")
     found = await told(peopled, "evt.key.%")
     assert [(row["kind"], row["workspace"], row["actor"]) for row in found] == [
-        ("evt.key.created", OURS, ACTOR), ("evt.key.created", "default", ACTOR),
-        ("evt.key.revoked", OURS, "key:other"), ("evt.key.revoked", "default", "key:other"),
+        ("evt.key.created", OURS, ACTOR), ("evt.key.created", "_installation", ACTOR),
+        ("evt.key.revoked", OURS, "key:other"), ("evt.key.revoked", "_installation", "key:other"),
     ]  # fmt: skip
     said = found[0]["payload"]
     assert (said["key_id"], said["key_workspace"], said["name"]) == (bound.id, OURS, "ci")

@@ -11,7 +11,7 @@ create table grns.workspaces (
     workspace  text collate "C" primary key,
     created_at timestamptz not null default now(),
     created_by text,                              -- null: grns itself
-    constraint workspaces_name check (workspace ~ '^[A-Za-z0-9_-]{1,64}$' and workspace <> '_unknown')
+    constraint workspaces_name check (workspace ~ '^[A-Za-z0-9_-]{1,64}$' and workspace not in ('_unknown', '_installation'))
 );
 insert into grns.workspaces (workspace) values ('default');
 
