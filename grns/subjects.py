@@ -157,3 +157,14 @@ def parse(subject: str) -> Parsed:
         if place >= shortest and re.fullmatch(r"v[0-9]+", part):
             return Parsed(".".join(tokens[:place]), part, tuple(tokens[place + 1 :]))
     raise BadInput("bad_subject", f"the subject {ascii(subject)[:100]} has no version token")
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Return whether a subject fits a pattern with `*` (one token) and `>` (the rest)."""
+    wanted, tokens = pattern.split("."), subject.split(".")
+    for place, want in enumerate(wanted):
+        if want == ">":
+            return len(tokens) > place
+        if place >= len(tokens) or want not in ("*", tokens[place]):
+            return False
+    return len(tokens) == len(wanted)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from grns import envelope, payloads, traces
+from grns import envelope, payloads, subjects, traces
 from grns.envelope import Envelope
 from grns.errors import BadInput, GrnsError, Rejected, Unavailable
 from grns.failure import said
@@ -20,7 +20,7 @@ from grns.store.fault import translated
 from grns.store.statement import statement
 from grns.strict_json import Limits
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import EventNotHandled
+from grns.telemetry.facts.bus import EventNotAskedFor, EventNotHandled
 from grns.transport.base import Consumer, Delivery, Transport, whole_number
 
 _RETRY_SECONDS = 1.0
@@ -70,12 +70,14 @@ class Subscription:
         self._graveyard = graveyard
         self._limits = limits
         self._emit = emit
+        self._filters: Sequence[str] = ()
         self._consumer: Consumer | None = None
         self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
         self._handling: asyncio.Task[None] | None = None
 
     async def open(self, transport: Transport, filters: Sequence[str], depth: int) -> None:
         """Begin to receive."""
+        self._filters = filters
         self._consumer = await transport.subscribe(self._name, filters, self._arrived.put_nowait, depth=depth)
         self._handling = asyncio.create_task(self._handle_all())
 
@@ -120,6 +122,11 @@ class Subscription:
 
     async def _handle(self, delivery: Delivery) -> None:
         """Handle one event, in order, once: the mark and what the handler writes commit together."""
+        if not any(subjects.matches(wanted, delivery.subject) for wanted in self._filters):
+            # After a power cut, nats-server may deliver again by number, past the filter of the durable.
+            self._emit(EventNotAskedFor(self._name, delivery.subject, delivery.stream_seq))
+            await delivery.ack()
+            return
         try:
             event = read_event(delivery, self._limits)
         except Rejected as error:

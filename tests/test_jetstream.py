@@ -30,6 +30,7 @@ from grns.errors import (
 )
 from grns.local import LocalNats
 from grns.settings import Settings
+from grns.subjects import matches
 from grns.transport.base import Delivery, Message, Receipt
 from grns.transport.jetstream import JetStream
 from grns.transport.jetstream.api import ApiError, said
@@ -48,7 +49,7 @@ from grns.transport.jetstream.option import next_server, options
 from grns.transport.jetstream.publisher import verdict
 from grns.transport.jetstream.reply import Replies
 from grns.transport.jetstream.request import is_inbox
-from grns.transport.jetstream.stream import matches, parse_headers
+from grns.transport.jetstream.stream import parse_headers
 from tests.cluster import cluster
 from tests.rude import RUDE, rude
 

@@ -346,7 +346,8 @@ async def rows_read(database: Database, name: str, *arguments: Any, is_tenant: b
         if "Relation Name" not in node or node["Node Type"] == "ModifyTable":
             return inner
         removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-        return inner + round((node["Actual Rows"] + removed) * node["Actual Loops"])
+        touched: int = round((node["Actual Rows"] + removed) * node["Actual Loops"])
+        return inner + touched
 
     plan: dict[str, Any] = json.loads(found[0])[0]["Plan"]
     return counted(plan)

@@ -33,6 +33,19 @@ class EventNotHandled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class EventNotAskedFor(Fact):
+    """The broker delivered an event that is not among the subscription's kinds; no handler sees it."""
+
+    level: ClassVar[str] = "warning"
+    event: ClassVar[str] = "event_not_asked_for"
+    repeats: ClassVar[bool] = True
+    varies: ClassVar[tuple[str, ...]] = ("subject", "stream_seq")
+    subscription: str
+    subject: str
+    stream_seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransportChanged(Fact):
     """Something that the transport met: a lost connection, a repair, a missing durable."""
 

@@ -22,6 +22,12 @@ from grns.transport.jetstream.api import (
 from grns.transport.jetstream.config import EPOCH, Config, drift, expected_streams, filters, merged
 from grns.transport.jetstream.fact import OnFact
 
+# In the metadata of a durable that had no position before its first delivery.
+_CHECKED = "grns.checked"
+_MOST_TIMES_MADE = 4
+# How nats-server describes files of a durable that it cannot read (10104, 10012).
+_STORE_FAILED = "error creating store for consumer"
+
 
 class Provisioner:
     """Brings the broker to what grns expects; with `nats_manage = verify` it only compares."""
@@ -81,7 +87,9 @@ class Provisioner:
         if not found:
             return
         await self._change(
-            f"CONSUMER.CREATE.{stream}.{expected['name']}", found, _request(stream, expected, "update")
+            f"CONSUMER.CREATE.{stream}.{expected['name']}",
+            found,
+            _request(stream, merged(expected, actual), "update"),
         )
 
     # One stream
@@ -115,33 +123,69 @@ class Provisioner:
     # One durable
 
     async def _find_durable(self, stream: str, expected: Config) -> Config:
-        """Return the durable's configuration after making it where it is missing."""
-        operation = f"CONSUMER.INFO.{stream}.{expected['name']}"
-        try:
-            actual = await self._find(operation, NO_CONSUMER)
-        except ApiError as error:
-            if error.number != NO_STREAM:
-                raise
-            await self.streams()
-            actual = None
-        if actual is None:
-            await self._make_durable(stream, expected)
-            actual = await self._find(operation, NO_CONSUMER)
-        if actual is None:
-            raise Drift(f"the durable {expected['name']} of {stream} was deleted while it was made")
-        return actual
+        """Return the durable's configuration after making it where it is missing.
 
-    async def _make_durable(self, stream: str, expected: Config) -> None:
+        After a power cut, nats-server may have a durable's position and not the durable: it syncs neither.
+        One that is made again under that name has the old position, and misses what was published since.
+        So each durable is looked at before its first delivery, and deleted if it has a position by then.
+        """
+        name = expected["name"]
+        for _ in range(_MOST_TIMES_MADE):
+            info = await self._durable_info(stream, name) or await self._make_durable(stream, expected)
+            if info is None:
+                continue  # another process was faster
+            config: Config = info["config"]
+            if _CHECKED in (config.get("metadata") or {}) or not self._may_change:
+                return config
+            if _has_position(info):
+                await self._delete_durable(stream, name)
+                self._fact("durable_with_old_position_deleted", {"stream": stream, "durable": name})
+                continue
+            checked = merged({"name": name, "metadata": {_CHECKED: "true"}}, config)
+            await self._api.call(f"CONSUMER.CREATE.{stream}.{name}", _request(stream, checked, "update"))
+            return config
+        raise Drift(f"the durable {name} of {stream} was deleted while it was made")
+
+    async def _durable_info(self, stream: str, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._api.call(f"CONSUMER.INFO.{stream}.{name}")
+        except ApiError as error:
+            if error.number == NO_STREAM:
+                await self.streams()
+            elif error.number != NO_CONSUMER:
+                raise
+            return None
+
+    async def _make_durable(self, stream: str, expected: Config) -> dict[str, Any] | None:
+        """Return the new durable; None where another process has made it."""
         name = expected["name"]
         if not self._may_change:
             raise Drift(f"the durable {name} of {stream} ({', '.join(filters(expected))}) does not exist")
+        operation = f"CONSUMER.CREATE.{stream}.{name}"
         try:
-            await self._api.call(f"CONSUMER.CREATE.{stream}.{name}", _request(stream, expected, "create"))
+            try:
+                made = await self._api.call(operation, _request(stream, expected, "create"))
+            except ApiError as error:
+                if _STORE_FAILED not in error.description:
+                    raise
+                # Its files are damaged, and nothing but hands removes them: the server keeps it in memory.
+                in_memory = _request(stream, {**expected, "mem_storage": True}, "create")
+                made = await self._api.call(operation, in_memory)
+                reason = {"stream": stream, "durable": name, "reason": str(error)}
+                self._fact("durable_kept_in_memory", reason)
         except ApiError as error:
             if error.number == CONSUMER_EXISTS:
-                return
+                return None
             raise _drift_or(error, [f"the durable {name} of {stream} cannot be made"]) from error
         self._fact("durable_made", {"stream": stream, "durable": name, "subjects": filters(expected)})
+        return made
+
+    async def _delete_durable(self, stream: str, name: str) -> None:
+        try:
+            await self._api.call(f"CONSUMER.DELETE.{stream}.{name}")
+        except ApiError as error:
+            if error.number != NO_CONSUMER:
+                raise
 
     # Both
 
@@ -177,6 +221,11 @@ def _together(failures: Sequence[GrnsError]) -> GrnsError:
     found = OutcomeUnknown(sentences) if is_unknown else Unavailable(sentences)
     found.__cause__ = passing[0]
     return found
+
+
+def _has_position(info: dict[str, Any]) -> bool:
+    """Return whether a durable has delivered or acknowledged anything."""
+    return bool(info["delivered"]["consumer_seq"] or info["ack_floor"]["consumer_seq"])
 
 
 def _request(stream: str, config: Config, action: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Streams:
             subject
             async for subject in self._subjects(stream)
             if not subject.startswith(self._lanes)
-            and not any(matches(pattern, subject) for pattern in served)
+            and not any(subjects.matches(pattern, subject) for pattern in served)
         ]
         found: list[StoredMessage] = []
         # A sample, so that many subjects with young messages cannot hide the old ones for ever.
@@ -170,14 +170,3 @@ def parse_headers(block: str) -> dict[str, str]:
     """Return the headers of a stored message: `NATS/1.0`, then one a line."""
     pairs = (line.partition(":") for line in block.split("\r\n")[1:] if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def matches(pattern: str, subject: str) -> bool:
-    """Return whether a subject fits a pattern with `*` (one token) and `>` (the rest)."""
-    wanted, tokens = pattern.split("."), subject.split(".")
-    for place, want in enumerate(wanted):
-        if want == ">":
-            return len(tokens) > place
-        if place >= len(tokens) or want not in ("*", tokens[place]):
-            return False
-    return len(tokens) == len(wanted)
