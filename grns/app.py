@@ -16,7 +16,7 @@ from grns.errors import SettingsError
 from grns.settings import Settings
 from grns.store.database import Database
 from grns.telemetry.emit import Leaf, Telemetry
-from grns.telemetry.facts.bus import TransportChanged, TransportFailing, TransportReady
+from grns.telemetry.facts.bus import JetStreamOutOfRoom, TransportChanged, TransportFailing, TransportReady
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.transport.base import Transport
 from grns.transport.jetstream import JetStream
@@ -86,6 +86,9 @@ class App:
         emit, servers = self.telemetry.emit, self.settings.nats_hosts()
 
         def tell(what: str, detail: dict[str, Any]) -> None:
+            if what == "jetstream_out_of_room":
+                emit(JetStreamOutOfRoom(detail["error"]))
+                return
             kind = TransportReady if what in _GOOD_NEWS else TransportChanged
             if what == "broker_error":
                 kind, detail = TransportFailing, {"servers": servers} | detail

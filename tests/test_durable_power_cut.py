@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from grns.errors import Drift, Unavailable
 from grns.local import LocalNats
 from grns.transport.base import Consumer, Delivery
 from grns.transport.jetstream import JetStream
@@ -115,6 +116,27 @@ async def test_durable_with_a_damaged_state_file_is_kept_in_memory(
 def damage_state(durable: Path) -> None:
     """Leave what ext4 may leave of a file that was not synced."""
     (durable / "o.dat").write_bytes(bytes(10))
+
+
+async def test_broker_with_too_little_storage_is_named(
+    connect: Connect, facts: Facts, tmp_path: Path
+) -> None:
+    """R4: streams were refused, and events waited unseen."""
+    small = f'jetstream {{ store_dir: "{tmp_path}/small", max_file_store: 1MB }}'
+    with LocalNats(tmp_path / "small-nats", extra_config=small) as server:
+        transport = await connect(nats_url=server.url)
+        with pytest.raises(Drift, match=r"10047.*give JetStream more room"):
+            await transport.provision()
+        assert "jetstream_out_of_room" in [name for name, _ in facts]
+
+
+@pytest.mark.parametrize("extra_config", ["jetstream: false"])
+async def test_broker_whose_jetstream_has_stopped_is_named(connect: Connect, facts: Facts) -> None:
+    """R4: after a full disk nats-server runs without JetStream until somebody restarts it."""
+    transport = await connect()
+    with pytest.raises(Unavailable):
+        await transport.provision()
+    assert "jetstream_out_of_room" in [name for name, _ in facts]
 
 
 async def test_durable_that_exists_keeps_its_position(connect: Connect) -> None:

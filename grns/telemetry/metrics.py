@@ -73,6 +73,7 @@ class MetricsLeaf:
         count = self._count
         return {
             order.OrderHandled: lambda fact: count(registry.ORDERS, fact.kind, fact.way, fact.answer),
+            bus.JetStreamOutOfRoom: lambda _: count(registry.OUT_OF_ROOM),
             bus.MessageRejected: lambda fact: count(registry.REJECTED, fact.reason),
             relay.MessagesPublished: lambda fact: count(registry.PUBLISHED, fact.kind, number=fact.messages),
             relay.MessageRefused: lambda fact: count(registry.REFUSED, fact.kind, fact.code),

@@ -172,6 +172,12 @@ BROKER_LOSSES = _counter(
     told_by="relay",
 )
 
+OUT_OF_ROOM = _counter(
+    name="grns_jetstream_out_of_room_total",
+    help="Refusals of a JetStream that stores nothing, once a second at most.",
+    told_by="every process",
+)
+
 # ---------------------------------------------------------------- counter
 LOG_ROWS_COUNTED = _counter(
     name="grns_log_rows_counted_total",

@@ -63,6 +63,17 @@ class TransportFailing(TransportChanged):
 
 
 @dataclass(frozen=True, slots=True)
+class JetStreamOutOfRoom(Fact):
+    """JetStream stores nothing: too little storage, a full disk, or it has stopped until a restart."""
+
+    level: ClassVar[str] = "error"
+    event: ClassVar[str] = "jetstream_out_of_room"
+    repeats: ClassVar[bool] = True
+    error: str
+    advice: str = "free the disk or give JetStream more room, then restart nats-server; tasks run meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
 class TransportReady(Fact):
     """What the transport tells when all goes well: it is connected, a stream or a durable was made."""
 

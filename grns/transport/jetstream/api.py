@@ -23,6 +23,8 @@ CONSUMER_EXISTS = 10148
 STORE_FAILED = 10077
 MESSAGE_TOO_LARGE = 10054
 TEMPORARY = 503
+# Too little memory or storage, a full disk, no JetStream in this account or on this server.
+_OUT_OF_ROOM = frozenset({10023, 10028, 10035, 10039, NO_ROOM, 10074, 10076, STORE_FAILED})
 _TYPE = "io.nats.jetstream.api.v1."  # how what its answers say of themselves begins
 
 
@@ -34,6 +36,13 @@ class ApiError(Unavailable):
         self.number = _number(error.get("err_code"))
         self.description = str(error.get("description", ""))
         super().__init__(f"the broker answered: {self.description} ({self.number})")
+
+    @property
+    def is_out_of_room(self) -> bool:
+        """True where JetStream stores nothing: it has no room, its disk is full, or it has stopped."""
+        # A stream that is full by its own limits has the same number as a disk that is.
+        is_limit = self.number == STORE_FAILED and self.description.startswith("maximum ")
+        return self.number in _OUT_OF_ROOM and not is_limit
 
 
 def _number(value: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
@@ -26,7 +27,7 @@ from grns.transport.base import (
     StoredMessage,
     StreamState,
 )
-from grns.transport.jetstream.api import Api
+from grns.transport.jetstream.api import Api, ApiError
 from grns.transport.jetstream.config import Config, expected_durable, expected_subscriber
 from grns.transport.jetstream.connection import Connection
 from grns.transport.jetstream.delivery import IN_PROGRESS
@@ -54,7 +55,13 @@ class JetStream:
         self._prefix = settings.nats_prefix
         self._fact = harmless(on_fact)
         self._connection = Connection(settings, name=name, on_fact=self._fact)
-        self._replies = Replies(self._connection, timeout_seconds=ANSWER_SECONDS, on_fact=self._fact)
+        self._out_of_room_at = float("-inf")
+        self._replies = Replies(
+            self._connection,
+            timeout_seconds=ANSWER_SECONDS,
+            on_fact=self._fact,
+            on_error=self._note_error,
+        )
         self._api = Api(self._connection, self._replies)
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
         self._streams = Streams(self._api, self._prefix)
@@ -185,6 +192,15 @@ class JetStream:
     async def durable(self, filter_subject: str) -> DurableState | None:
         """Return what a subject's durable says of itself; None where there is none."""
         return await self._reporter.durable(*self._durable_of(filter_subject))
+
+    def _note_error(self, subject: str, error: GrnsError) -> None:
+        """Tell of a JetStream that stores nothing: no more than once a second."""
+        is_api_silent = subject.startswith("$JS.API.") and not isinstance(error, ApiError)
+        is_out_of_room = isinstance(error, ApiError) and error.is_out_of_room
+        now = time.monotonic()
+        if (is_api_silent or is_out_of_room) and now - self._out_of_room_at >= 1.0:
+            self._out_of_room_at = now
+            self._fact("jetstream_out_of_room", {"error": str(error)})
 
     def _durable_of(self, filter_subject: str) -> tuple[str, str]:
         """Return the stream and the name of a subject's durable, as the broker knows them."""

@@ -31,10 +31,19 @@ class Replies:
     Whoever listens to the subject of a request may answer it too: what is read as no answer changes nothing.
     """
 
-    def __init__(self, connection: Connection, *, timeout_seconds: float, on_fact: OnFact) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        timeout_seconds: float,
+        on_fact: OnFact,
+        on_error: Callable[[str, GrnsError], None] = lambda _subject, _error: None,
+    ) -> None:
+        """`on_error` hears of each answer that is an error, with the subject of its request."""
         self._connection = connection
         self._timeout = timeout_seconds
         self._fact = on_fact
+        self._on_error = on_error
         self._prefix = new_inbox() + "."
         self._numbers = itertools.count(1)
         # In order of their deadlines, since all wait equally long.
@@ -78,6 +87,7 @@ class Replies:
     def _nobody_answers(self, reply: str) -> None:
         if (expected := self._waiting.pop(reply, None)) is not None:
             silence = "nobody answers there: the stream is missing, or nats-server runs without JetStream"
+            self._on_error(expected[1], Unavailable(silence))
             self._answer(expected[2], Unavailable(silence))
 
     def _receive(self, reply: str, body: bytes) -> None:
@@ -85,6 +95,8 @@ class Replies:
             return
         if (answer := expected[3](expected[1], body)) is not None:
             del self._waiting[reply]
+            if isinstance(answer, GrnsError):
+                self._on_error(expected[1], answer)
             self._answer(expected[2], answer)
 
     def _lose_all(self) -> None:
