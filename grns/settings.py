@@ -154,6 +154,11 @@ class Settings(BaseSettings):
         SecretStr("nats://127.0.0.1:4222"), description="one or more servers, by commas"
     )
     nats_credentials_file: Path | None = Field(None, description="credentials file of the NATS user")
+    nats_inbox_prefix: str = Field(
+        "_INBOX",
+        pattern=r"^_INBOX[A-Za-z0-9_-]{0,100}$",
+        description="how subjects for answers begin; `grns nats-config` says it for each user",
+    )
     nats_manage: Literal["apply", "verify"] = Field(
         "apply", description="make streams and durables, or only check them and report the drift"
     )

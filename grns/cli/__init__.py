@@ -49,6 +49,7 @@ root = Root(
         "Set up": [
             Entry("db", "Bring the database's schema up to date.", "database:db"),
             Entry("broker", "Make the broker's streams, and look at them.", "broker:broker"),
+            Entry("nats-config", "Write the users of the broker, one per component.", "broker:nats_config"),
             Entry("bench", "Measure grns on your own Postgres and NATS.", "bench:bench"),
             Entry("doctor", "Look for what is not as it should be, and say what to do.", "doctor:doctor"),
             Entry("workspace", "Make workspaces, and keep them apart.", "workspace:workspace"),

@@ -113,3 +113,46 @@ def _draw(streams: Sequence[StreamReport]) -> None:
 
 def _named(stream: StreamReport, durable: Any) -> dict[str, Any]:
     return {"stream": stream.name, **asdict(durable)}
+
+
+@click.command()
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="NAME",
+    help="Name a pool: its workers get a user; repeatable.",
+)
+@click.option(
+    "--submitter",
+    "workspaces",
+    multiple=True,
+    metavar="WORKSPACE",
+    help="Users for clients of a workspace; repeatable.",
+)
+@click.option("--generate", "is_generated", is_flag=True, help="Write random passwords instead of variables.")
+@output_option
+def nats_config(pools: Sequence[str], workspaces: Sequence[str], is_generated: bool, out: Output) -> None:
+    """Write an `authorization` block for nats-server, with one user per component.
+
+    nats-server reads the passwords from its environment (GRNS_NATS_PASSWORD_RELAY, …): begin each with a
+    letter. Each process gets GRNS_NATS_URL with its user, and GRNS_NATS_INBOX_PREFIX=_INBOX_<user>.
+
+    \b
+    grns nats-config --pool billing --submitter acme > users.conf
+    """
+    import secrets
+
+    from grns.settings import load
+    from grns.transport.jetstream.users import authorization, users
+
+    found = users(load(), pools=pools, workspaces=workspaces)
+    passwords = {user.name: f"p{secrets.token_hex(20)}" for user in found} if is_generated else None
+    if out.is_table:
+        click.echo(authorization(found, passwords), nl=False)
+        return
+    rows = [
+        asdict(user) | {"inbox_prefix": user.inbox, "password": (passwords or {}).get(user.name)}
+        for user in found
+    ]
+    out.rows(rows, [])

@@ -30,6 +30,7 @@ class Connection:
         self._settings = settings
         self._name = name
         self.prefix = settings.nats_prefix  # of our streams and subjects, as the broker knows them
+        self.inbox_prefix = settings.nats_inbox_prefix
         self._fact = on_fact
         self._line: Line | None = None
         self._newest: Line | None = None  # from before the first one is in use

@@ -29,7 +29,7 @@ class Inbox:
 
     async def renew(self) -> None:
         """Listen to a new subject instead of the last one."""
-        address = new_inbox()
+        address = new_inbox(self._connection.inbox_prefix)
         subscription = await self._connection.subscribe(f"{address}.*", self._on_message)
         self._retire()
         self._subscription, self.address = subscription, address

@@ -44,7 +44,7 @@ class Replies:
         self._timeout = timeout_seconds
         self._fact = on_fact
         self._on_error = on_error
-        self._prefix = new_inbox() + "."
+        self._prefix = new_inbox(connection.inbox_prefix) + "."
         self._numbers = itertools.count(1)
         # In order of their deadlines, since all wait equally long.
         self._waiting: dict[str, tuple[float, str, OnAnswer[Any], Read[Any]]] = {}

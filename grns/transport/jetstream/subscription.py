@@ -14,9 +14,9 @@ from grns.transport.jetstream.reader import Handler, OnMessage, OnPlain
 from grns.transport.jetstream.wire import bad_subject, check_pattern
 
 
-def new_inbox() -> str:
-    """Return a subject that nobody else listens to."""
-    return f"_INBOX.{secrets.token_hex(11)}"
+def new_inbox(prefix: str) -> str:
+    """Return a subject that nobody else listens to; it begins with `prefix`."""
+    return f"{prefix}.{secrets.token_hex(11)}"
 
 
 class Subscription:
