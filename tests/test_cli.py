@@ -683,6 +683,24 @@ def test_another_workspace_sees_nothing(grns: Call) -> None:
     assert grns("task", "show", task_id).code == 0
 
 
+# ---------------------------------------------------------------- users of the broker
+
+
+def test_nats_config_writes_users_for_what_is_named(lonely: Call) -> None:
+    """M10: it needs no server, and shows a password only where it is asked to make one."""
+    block = lonely("nats-config", "--pool", "billing", "--submitter", "acme")
+    assert block.code == 0
+    for user in ("relay", "worker-billing", "submitter-acme", "listener-acme"):
+        assert f'user: "{user}"' in block.out
+    assert 'user: "worker"' not in block.out
+    assert "password: $GRNS_NATS_PASSWORD_WORKER_BILLING" in block.out
+    made = [lonely("nats-config", "--generate", "-o", "json").json["items"] for _ in range(2)]
+    passwords = [user["password"] for users in made for user in users]
+    assert len(set(passwords)) == len(passwords)
+    assert all(len(password) == 41 for password in passwords)
+    assert lonely("nats-config", "--submitter", "a.b").code == 2
+
+
 # ---------------------------------------------------------------- servers that are not there
 
 

@@ -152,7 +152,8 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_setting_can_be_given_as_text(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in load().model_dump(mode="json").items():
         if value is not None and "url" not in name:
-            monkeypatch.setenv(f"GRNS_{name.upper()}", str(value).lower())
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            monkeypatch.setenv(f"GRNS_{name.upper()}", text)
     assert load() == Settings()
     monkeypatch.setenv("GRNS_NATS_REPLICAS", "3")
     assert load().nats_replicas == 3

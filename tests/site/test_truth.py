@@ -9,6 +9,7 @@ import pytest
 
 from grns.settings import PREFIX, Settings
 from grns.task import TRANSITIONS, Status
+from grns.transport.jetstream.users import users
 from tests.harness import ROOT
 from tests.site import reference
 from tests.site.page import DOCS, blocks, names, text
@@ -25,12 +26,14 @@ RUN_BY = {
     "pool.md": "tests/site/test_programs.py",
     "production.md": "tests/site/test_services.py",
     "requests.md": "tests/foreign/test_nats_js.py",
+    "security.md": "tests/e2e/test_nats_users.py",
     "start.md": "tests/site/test_start.py",
     "submit.md": "tests/site/test_programs.py",
     "traces.md": "tests/site/test_services.py",
 }
 _VARIABLES = {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"}
 _STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
+_PASSWORDS = {user.variable for user in users(Settings())}
 
 
 @pytest.mark.parametrize("path", list(reference.pages()), ids=lambda path: path.name)
@@ -79,7 +82,8 @@ def test_settings_that_are_named_exist(page: str) -> None:
             else name
         )
         assert (
-            name in _VARIABLES | _STREAMS or setting.removeprefix(PREFIX).lower() in Settings.model_fields
+            name in _VARIABLES | _STREAMS | _PASSWORDS
+            or setting.removeprefix(PREFIX).lower() in Settings.model_fields
         ), name
 
 
