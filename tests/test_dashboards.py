@@ -81,7 +81,8 @@ def test_all_of_it_is_wired() -> None:
     config = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     (names,) = job["dns_sd_configs"]
-    ours = {name for name, one in services.items() if one.get("image") == "grns:local" and name != "migrate"}
+    once = ("migrate", "streams")
+    ours = {name for name, one in services.items() if one.get("image") == "grns:local" and name not in once}
     assert set(names["names"]) == ours, "each process is scraped"
     for name in ours:
         assert services[name]["environment"]["GRNS_METRICS_PORT"] == str(names["port"])

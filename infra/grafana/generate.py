@@ -161,6 +161,7 @@ PROCESSES = Dashboard(
             "Failovers and losses",
             rate(r.FAILOVERS, legend="failovers of Postgres"),
             rate(r.BROKER_LOSSES, legend="losses of the broker"),
+            rate(r.OUT_OF_ROOM, legend="refusals for want of storage"),
             of=r.FAILOVERS,
         ),
         chart("Rows counted", rate(r.LOG_ROWS_COUNTED, legend="rows"), of=r.LOG_ROWS_COUNTED),
