@@ -15,7 +15,7 @@ some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 CHROMIUM := $(or $(GRNS_CHROMIUM),/usr/bin/chromium)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos failpoints mutants recovery bench doors docs profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench doors docs profile check format lint types floors verify ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ fuzz-api: $(STAMP) ## ask the API whatever schemathesis makes up of its own docu
 
 chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= FAULTS= LEAST_FAULTS= LEAST_TASKS= ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE FAULTS LEAST_FAULTS LEAST_TASKS ONLY RESULT,$(call given,$(option)))
+
+power: $(STAMP) ## cut the power of the servers' disks, again and again (root, loop devices; SECONDS=300 SEED= RESULT=)
+	$(BIN)/python -m tests.chaos --power --only power --faults 0.2 --seconds $(or $(SECONDS),300) $(call given,SEED) $(call given,RESULT)
 
 failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= STAGES=3 RESULT=)
 	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY STAGES RESULT,$(call given,$(option)))

@@ -57,6 +57,8 @@ class Fault:
         """The server whose process it hits: of these, one at a time, or it could not be started again."""
         words = ("restarted", "away", "frozen", "killed", "wiped", "set back")
         where, _, what = self.name.partition(": ")
+        if where == "power":
+            return where
         return where if where in ("Postgres", "NATS") and what.startswith(words) else None
 
 
@@ -216,6 +218,33 @@ async def _outage_of_postgres(stage: Stage, chance: random.Random) -> Hit:
     return Hit(EVERYBODY, lambda: asyncio.to_thread(stage.start_postgres), seconds)
 
 
+def _cut_power(*places: int) -> Inject:
+    """Cut the power of Postgres' disk (0), of the broker's (1), or of both."""
+
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        if not stage.disks:
+            raise NothingDone
+        for place in places:
+            stage.disks[place].cut()
+        await asyncio.sleep(chance.uniform(0.0, 0.5))  # what is answered now is answered without a disk
+        if 0 in places:
+            await asyncio.to_thread(stage.kill_postgres)
+        if 1 in places:
+            await asyncio.to_thread(stage.brokers[0].kill)
+
+        async def heal() -> None:
+            for place in places:
+                await asyncio.to_thread(stage.disks[place].restore)
+            if 1 in places:
+                await asyncio.to_thread(stage.brokers[0].start)
+            if 0 in places:
+                await asyncio.to_thread(stage.start_postgres)
+
+        return Hit(EVERYBODY, heal, chance.choice((0.0, 1.0, 3.0)))
+
+    return inject
+
+
 async def _freeze_postgres(stage: Stage, chance: random.Random) -> Hit:
     stage.freeze_postgres()
 
@@ -354,6 +383,9 @@ FAULTS = (
     Fault("network to NATS: silent", _network("nats", _silent, LEASE_SECONDS), 4),
     Fault("Postgres: restarted", _restart_postgres, 2),
     Fault("Postgres: away for more than a lease", _outage_of_postgres, 1),
+    Fault("power: cut for Postgres", _cut_power(0), 1, brokers=(1,)),
+    Fault("power: cut for the broker", _cut_power(1), 2, brokers=(1,)),
+    Fault("power: cut for both", _cut_power(0, 1), 1, brokers=(1,)),
     Fault("Postgres: frozen", _freeze_postgres, 2),
     Fault("Postgres: backends terminated", _terminate, 4),
     Fault("Postgres: a stranger's transaction", _stranger, 3),

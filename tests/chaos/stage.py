@@ -22,9 +22,11 @@ from grns.local.identity import current
 from grns.local.orphan import entry
 from grns.store import migrate
 from tests import clocks
+from tests.chaos.disk import Disk
 from tests.chaos.journal import Journal
 from tests.chaos.proxy import Proxy
 from tests.chaos.services import Services
+from tests.chaos.subscriber import TABLE
 from tests.cluster import cluster
 from tests.harness import eventually
 from tests.test_local import family
@@ -96,15 +98,19 @@ class Stage:
         has_wrong_clocks: bool = True,
         log_level: str = "warning",
         has_services: bool = False,
+        has_disks: bool = False,
     ) -> None:
         self.directory = directory
         self.services = Services(directory) if has_services else None
         self.journal = Journal(directory / "stage.jsonl")
         self.postgres = LocalPostgres(directory / "postgres")
         self.brokers = cluster(directory, brokers) if brokers > 1 else [LocalNats(directory / "nats-1")]
+        self.disks = [Disk(directory / "postgres"), Disk(directory / "nats-1")] if has_disks else []
         self.seats = [
             Seat(name, command, environment) for name, command, environment in _cast(rate, self.services)
         ]
+        if has_disks:
+            self.seats.append(Seat("subscriber-1", ["tests.chaos.subscriber"], {}))
         for seat in self.seats:
             if has_wrong_clocks and seat.name in _OFFSETS:
                 seat.environment = {**seat.environment, **clocks.wrong(_OFFSETS[seat.name])}
@@ -120,11 +126,14 @@ class Stage:
 
     async def start(self) -> None:
         """Start the servers and all processes; nothing is handed in before the workers are there."""
+        for disk in self.disks:
+            disk.begin()
         await asyncio.to_thread(self.postgres.start)
         await asyncio.gather(*(asyncio.to_thread(broker.start) for broker in self.brokers))
         await migrate.upgrade(self.postgres.url)
         connection = await asyncpg.connect(self.postgres.url)
         await connection.execute(_LEDGER)
+        await connection.execute(TABLE)
         await connection.close()
         if self.services is not None:
             self._settings |= await self.services.start(self.postgres.url)
@@ -233,6 +242,12 @@ class Stage:
         if number == signal.SIGCONT:
             self._backends.clear()
 
+    def kill_postgres(self) -> None:
+        """Kill Postgres and its backends."""
+        backends = family(self.postgres.pid) if self.postgres.running else set()
+        self.postgres.kill()
+        send_all(sorted(backends), signal.SIGKILL)
+
     def start_postgres(self) -> None:
         """Start Postgres, however long the machine is too busy for it."""
         for _ in range(_MOST_STARTS):
@@ -278,6 +293,8 @@ class Stage:
         await asyncio.to_thread(self._heal_servers)
         for server in (self.postgres, *self.brokers):
             await asyncio.to_thread(server.stop)
+        for disk in self.disks:
+            await asyncio.to_thread(disk.end)
         if self.services is not None:
             await self.services.stop()
         clocks.tidy()
