@@ -53,11 +53,16 @@ class Fault:
     brokers: tuple[int, ...] = (1, 3)
 
     @property
+    def needs_disks(self) -> bool:
+        """Say whether it can be done only where servers have disks of their own."""
+        return self.name.startswith("power: ")
+
+    @property
     def server(self) -> str | None:
         """The server whose process it hits: of these, one at a time, or it could not be started again."""
         words = ("restarted", "away", "frozen", "killed", "wiped", "set back")
         where, _, what = self.name.partition(": ")
-        if where == "power":
+        if self.needs_disks:
             return where
         return where if where in ("Postgres", "NATS") and what.startswith(words) else None
 

@@ -22,7 +22,8 @@ class Nemesis:
         self._stage = stage
         self._chance = random.Random(seed)
         self._per_second = per_second
-        self._kinds = [fault for fault in FAULTS if _is_meant(fault, only, len(stage.brokers))]
+        meant = [fault for fault in FAULTS if _is_meant(fault, only, len(stage.brokers))]
+        self._kinds = [fault for fault in meant if stage.disks or not fault.needs_disks]
         self._healing: set[asyncio.Task[None]] = set()
         self._servers: set[str] = set()
         self.counts: Counter[str] = Counter()

@@ -26,7 +26,7 @@ async def _drawn(monkeypatch: pytest.MonkeyPatch, heals_in: float) -> list[tuple
         return Fault(name, inject)
 
     monkeypatch.setattr(nemesis, "FAULTS", tuple(fault(str(number)) for number in range(20)))
-    stage = cast(Any, SimpleNamespace(brokers=[None], note_hit=lambda *_, **__: None))
+    stage = cast(Any, SimpleNamespace(brokers=[None], disks=[], note_hit=lambda *_, **__: None))
     await nemesis.Nemesis(stage, 7, per_second=300).run(time.monotonic() + 0.4)
     return done
 
