@@ -73,8 +73,11 @@ class Traffic:
         try:
             yield
         finally:
-            for task in running:
-                task.cancel()
+            pending = set(running)
+            while pending:  # nats-py swallows a cancellation that meets it as it closes
+                for task in pending:
+                    task.cancel()
+                _, pending = await asyncio.wait(pending, timeout=1.0)
             await asyncio.gather(*running, return_exceptions=True)
             for relay in self._stage.of("relay"):
                 relay.send(signal.SIGCONT)
