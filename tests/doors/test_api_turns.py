@@ -47,3 +47,18 @@ async def test_whose_turn_does_not_come_is_told_so(monkeypatch: pytest.MonkeyPat
     async with turns.of(OURS):
         pass
     assert not turns._known
+
+
+async def test_workspace_with_its_most_requests_under_way_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """M9: requests of one workspace that nobody waited for any more kept others waiting."""
+    monkeypatch.setattr(desk, "_MOST_OF_WORKSPACE", 2)
+    turns = Turns(2)
+    async with turns.of(OURS), turns.of(OURS):
+        with pytest.raises(TooManyRequests, match="2 requests"):
+            async with turns.of(OURS):
+                pytest.fail("it has its most")
+        async with turns.of(THEIRS):
+            pass
+    assert not turns._asking
