@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from grns.local.port import free_port
 from tests.chaos.proxy import HOST
 from tests.doors.webhooks import FINE, Receiver, Request, answering, status
 
@@ -52,8 +52,7 @@ class Services:
         self._secret = ""
         self._is_well = False
         self.receiver = Receiver(self._answer)
-        with socket.create_server((HOST, 0)) as server:
-            self._port: int = server.getsockname()[1]
+        self._port = free_port()  # none that a connection may have while the API is being started again
 
     @property
     def url(self) -> str:
