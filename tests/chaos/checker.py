@@ -337,7 +337,10 @@ class Checker:
                 run = self._runs.get((task_id, claimed.attempt or 0))
                 pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
                 until = min(event.at, event.lease_until or event.at)
-                if not self._harms.explain_loss(task_id, pid, claimed.at, until):
+                explains = self._harms.explain_loss
+                if event.reason == "postgres_unavailable":  # a statement of its transaction was cut off
+                    explains = self._harms.explain_failure
+                if not explains(task_id, pid, claimed.at, until):
                     self.report.found("unexplained duplicate", detail)
 
     def _check_runs(self) -> None:

@@ -214,6 +214,23 @@ def test_only_a_hit_between_claim_and_loss_explains_it(
     assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
 
+@pytest.mark.parametrize(("reason", "is_explained"), [("postgres_unavailable", True), ("shutdown", False)])
+def test_terminated_backend_explains_the_release_of_an_open_transaction(
+    tmp_path: Path, reason: str, is_explained: bool
+) -> None:
+    events = _log("queued", "claimed", "released", "claimed", "completed")
+    for event in events[2:]:
+        event.at += 5.0
+    events[2].reason = reason
+    fault = "Postgres: backends terminated"
+    hit = {"what": "hit", "fault": fault, "whom": "everybody", "from": _AT + 5.0, "until": _AT + 5.1}
+    runs = _runs("begin 1", "begin 2", "end 2")
+    report = _check(
+        tmp_path, runs=runs, stage=[hit], events=events, attempt=2, result_attempt=2, version=5, forgiven=1
+    )
+    assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
+
+
 @pytest.mark.parametrize(("locked", "is_explained"), [("gr-1", True), ("gr-2", False)])
 def test_a_stranger_harms_the_tasks_that_it_locks(tmp_path: Path, locked: str, is_explained: bool) -> None:
     fault = "Postgres: a stranger's transaction"
