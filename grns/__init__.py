@@ -17,31 +17,31 @@ from grns.errors import (
     Unavailable,
     WaitTimeout,
 )
-from grns.retry import Backoff
-from grns.task import Status, Task
+from grns.model.retry import Backoff
+from grns.model.task import Status, Task
 
 if TYPE_CHECKING:
-    from grns.agent_client import AgentClient
-    from grns.agent_task import AgentTask
-    from grns.assembly.connect import connect
-    from grns.client import Client
-    from grns.context import Context, Transaction
-    from grns.pool import Pool
-    from grns.store.submit import Submitted
-    from grns.subscription import Event, Subscription
+    from grns.agent.client import AgentClient
+    from grns.agent.task import AgentTask
+    from grns.bootstrap.client import connect
+    from grns.client.client import Client
+    from grns.client.subscription import Event, Subscription
+    from grns.tasks.submit import Submitted
+    from grns.worker.context import Context, Transaction
+    from grns.worker.pool import Pool
 
 # Loaded when they are asked for: the broker's client alone takes a fifth of a second to import.
 _LATER = {
-    "AgentClient": "grns.agent_client",
-    "AgentTask": "grns.agent_task",
-    "Client": "grns.client",
-    "Context": "grns.context",
-    "Event": "grns.subscription",
-    "Pool": "grns.pool",
-    "Submitted": "grns.store.submit",
-    "Subscription": "grns.subscription",
-    "Transaction": "grns.context",
-    "connect": "grns.assembly.connect",
+    "AgentClient": "grns.agent.client",
+    "AgentTask": "grns.agent.task",
+    "Client": "grns.client.client",
+    "Context": "grns.worker.context",
+    "Event": "grns.client.subscription",
+    "Pool": "grns.worker.pool",
+    "Submitted": "grns.tasks.submit",
+    "Subscription": "grns.client.subscription",
+    "Transaction": "grns.worker.context",
+    "connect": "grns.bootstrap.client",
 }
 
 __all__ = [

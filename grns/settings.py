@@ -23,11 +23,12 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from grns import nudge_url, server_url, subjects
-from grns.destination import Guard, guard
-from grns.envelope import first_problem
 from grns.errors import SettingsError
-from grns.strict_json import Limits
+from grns.model import server_url, subjects
+from grns.model import wakeup_url as nudge_url
+from grns.model.envelope import first_problem
+from grns.model.json import Limits
+from grns.model.url_policy import Guard, guard
 
 PREFIX = "GRNS_"
 _OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_DIGEST_ROOT", "GRNS_FAILPOINTS"})

@@ -9,8 +9,8 @@ from typing import Any
 
 import nats.errors
 
-from grns.local import LocalNats
-from grns.local.port import HOST, free_port
+from grns.dev.servers import LocalNats
+from grns.dev.servers.port import HOST, free_port
 from tests.harness import eventually, manage
 
 # nats-server takes 4 to 9 s of silence for the death of a leader.

@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 import uvloop
 
-from grns.local import LocalNats, LocalPostgres
-from grns.store import migrate
-from grns.store.database import Database
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.postgres import migrate
+from grns.postgres.database import Database
 from tests.harness import Fleet
 
 pytest_plugins = ["tests.share"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from grns.counter import Lead
-from grns.store import count
-from grns.store.database import Database
+from grns.postgres.database import Database
+from grns.stats import counts as count
+from grns.stats.aggregator import Lead
 from tests.test_store_kit import fetch
 
 Counts = dict[tuple[str, str, str], int]

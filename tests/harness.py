@@ -19,13 +19,13 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from grns.local.secret import write_private
+from grns.access.keys import create_key
+from grns.dev.servers.secret import write_private
+from grns.model.submission import submission
+from grns.model.task import STATUS_AFTER
+from grns.postgres.database import Database
 from grns.settings import Settings, load
-from grns.store.database import Database
-from grns.store.key import create_key
-from grns.store.submit import Submissions, Submitted, prepare
-from grns.submission import submission
-from grns.task import STATUS_AFTER
+from grns.tasks.submit import Submissions, Submitted, prepare
 
 LIMIT_SECONDS = 20.0
 # Starting processes costs little but CPU time: on a busy machine this may be long in coming.

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from grns.filter import Filter, parse
-from grns.store import listing, task_page
-from grns.store.database import Database, Session
-from grns.store.page import Page
-from grns.term import Term
+from grns.dead_letters import listing
+from grns.model.filter import Filter, parse
+from grns.model.filter_term import Term
+from grns.postgres.database import Database, Session
+from grns.postgres.paging import Page
+from grns.tasks import search as task_page
 from tests.test_store_kit import fetch
 
 Rows = list[dict[str, Any]]

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from grns.app import App
-from grns.assembly import daemons
-from grns.operation import State, request
-from grns.outcome import Verb
-from grns.payloads import PAYLOADS
-from grns.store.claim import Claims
-from grns.store.database import Database
-from grns.store.finish import Finishes
-from grns.store.operation import Operation, create_operation, read_operation
-from grns.store.operation_batch import Moved, Taken, move, next_batch, take
-from grns.strict_json import Limits
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.model.events import PAYLOADS
+from grns.model.json import Limits
+from grns.model.outcome import Verb
+from grns.operations.batches import Moved, Taken, move, next_batch, take
+from grns.operations.model import State, request
+from grns.operations.service import Operation, create_operation, read_operation
+from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
+from grns.worker.claims import Claims
+from grns.worker.finishes import Finishes
 from tests.harness import LIMIT_SECONDS, eventually, rows_of, settings_for, submit_many
 from tests.test_store_kit import ACTOR, WORKER, ending, fetch
 

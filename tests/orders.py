@@ -14,10 +14,10 @@ from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 from nats.js.errors import Error as JetStreamError
 
-from grns import subjects
-from grns.app import App
-from grns.assembly import daemons
-from grns.request_desk import COMMANDS
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.gateway.server import COMMANDS
+from grns.model import subjects
 from tests.bad_input import encoded, envelope
 from tests.harness import eventually, settings_for
 from tests.relays import Note

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from grns.app import App
-from grns.assembly import daemons
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store.database import Database
 from grns.telemetry.fact import Fact
 from tests.test_store_kit import fetch
 

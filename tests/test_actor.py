@@ -8,9 +8,9 @@ import socket
 import pytest
 
 import grns
-from grns.actor import check, of_process
 from grns.errors import BadInput
-from grns.store.database import Database
+from grns.model.actor import check, of_process
+from grns.postgres.database import Database
 from tests.test_store_kit import log_of
 
 

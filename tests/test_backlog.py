@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from grns.backlog import _FEWEST_TRIALS, _LONGEST_PAUSE_SECONDS, Backlog
-from grns.parcel import Parcel
-from grns.store.log import Entry
+from grns.outbox.log import Entry
+from grns.outbox.message import Parcel
+from grns.outbox.retry_queue import _FEWEST_TRIALS, _LONGEST_PAUSE_SECONDS, Backlog
 
 
 class Clock:

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from grns.app import App
-from grns.assembly import tools
-from grns.client import Client
+from grns.bootstrap import tools
+from grns.bootstrap.app import App
+from grns.client.client import Client
 from grns.errors import BadInput, Unavailable
 from tests.bad_input import ACCEPTED, BAD_NAMES, EMPTY_PAYLOADS, NO_PAYLOADS, OPTIONS, VALUES, Case
 from tests.harness import settings_for
@@ -40,7 +40,7 @@ async def refusal(work: Awaitable[Any]) -> BadInput:
 
 async def test_good_input_gets_as_far_as_the_servers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no other test here proves anything."""
-    monkeypatch.setattr("grns.client._BROKER_SECONDS", 0.01)
+    monkeypatch.setattr("grns.client.client._BROKER_SECONDS", 0.01)
     for good in (
         client.submit("noop"),
         client.submit("noop", {"a": 1}, delay_seconds=5, causation_id=uuid4(), connection=None),

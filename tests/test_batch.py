@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from grns.errors import BadInput, Unavailable
-from grns.store.batch import Batch
+from grns.postgres.batch import Batch
 
 
 class Sender:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from grns.inspection import Inspection
-from grns.store.database import Database
+from grns.maintenance.consistency import Inspection
+from grns.postgres.database import Database
 from tests.bench.doors import life, question, web
 from tests.bench.doors.__main__ import main
 from tests.bench.doors.furniture import Things

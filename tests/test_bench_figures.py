@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grns.store import statement
+from grns.postgres import statements
 from tests.bench import check, long, plot, snapshot
 from tests.bench.against import figure_of
 from tests.bench.figure import COUNT, MILLISECONDS, SHARE, TASKS, TIMES, Figures, said
@@ -156,9 +156,8 @@ def test_every_fifth_of_the_flaky_tasks_fails_and_none_of_the_others() -> None:
 
 
 def test_the_words_by_which_renewals_are_told_are_in_one_statement_each() -> None:
-    directory = Path(statement.__file__).parent / "sql"
     for words, name in ((long.RENEWAL, "renew"), (long.ROUND, "touch_agent")):
-        found = [path.stem for path in directory.glob("*.sql") if words in path.read_text()]
+        found = [path.stem for path in statements.paths().values() if words in path.read_text()]
         assert found == [name]
 
 

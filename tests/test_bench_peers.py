@@ -15,8 +15,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from grns.local import LocalPostgres
-from grns.local.process import Process
+from grns.dev.servers import LocalPostgres
+from grns.dev.servers.process import Process
 from tests.bench import peers
 from tests.bench.peers import PEERS, PeerUnavailable, drain
 from tests.bench.peers.celery import FileWatch

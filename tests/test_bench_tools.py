@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.bench import bare
 from tests.bench.__main__ import main
 from tests.bench.pace import read_pace

@@ -9,18 +9,18 @@ import nats.errors
 import nats.js.errors
 import pytest
 
-from grns import broker_watch
-from grns.app import App
-from grns.broker_watch import BrokerWatch
-from grns.local import LocalNats
+from grns.bootstrap.app import App
+from grns.dev.servers import LocalNats
+from grns.nats.interface import Message, Receipt, Transport
+from grns.outbox import replay_requests as replay
+from grns.outbox import stream_loss as broker_watch
+from grns.outbox.log import Lost, Place
+from grns.outbox.stream_loss import BrokerWatch
+from grns.postgres.database import Database, Session
 from grns.settings import load
-from grns.store import replay
-from grns.store.database import Database, Session
-from grns.store.log import Lost, Place
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone
-from grns.transport.base import Message, Receipt, Transport
 from tests.chaos.proxy import Proxy
 from tests.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.relays import knows_the_streams, relaying
@@ -140,7 +140,7 @@ async def test_where_too_much_waits_for_a_stream_that_is_told(
     letters = await config_of(broker, "GRNS_DLQ")
     await manage(broker.url, "STREAM.DELETE.GRNS_DLQ")
     monkeypatch.setenv("GRNS_NATS_MANAGE", "verify")
-    monkeypatch.setattr("grns.outbound._MOST_HELD", 100)
+    monkeypatch.setattr("grns.outbox.ordered_publisher._MOST_HELD", 100)
     await insert_letters(database, 300)
     async with relaying() as note:
         await eventually(lambda: note.has_told(RelayHeldUp))

@@ -23,8 +23,8 @@ import pytest
 
 from grns.cli import run
 from grns.cli.output import Column, table
-from grns.local import LocalNats, LocalPostgres
-from grns.local.port import HOST, free_port
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.dev.servers.port import HOST, free_port
 from tests.harness import Fleet
 
 CANARY = "canary-7f3a"

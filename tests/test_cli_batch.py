@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from grns.cli import run
-from grns.local import LocalNats
+from grns.dev.servers import LocalNats
 from tests.counters import begin_here, count_all
 from tests.doors.test_cli_pool import with_database
 from tests.test_store_kit import empty

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from grns import subjects
-from grns.app import App
-from grns.assembly import tools
+from grns.bootstrap import tools
+from grns.bootstrap.app import App
 from grns.cli import run
-from grns.doctor.finding import Severity
-from grns.doctor.reading import Reading
-from grns.local import LocalNats
-from grns.store import agent
-from grns.store.database import Database
-from grns.transport.jetstream import JetStream
-from grns.transport.jetstream.config import expected_durable, expected_streams
+from grns.dev.servers import LocalNats
+from grns.diagnose.doctor.finding import Severity
+from grns.diagnose.doctor.reading import Reading
+from grns.model import subjects
+from grns.nats import JetStream
+from grns.nats.config import expected_durable, expected_streams
+from grns.postgres.database import Database
+from grns.worker import registry as agent
 from tests.harness import manage, settings_for, submit
 from tests.test_store_kit import WORKER, claim, fetch, lapse
 

@@ -19,9 +19,9 @@ import pytest
 from grns.cli import event_file, event_log, run
 from grns.cli.event_log import EventLog
 from grns.errors import Unavailable
-from grns.store import event
-from grns.store.database import Database
-from grns.store.event import Wanted
+from grns.outbox import events as event
+from grns.outbox.events import Wanted
+from grns.postgres.database import Database
 from tests.counters import begin_here, count_all
 from tests.harness import submit, submit_many
 from tests.test_store_kit import cancel, empty, fetch, stranger

@@ -14,13 +14,13 @@ import nats
 import pytest
 
 import grns
-from grns.client import Client
+from grns.client.client import Client
+from grns.dev.servers import LocalNats
 from grns.errors import BadInput, Conflict, Contended, NotFound, OutcomeUnknown, Unavailable, WaitTimeout
-from grns.local import LocalNats
-from grns.outcome import Verb
-from grns.store.database import Database
-from grns.store.submit import Submitted
-from grns.task import Status
+from grns.model.outcome import Verb
+from grns.model.task import Status
+from grns.postgres.database import Database
+from grns.tasks.submit import Submitted
 from tests.harness import eventually
 from tests.test_store_kit import (
     ROADS,

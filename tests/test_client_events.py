@@ -14,15 +14,15 @@ import nats
 import pytest
 
 import grns
-from grns.app import App
-from grns.assembly import daemons
-from grns.client import Client
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.client.client import Client
+from grns.client.subscription import Event
+from grns.dev.servers import LocalNats
 from grns.errors import GrnsError, Unavailable
-from grns.local import LocalNats
-from grns.payloads import TaskCompleted, TaskQueued
-from grns.store.database import Connection, Database
-from grns.subscription import Event
-from grns.transport.jetstream import JetStream
+from grns.model.events import TaskCompleted, TaskQueued
+from grns.nats import JetStream
+from grns.postgres.database import Connection, Database
 from tests.bad_input import PAYLOADS, Case, encoded, envelope, messages
 from tests.harness import eventually, is_relayed, read_stream, settings_for
 from tests.test_store_kit import claim, fetch, finish

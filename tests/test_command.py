@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grns import command, subjects
-from grns.envelope import assemble
 from grns.errors import Rejected
+from grns.model import subjects
+from grns.model.envelope import assemble
+from grns.model.json import Limits
 from grns.settings import load
-from grns.strict_json import Limits
+from grns.worker import command
 from tests.bad_input import ENVELOPES, NUMBERS_AS_TIME, PAYLOADS, RESERVED_TYPE, Case, encoded, messages
 
 LANE = subjects.lane("default", "worker", 2)

@@ -14,11 +14,11 @@ import asyncpg
 import pytest
 import yaml
 
-from grns.local import LocalPostgres
-from grns.local.binaries import nats_server
-from grns.local.port import free_port
+from grns.dev.servers import LocalPostgres
+from grns.dev.servers.binaries import nats_server
+from grns.dev.servers.port import free_port
+from grns.nats.users import authorization, users
 from grns.settings import Settings
-from grns.transport.jetstream.users import authorization, users
 
 ROOT = Path(__file__).parents[1]
 INFRA = ROOT / "infra"

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from grns.app import App
-from grns.assembly import daemons
-from grns.counter import Counter
-from grns.store.database import Database
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.postgres.database import Database
+from grns.stats.aggregator import Counter
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import CounterFollows, CounterLeads, LogCounted

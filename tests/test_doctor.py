@@ -9,12 +9,22 @@ from typing import Any
 
 import pytest
 
-from grns.doctor.diagnosis import CHECKS, diagnose, worst
-from grns.doctor.finding import Finding, Severity
-from grns.doctor.reading import Broker, Clock, Crew, Log, Partition, Postgres, Reading, Schema, Unserved
-from grns.pulse import Pulse
+from grns.diagnose.doctor.diagnosis import CHECKS, diagnose, worst
+from grns.diagnose.doctor.finding import Finding, Severity
+from grns.diagnose.doctor.reading import (
+    Broker,
+    Clock,
+    Crew,
+    Log,
+    Partition,
+    Postgres,
+    Reading,
+    Schema,
+    Unserved,
+)
+from grns.model.daemon_status import Pulse
+from grns.nats.report import DurableReport, StreamReport
 from grns.settings import Settings, load
-from grns.transport.jetstream.report import DurableReport, StreamReport
 
 LANES = [f"cmd.task.execute.v1.default.worker.p{priority}" for priority in range(4)]
 LANE = LANES[2]

@@ -17,14 +17,15 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from grns import command, subjects
-from grns.app import App
-from grns.assembly import tools
+from grns.bootstrap import tools
+from grns.bootstrap.app import App
 from grns.cli import run
-from grns.client import Client
+from grns.client.client import Client
 from grns.errors import BadInput, Rejected, Unavailable
+from grns.model import subjects
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store.database import Database
+from grns.worker import command
 from tests.bad_input import (
     ACCEPTED,
     FRAMING,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from grns.dev.servers import LocalNats
 from grns.errors import Drift, Unavailable
-from grns.local import LocalNats
-from grns.transport.base import Consumer, Delivery
-from grns.transport.jetstream import JetStream
+from grns.nats import JetStream
+from grns.nats.interface import Consumer, Delivery
 from tests.test_jetstream import (
     LANE,
     Connect,

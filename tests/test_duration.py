@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.duration import parse, written
+from grns.model.duration import parse, written
 
 
 @pytest.mark.parametrize(

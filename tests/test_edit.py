@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from grns.edit import edit, edition
 from grns.errors import BadInput
-from grns.strict_json import Limits
-from grns.task import Status, Task
+from grns.model.json import Limits
+from grns.model.task import Status, Task
+from grns.model.task_edit import edit, edition
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, UTC)
 TASK = Task(

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns import payloads, subjects
-from grns.envelope import Envelope, assemble, decode, encode, read_traceparent, rfc3339, traceparent
+from grns.dead_letters.store import HEAD_BYTES
 from grns.errors import Rejected
-from grns.payloads import PAYLOADS, MessageRejected, TaskExecute, model_of, read
+from grns.model import events as payloads
+from grns.model import subjects
+from grns.model.envelope import Envelope, assemble, decode, encode, read_traceparent, rfc3339, traceparent
+from grns.model.events import PAYLOADS, MessageRejected, TaskExecute, model_of, read
 from grns.settings import load
-from grns.store.burial import HEAD_BYTES
 from tests import bad_input
 from tests.bad_input import (
     ENVELOPES,

@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from grns.explain.reason import Explanation, explain
-from grns.explain.situation import Ahead, Crew, IssueSeen, LaneSeen, Lock, Owner, PauseSeen, Situation
-from grns.pulse import Pulse
-from grns.task import TERMINAL, Status, Task
+from grns.diagnose.explain.reason import Explanation, explain
+from grns.diagnose.explain.situation import (
+    Ahead,
+    Crew,
+    IssueSeen,
+    LaneSeen,
+    Lock,
+    Owner,
+    PauseSeen,
+    Situation,
+)
+from grns.model.daemon_status import Pulse
+from grns.model.task import TERMINAL, Status, Task
 
 NOW = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)
 ERROR = {"class": "TimeoutError", "message": "no answer\nin time", "traceback": "…"}

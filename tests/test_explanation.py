@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from grns import subjects
-from grns.app import App
+from grns.access.isolation import as_tenant
+from grns.bootstrap.app import App
 from grns.cli import run
+from grns.dev.servers import LocalNats
+from grns.diagnose.explain.collect import Explainer
+from grns.diagnose.explain.read import read_story
+from grns.diagnose.explain.reason import Explanation
 from grns.errors import NotFound
-from grns.explain.reason import Explanation
-from grns.explanation import Explainer
-from grns.local import LocalNats
-from grns.outcome import Verb
-from grns.store import agent, pause
-from grns.store.access import as_tenant
-from grns.store.claim import Claimant
-from grns.store.database import Database
-from grns.store.situation import read_story
-from grns.transport.base import Transport
+from grns.model import subjects
+from grns.model.outcome import Verb
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant
 from tests.counters import begin_here, count_all
 from tests.harness import settings_for, submit, submit_many
 from tests.test_store_kit import (

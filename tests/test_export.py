@@ -14,12 +14,14 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
 
-from grns import export, payloads, problem, subjects
-from grns.envelope import assemble, decode, encode
 from grns.errors import NotFound, Rejected
-from grns.request_desk import COMMANDS, REQUESTS
+from grns.gateway.server import COMMANDS, REQUESTS
+from grns.model import events as payloads
+from grns.model import problem, subjects
+from grns.model.envelope import assemble, decode, encode
+from grns.model.task import Status, Task
+from grns.schemas import export
 from grns.settings import load
-from grns.task import Status, Task
 from tests import bad_input
 from tests.harness import ROOT
 

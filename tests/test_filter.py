@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grns.errors import BadInput
-from grns.filter import LONGEST, MOST_VALUES, Filter, complete, parse
-from grns.task import REDRIVABLE, Status
-from grns.term import KINDS, TERMS, Kind, Number, Pattern, Term, read
+from grns.model.filter import LONGEST, MOST_VALUES, Filter, complete, parse
+from grns.model.filter_term import KINDS, TERMS, Kind, Number, Pattern, Term, read
+from grns.model.task import REDRIVABLE, Status
 from tests.harness import ROOT
 
 PAGE = (ROOT / "docs/filters.md").read_text()

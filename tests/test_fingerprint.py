@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from grns.fingerprint import fingerprint, normalise
+from grns.model.fingerprint import fingerprint, normalise
 
 
 @pytest.mark.parametrize(

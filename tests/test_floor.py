@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from grns.floor import Floor
-from grns.lease import LeaseBook
-from grns.outcome import Claim
-from grns.slots import Slots
-from grns.store.claim import Claims
-from grns.store.database import Database
+from grns.model.outcome import Claim
+from grns.postgres.database import Database
+from grns.worker.claims import Claims
+from grns.worker.leases import LeaseBook
+from grns.worker.poller import Floor
+from grns.worker.slots import Slots
 from tests.harness import submit_many
 from tests.test_store_kit import fetch
 from tests.test_walk import WHO, Stage

@@ -12,8 +12,9 @@ from uuid import UUID
 
 import pytest
 
-from grns import command, envelope
 from grns.errors import Rejected
+from grns.model import envelope
+from grns.worker import command
 from tests.bad_input import ACCEPTED, RESERVED_TYPE, encoded, messages
 from tests.fuzz.inputs import FRONT_DOOR, GOOD, LANE, Sample, large
 from tests.fuzz.runs import Tally, run, undisturbed

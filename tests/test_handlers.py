@@ -14,21 +14,21 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel
 
-from grns.context import Context
 from grns.errors import BadInput, Fail, LeaseLost, Retry
-from grns.fingerprint import fingerprint
-from grns.handlers import Handlers
-from grns.lease import Lease
-from grns.outcome import Claim, Outcome, Verb
-from grns.pool import Pool
-from grns.retry import Backoff
+from grns.maintenance.due import reap
+from grns.model.fingerprint import fingerprint
+from grns.model.outcome import Claim, Outcome, Verb
+from grns.model.retry import Backoff
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store import read
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes
-from grns.store.sweep import reap
+from grns.tasks import read
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import AttemptFailed, RetryRequested
+from grns.worker.context import Context
+from grns.worker.finishes import Finish, Finishes
+from grns.worker.handlers import Handlers
+from grns.worker.leases import Lease
+from grns.worker.pool import Pool
 from tests.bad_input import ERRORS, RESULTS, Case
 from tests.harness import submit
 from tests.test_store_kit import claim, fall_due, forged, lapse, log_of, row_of

@@ -10,24 +10,25 @@ from typing import Any
 
 import pytest
 
-from grns.app import App
-from grns.assembly import daemons
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
 from grns.cli import run
+from grns.dev.servers import LocalNats
 from grns.errors import Contended
-from grns.inspection import Inspection, Inspector
-from grns.local import LocalNats
-from grns.outcome import Verb
+from grns.maintenance.audit import INVARIANTS
+from grns.maintenance.consistency import Inspection, Inspector
+from grns.maintenance.failovers import note_server
+from grns.model.outcome import Verb
+from grns.nats import JetStream
+from grns.nats.interface import Message, StoredMessage
+from grns.postgres.audit_log import note
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store import agent, pause
-from grns.store.audit import INVARIANTS
-from grns.store.change import note
-from grns.store.database import Database
-from grns.store.failover import note_server
+from grns.tasks import pauses as pause
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.upkeep import InvariantViolated
 from grns.telemetry.metrics import MetricsLeaf
-from grns.transport.base import Message, StoredMessage
-from grns.transport.jetstream import JetStream
+from grns.worker import registry as agent
 from tests.harness import eventually, is_relayed, manage, submit
 from tests.test_store_kit import (
     OTHER_WORKER,

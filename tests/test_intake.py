@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from grns.intake import Intake, Lane
-from grns.lease import LeaseBook, Leases
-from grns.slots import Slots
-from grns.transport.base import Delivery
+from grns.nats.interface import Delivery
+from grns.worker.leases import LeaseBook, Leases
+from grns.worker.prefetcher import Intake, Lane
+from grns.worker.slots import Slots
 
 
 class Command:

@@ -19,7 +19,7 @@ from nats import errors as nats_errors
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 
-from grns import subjects
+from grns.dev.servers import LocalNats
 from grns.errors import (
     BrokerRefused,
     Drift,
@@ -28,28 +28,21 @@ from grns.errors import (
     SettingsError,
     Unavailable,
 )
-from grns.local import LocalNats
+from grns.model import subjects
+from grns.model.subjects import matches
+from grns.nats import JetStream
+from grns.nats.api import ApiError, said
+from grns.nats.config import drift, expected_durable, expected_streams, expected_subscriber, filters, merged
+from grns.nats.connection import Connection
+from grns.nats.delivery import UNKNOWN, Origin, parse_reply
+from grns.nats.interface import Delivery, Message, Receipt
+from grns.nats.options import next_server, options
+from grns.nats.publisher import verdict
+from grns.nats.reply import Replies
+from grns.nats.request import is_inbox
+from grns.nats.signals import harmless, ignore
+from grns.nats.stream import parse_headers
 from grns.settings import Settings
-from grns.subjects import matches
-from grns.transport.base import Delivery, Message, Receipt
-from grns.transport.jetstream import JetStream
-from grns.transport.jetstream.api import ApiError, said
-from grns.transport.jetstream.config import (
-    drift,
-    expected_durable,
-    expected_streams,
-    expected_subscriber,
-    filters,
-    merged,
-)
-from grns.transport.jetstream.connection import Connection
-from grns.transport.jetstream.delivery import UNKNOWN, Origin, parse_reply
-from grns.transport.jetstream.fact import harmless, ignore
-from grns.transport.jetstream.option import next_server, options
-from grns.transport.jetstream.publisher import verdict
-from grns.transport.jetstream.reply import Replies
-from grns.transport.jetstream.request import is_inbox
-from grns.transport.jetstream.stream import parse_headers
 from tests.cluster import cluster
 from tests.rude import RUDE, rude
 
@@ -382,7 +375,7 @@ async def test_where_only_strangers_answer_nothing_is_known(
     connect: Connect, server: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody who sees a message sees where its answer is expected; the stream is missing, and is silent."""
-    monkeypatch.setattr("grns.transport.jetstream.client.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("grns.nats.client.ANSWER_SECONDS", 1.0)
     transport = await connect()
     async with rude(server.url, "evt.>") as answered:
         with pytest.raises(OutcomeUnknown):
@@ -411,7 +404,7 @@ async def test_where_only_strangers_answer_for_jetstream_nothing_is_believed(
     connect: Connect, server: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever listens to everything hears what its API is asked, and may be sooner: here it is silent."""
-    monkeypatch.setattr("grns.transport.jetstream.client.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("grns.nats.client.ANSWER_SECONDS", 1.0)
     transport = await connect()
     async with rude(server.url, ">") as answered:
         with pytest.raises(OutcomeUnknown):
@@ -689,7 +682,7 @@ async def test_a_broker_that_forgot_a_request_is_asked_again(
 async def test_requests_that_end_are_renewed(
     transport: JetStream, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grns.transport.jetstream.puller._EXPIRES_SECONDS", 0.6)
+    monkeypatch.setattr("grns.nats.puller._EXPIRES_SECONDS", 0.6)
     got: list[Delivery] = []
     await transport.consume(LANE, got.append, depth=10)
     (puller,) = transport._pullers

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from grns.dev.servers import LocalNats
 from grns.errors import BrokerRefused
-from grns.local import LocalNats
-from grns.transport.jetstream import JetStream
-from grns.transport.jetstream.watchdog import Pauses
-from grns.transport.jetstream.wire import SUBJECT_LENGTH
+from grns.nats import JetStream
+from grns.nats.watchdog import Pauses
+from grns.nats.wire import SUBJECT_LENGTH
 from tests.test_jetstream import (
     LIMIT,
     Connect,

@@ -12,17 +12,17 @@ from dataclasses import replace
 
 import pytest
 
-from grns import keeper_process
-from grns.app import App
-from grns.assembly.workers import KeeperOrders
-from grns.keeper import Keeper
-from grns.lease import LeaseBook, State, Verdict
-from grns.local import LocalNats
-from grns.outcome import Claim
-from grns.store import agent
-from grns.store.database import Database
-from grns.subjects import lease_nudge
-from grns.transport.base import Transport
+from grns.bootstrap.app import App
+from grns.bootstrap.workers import KeeperOrders
+from grns.dev.servers import LocalNats
+from grns.model.outcome import Claim
+from grns.model.subjects import lease_nudge
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.worker import heartbeat_process as keeper_process
+from grns.worker import registry as agent
+from grns.worker.heartbeat import Keeper
+from grns.worker.leases import LeaseBook, State, Verdict
 from tests.harness import eventually, settings_for, submit
 from tests.test_store_kit import WORKER, cancel, claim, fetch, is_waiting_for_lock, stranger
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.lease import MAX_TOKEN_BYTES, Lease, LeaseBook, Leases, Record, State, Verdict
-from grns.outcome import Claim
+from grns.model.outcome import Claim
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
+from grns.worker.leases import MAX_TOKEN_BYTES, Lease, LeaseBook, Leases, Record, State, Verdict
 from tests.test_store_kit import forged
 
 LEASE_SECONDS = 15.0

@@ -23,13 +23,14 @@ import nats
 import pytest
 from nats.js.api import StreamConfig
 
+from grns.access import isolation as access
+from grns.dev.servers import LocalNats, LocalPostgres, LocalStack, binaries, installation
+from grns.dev.servers.identity import nobody
+from grns.dev.servers.port import HOST, free_port, is_free
+from grns.dev.servers.process import EarlyExit, Process
 from grns.errors import LocalServerError
-from grns.local import LocalNats, LocalPostgres, LocalStack, binaries, installation
-from grns.local.identity import nobody
-from grns.local.port import HOST, free_port, is_free
-from grns.local.process import EarlyExit, Process
-from grns.store import access, migrate
-from grns.store.database import Database
+from grns.postgres import migrate
+from grns.postgres.database import Database
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 TEST_SECONDS = 20.0
@@ -207,7 +208,7 @@ def test_a_program_that_cannot_run(tmp_path: Path) -> None:
 def test_a_killed_parent_takes_its_child_along(tmp_path: Path, watchdog: bool) -> None:
     script = f"""
 import pathlib, time
-from grns.local.process import Process
+from grns.dev.servers.process import Process
 process = Process(["/bin/sleep", "600"], log=pathlib.Path({str(tmp_path / "log")!r}), watchdog={watchdog})
 process.start()
 process.freeze()
@@ -564,7 +565,7 @@ def test_postgres_needs_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_two_programs_make_the_template_at_once(tmp_path: Path) -> None:
     script = """
 import sys, pathlib
-from grns.local import LocalPostgres
+from grns.dev.servers import LocalPostgres
 with LocalPostgres(pathlib.Path(sys.argv[1])):
     pass
 """
@@ -669,7 +670,7 @@ def test_one_server_that_fails_stops_the_other(tmp_path: Path) -> None:
 def test_a_killed_program_leaves_no_orphan(tmp_path: Path) -> None:
     script = """
 import pathlib, sys, threading, time
-from grns.local import LocalStack
+from grns.dev.servers import LocalStack
 stack = LocalStack(pathlib.Path(sys.argv[1]))
 thread = threading.Thread(target=stack.start)
 thread.start()

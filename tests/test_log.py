@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 import structlog
 
-from grns.outcome import Claim
+from grns.model.outcome import Claim
 from grns.telemetry import current, facts, log
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.bus import TransportFailing

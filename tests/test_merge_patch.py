@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.merge_patch import merged
+from grns.model.merge_patch import merged
 
 RFC_7396 = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

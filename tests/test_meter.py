@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from grns import subjects
-from grns.app import App
-from grns.meter import Meter
-from grns.store import gauge, pause
-from grns.store.database import Database
+from grns.bootstrap.app import App
+from grns.maintenance import glance as gauge
+from grns.maintenance.gauges import Meter
+from grns.model import subjects
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.upkeep import Measured
 from grns.telemetry.metrics import MetricsLeaf

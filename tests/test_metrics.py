@@ -9,15 +9,15 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from grns.operation import Action
-from grns.store.audit import INVARIANTS
-from grns.store.statement import statement
+from grns.maintenance.audit import INVARIANTS
+from grns.operations.model import Action
+from grns.postgres.statements import statement
 from grns.telemetry import registry
+from grns.telemetry.collectors import CountTally, GaugeTally, TimeTally
 from grns.telemetry.facts import relay, upkeep, work
 from grns.telemetry.metric import OTHER, Kind, Label, Merge, Metric
 from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.registry import METRICS
-from grns.telemetry.tally import CountTally, GaugeTally, TimeTally
 from tests.harness import ROOT
 from tests.metrics import shown
 

@@ -12,13 +12,13 @@ from typing import Any
 import nats
 import pytest
 
-from grns import subjects
+from grns.dev.servers import LocalNats
 from grns.errors import BadInput, NotFound
-from grns.local import LocalNats
+from grns.model import subjects
+from grns.nats import JetStream
+from grns.nats.interface import Delivery, Message, Receipt, Request
+from grns.postgres.database import Database
 from grns.settings import Settings, load
-from grns.store.database import Database
-from grns.transport.base import Delivery, Message, Receipt, Request
-from grns.transport.jetstream import JetStream
 from tests.harness import LIMIT_SECONDS, Fleet, all_in, eventually, manage, ready, submit
 
 LANE = subjects.lane("default", "worker", 2)

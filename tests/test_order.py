@@ -8,12 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns import order, subjects
 from grns.errors import BadInput, Rejected
-from grns.order import Order
-from grns.payloads import TaskCancel, TaskSubmit
+from grns.gateway import task_command as order
+from grns.gateway.task_command import Order
+from grns.model import subjects
+from grns.model.events import TaskCancel, TaskSubmit
+from grns.model.json import dumps
 from grns.settings import load
-from grns.strict_json import dumps
 from tests.bad_input import ACCEPTED, BAD_NAMES, GOOD_OPTIONS, OPTIONS, Case, encoded, envelope, messages
 from tests.fuzz.inputs import bunch
 from tests.orders import ASK_CANCEL, ASK_SUBMIT, CANCEL, SUBMIT, cancellation, submission

@@ -13,16 +13,16 @@ import asyncpg
 import pytest
 import structlog
 
-from grns.context import Context
-from grns.daemon import patiently
+from grns.access.isolation import as_tenant
 from grns.errors import OutcomeUnknown, Unavailable, Unusable
-from grns.janitor import Janitor
-from grns.outcome import Claim
-from grns.store.access import as_tenant
-from grns.store.database import Database
+from grns.maintenance.janitor import Janitor
+from grns.model.outcome import Claim
+from grns.postgres.database import Database
+from grns.runtime.service import patiently
 from grns.telemetry import log
 from grns.telemetry.facts.process import ChoresFailed, PostgresAwaited
 from grns.telemetry.facts.work import AttemptFailed, TaskReleased
+from grns.worker.context import Context
 from tests.harness import eventually, settings_for, submit
 from tests.operations import Facts
 from tests.test_store_kit import claim, fetch, kinds_of, row_of
@@ -207,8 +207,8 @@ async def test_janitor_in_an_outage_writes_one_line_a_round(database: Database) 
 
 
 def _janitor(database: Database, facts: Facts, seconds: float) -> Janitor:
-    from grns.app import App
-    from grns.assembly import daemons
+    from grns.bootstrap import services as daemons
+    from grns.bootstrap.app import App
 
     app = App(settings_for(database.url, janitor_seconds=seconds), (facts,))
     found = daemons.janitor(app, database, app.transport("test"))

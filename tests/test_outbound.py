@@ -16,14 +16,14 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from grns.envelope import decode, traceparent
-from grns.local import LocalNats
-from grns.outbound import _REFUSED_RETRY_SECONDS, Outbound, _message
-from grns.parcel import Parcel
-from grns.store.log import Entry
+from grns.dev.servers import LocalNats
+from grns.model.envelope import decode, traceparent
+from grns.nats import JetStream
+from grns.outbox.log import Entry
+from grns.outbox.message import Parcel
+from grns.outbox.ordered_publisher import _REFUSED_RETRY_SECONDS, Outbound, _message
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts import relay
-from grns.transport.jetstream import JetStream
 from tests.harness import eventually, manage, read_stream, settings_for
 from tests.rude import rude
 
@@ -285,7 +285,7 @@ async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
 async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
     broker: LocalNats, done: list[int], told: list[Fact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grns.outbound._REFUSED_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("grns.outbox.ordered_publisher._REFUSED_RETRY_SECONDS", 0.5)
     async with connected(broker, relay_window=1) as transport, sending(made := make(transport, done, told)):
         small, large = row("gr-small"), row("gr-large", LARGE)
         # Not even a reference fits, only an empty row does.
@@ -334,7 +334,7 @@ async def test_a_stream_that_is_silent_does_not_occupy_the_window(
     broker: LocalNats, done: list[int], told: list[Fact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody listens there, so the server does not say that the stream is missing."""
-    monkeypatch.setattr("grns.transport.jetstream.client.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("grns.nats.client.ANSWER_SECONDS", 0.5)
     heard: list[str] = []
 
     async def hear(message: Msg) -> None:

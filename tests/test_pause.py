@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from grns import pause, subjects
-from grns.app import App
-from grns.assembly import daemons
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.dev.servers import LocalNats
 from grns.errors import BadInput
-from grns.local import LocalNats
-from grns.pause import PausedLanes, Pauses
-from grns.store.database import Database
-from grns.store.pause import in_force
-from grns.transport.base import Transport
+from grns.model import subjects
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.tasks import pause_pools as pause
+from grns.tasks.pause_pools import PausedLanes, Pauses
+from grns.tasks.pauses import in_force
 from tests.harness import eventually, manage, settings_for
 from tests.test_store_kit import fetch
 

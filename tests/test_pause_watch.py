@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from grns.errors import Unavailable
-from grns.pause_watch import PauseWatch
-from grns.slots import Slots
-from grns.store import pause
-from grns.store.claim import Claimant
-from grns.store.database import Database
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import PoolPaused, PoolResumed
+from grns.worker.claims import Claimant
+from grns.worker.pause_watch import PauseWatch
+from grns.worker.slots import Slots
 from tests.test_store_kit import WORKER, fetch
 
 pytest_plugins = ["tests.test_store_kit"]

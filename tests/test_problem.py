@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from grns import problem
 from grns.errors import (
     BadInput,
     BrokerRefused,
@@ -18,6 +17,7 @@ from grns.errors import (
     Unusable,
     WaitTimeout,
 )
+from grns.model import problem
 
 SECRET = "postgresql://grns:hunter2@db.internal/app"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.progress import Progress, Spans
+from grns.outbox.watermark import Progress, Spans
 
 
 @given(st.lists(st.integers(1, 60)), st.integers(0, 10))

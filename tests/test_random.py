@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from grns.task import random_uuid
+from grns.model.task import random_uuid
 
 _WORDS, _FEEDBACK = 624, 397
 _SHOWN = 320  # ids: with 122 of 128 bits each they hold more than the 19,968 bits of the generator's state

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from grns.transport.jetstream.reader import Handler, ReadingClient
+from grns.nats.reader import Handler, ReadingClient
 
 Heard = list[tuple[str, bytes]]
 

@@ -20,10 +20,10 @@ import pytest
 
 import grns
 from grns import cli
-from grns.local import LocalNats
-from grns.local.port import free_port
+from grns.dev.servers import LocalNats
+from grns.dev.servers.port import free_port
+from grns.postgres.database import Database
 from grns.settings import Settings
-from grns.store.database import Database
 from tests.harness import ROOT, Fleet, all_in, eventually, put_key, submit
 
 README = (ROOT / "README.md").read_text()

@@ -20,8 +20,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from grns.lease import Lease
-from grns.outcome import Outcome, Verb
+from grns.model.outcome import Outcome, Verb
+from grns.worker.leases import Lease
 from tests.harness import eventually, is_alive
 from tests.test_handlers import Runner, error_of
 from tests.test_store_kit import forged

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from nats.aio.client import Client
 
-from grns.transport.jetstream import received
-from grns.transport.jetstream.received import Received, read_headers
+from grns.nats import received
+from grns.nats.received import Received, read_headers
 
 BLOCKS = (
     b"NATS/1.0\r\nNats-Msg-Id: 1\r\nGrns-Task: gr-1\r\n\r\n",

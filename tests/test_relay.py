@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from grns.store.log import Entry
-from grns.stretch import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
+from grns.outbox.log import Entry
+from grns.outbox.log_range import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 
 
 def rows(count: int, size: int) -> list[Entry]:

@@ -14,19 +14,20 @@ from uuid import uuid4
 
 import pytest
 
-from grns import stretch
-from grns.app import App
+from grns.bootstrap.app import App
 from grns.cli import run
-from grns.local import LocalNats
-from grns.replay import Replays
+from grns.dev.servers import LocalNats
+from grns.nats import config
+from grns.nats.interface import Message, Receipt, Transport
+from grns.outbox import log
+from grns.outbox import log_range as stretch
+from grns.outbox import replay_requests as replay
+from grns.outbox.replay import Replays
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store import log, replay
-from grns.store.database import Database
 from grns.telemetry.emit import Emit
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
-from grns.transport.base import Message, Receipt, Transport
-from grns.transport.jetstream import config
 from tests.harness import (
     Fleet,
     Heard,

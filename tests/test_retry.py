@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.retry import MAX_BACKOFF_SECONDS, Backoff
+from grns.model.retry import MAX_BACKOFF_SECONDS, Backoff
 
 LEAST, MIDDLE, MOST = 0.0, 0.5, math.nextafter(1.0, 0.0)
 chances = st.floats(0, 1, exclude_max=True)

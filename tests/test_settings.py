@@ -17,10 +17,10 @@ from grns.cli.group import State
 from grns.errors import GrnsError, SettingsError
 from grns.settings import Settings, load, misspelt, reveal
 from grns.telemetry import log
-from grns.telemetry.calm import Calm
 from grns.telemetry.facts.bus import TransportChanged, TransportFailing
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.work import AttemptFailed
+from grns.telemetry.log_throttle import Calm
 
 CANARY = "canary-7f3a"
 

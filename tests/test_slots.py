@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from grns.slots import Slots
+from grns.worker.slots import Slots
 
 
 def test_no_more_are_taken_than_there_are() -> None:

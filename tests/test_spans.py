@@ -17,15 +17,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import grns
-from grns import envelope
-from grns.app import App
-from grns.assembly import daemons, tools, workers
-from grns.client import Client
-from grns.daemon import Service
+from grns.bootstrap import services as daemons
+from grns.bootstrap import tools, workers
+from grns.bootstrap.app import App
+from grns.client.client import Client
+from grns.dev.servers import LocalNats
 from grns.errors import Conflict, SettingsError
-from grns.local import LocalNats
-from grns.outcome import Claim, Outcome, Verb
-from grns.store.database import Database
+from grns.model import envelope
+from grns.model.outcome import Claim, Outcome, Verb
+from grns.postgres.database import Database
+from grns.runtime.service import Service
 from grns.telemetry.otel import OtelSpans
 from grns.telemetry.spans import NO_SPANS
 from tests.harness import all_in, eventually, settings_for

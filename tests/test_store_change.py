@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from grns.errors import BadInput
-from grns.store.change import note
-from grns.store.database import Database
+from grns.postgres.audit_log import note
+from grns.postgres.database import Database
 from tests.test_export import EXAMPLES
 from tests.test_store_kit import ACTOR, fetch, log_of, place, row_of
 

@@ -13,13 +13,13 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import Unavailable
-from grns.outcome import Claim, Unclaimed, Verb
-from grns.store.audit import audit_tasks
-from grns.store.claim import Claims
-from grns.store.database import Database
-from grns.store.dispatch import dispatch, explain
-from grns.store.finish import Finishes
-from grns.store.sweep import promote
+from grns.maintenance.audit import audit_tasks
+from grns.maintenance.due import promote
+from grns.model.outcome import Claim, Unclaimed, Verb
+from grns.postgres.database import Database
+from grns.worker.claims import Claims
+from grns.worker.dispatch import dispatch, explain
+from grns.worker.finishes import Finishes
 from tests.harness import submit, submit_many
 from tests.test_store_kit import (
     OTHER_WORKER,

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from grns.errors import BadInput, Unavailable
-from grns.outcome import Verb
-from grns.store import count, upkeep
-from grns.store.database import Database
-from grns.store.sweep import reap
+from grns.maintenance import upkeep
+from grns.maintenance.due import reap
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
+from grns.stats import counts as count
 from tests.counters import begin_here, count_all, counted, lead, there
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (

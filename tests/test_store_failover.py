@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns.janitor import Janitor
-from grns.store.database import Database
-from grns.store.failover import failovers, note_server, unlogged, unnoted_failover
+from grns.maintenance.failovers import failovers, note_server, unlogged, unnoted_failover
+from grns.maintenance.janitor import Janitor
+from grns.nats import JetStream
+from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import PostgresFailedOver
 from grns.telemetry.metrics import MetricsLeaf
-from grns.transport.jetstream import JetStream
 from tests.harness import eventually, settings_for, submit
 from tests.test_store_kit import fetch, log_of
 

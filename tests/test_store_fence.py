@@ -6,19 +6,18 @@ import asyncio
 import json
 import re
 from dataclasses import replace
-from importlib.resources import files
 from uuid import uuid4
 
 import pytest
 
 from grns.errors import BadInput, Contended, LeaseLost, Unavailable
-from grns.outcome import Claim, Finished, Outcome, Verb
-from grns.store.claim import Claims
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes, finish_in
-from grns.store.renew import Held, Verdict, renew
-from grns.store.statement import statement
-from grns.store.sweep import reap
+from grns.maintenance.due import reap
+from grns.model.outcome import Claim, Finished, Outcome, Verb
+from grns.postgres.database import Database
+from grns.postgres.statements import paths, statement
+from grns.worker.claims import Claims
+from grns.worker.finishes import Finish, Finishes, finish_in
+from grns.worker.renewals import Held, Verdict, renew
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (
     LEASE_SECONDS,
@@ -254,7 +253,7 @@ async def test_a_handler_may_teach_its_connection_to_encode_json(shared: Databas
 def test_json_is_sent_as_text() -> None:
     """A connection may be the users' own, and encode what is sent as JSON in its own manner."""
     typed = re.compile(r"\$\d+::jsonb?\b")
-    places = sorted((files("grns.store") / "sql").iterdir(), key=lambda place: place.name)
+    places = sorted(paths().values())
     assert len(places) > 40
     assert [place.name for place in places if typed.search(place.read_text())] == []
 

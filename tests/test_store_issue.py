@@ -10,11 +10,12 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import BadInput, Conflict, NotFound
-from grns.outcome import Outcome, Verb
-from grns.store import agent, issue
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes
-from grns.store.sweep import reap
+from grns.maintenance.due import reap
+from grns.model.outcome import Outcome, Verb
+from grns.postgres.database import Database
+from grns.stats import issues as issue
+from grns.worker import registry as agent
+from grns.worker.finishes import Finish, Finishes
 from tests.counters import begin_here, count_all
 from tests.harness import submit
 from tests.test_store_kit import ACTOR, FINGERPRINT, WORKER, claim, fetch, finish, place, redrive, release

@@ -14,11 +14,11 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from grns.local import LocalPostgres
-from grns.outcome import Claim, Finished, Outcome, Unclaimed, Verb
-from grns.store.claim import Claimant, Claims
-from grns.store.database import Database, Row
-from grns.store.finish import Finish, Finishes
+from grns.dev.servers import LocalPostgres
+from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
+from grns.postgres.database import Database, Row
+from grns.worker.claims import Claimant, Claims
+from grns.worker.finishes import Finish, Finishes
 from tests.harness import submit
 
 LEASE_SECONDS = 15.0

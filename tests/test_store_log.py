@@ -10,9 +10,9 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from grns.progress import Progress
-from grns.store import log
-from grns.store.database import Database
+from grns.outbox import log
+from grns.outbox.watermark import Progress
+from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
 from tests.harness import submit_many
 from tests.test_store_kit import fetch, place, stranger

@@ -10,9 +10,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from grns.dev.servers import LocalPostgres
 from grns.errors import Unusable
-from grns.local import LocalPostgres
-from grns.store import migrate
+from grns.postgres import migrate
 from tests.harness import eventually
 
 

@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from grns.errors import Conflict, Contended, NotFound, OutcomeUnknown
+from grns.gateway.command_store import Cancel, Carried, Orders, Submit
+from grns.model.submission import submission
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store.database import Database
-from grns.store.order import Cancel, Carried, Orders, Submit
-from grns.store.submit import prepare
-from grns.submission import submission
+from grns.tasks.submit import prepare
 from tests.harness import eventually
 from tests.test_store_kit import (
     fetch,

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from grns.errors import BadInput, Unavailable
-from grns.outcome import Claim, Unclaimed, Verb
-from grns.store import pause
-from grns.store.claim import Claims
-from grns.store.database import Database
-from grns.store.pause import Pause
-from grns.store.renew import Held, renew
-from grns.store.sweep import promote
+from grns.maintenance.due import promote
+from grns.model.outcome import Claim, Unclaimed, Verb
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
+from grns.tasks.pauses import Pause
+from grns.worker.claims import Claims
+from grns.worker.renewals import Held, renew
 from tests.harness import submit
 from tests.test_store_kit import (
     LEASE_SECONDS,

@@ -16,18 +16,20 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from grns.filter import parse
-from grns.local import LocalPostgres
-from grns.store import count, query, task_page
-from grns.store.database import Connection, Database, Session, run
-from grns.store.issue import STATES
-from grns.store.road import DUE, ENDED, LATEST, QUEUED, RUNNING, Key, Road, ways
-from grns.store.statement import statement
-from grns.store.submit import columns, prepare
-from grns.store.task_page import Wanted, look, tally
-from grns.strict_json import DEFAULT_LIMITS
-from grns.submission import submission
-from grns.task import STATUS_AFTER
+from grns.dev.servers import LocalPostgres
+from grns.model.filter import parse
+from grns.model.json import DEFAULT_LIMITS
+from grns.model.submission import submission
+from grns.model.task import STATUS_AFTER
+from grns.postgres import query
+from grns.postgres.database import Connection, Database, Session, run
+from grns.postgres.statements import statement
+from grns.stats import counts as count
+from grns.stats.issues import STATES
+from grns.tasks import search as task_page
+from grns.tasks.index_scan import DUE, ENDED, LATEST, QUEUED, RUNNING, Key, Road, ways
+from grns.tasks.search import Wanted, look, tally
+from grns.tasks.submit import columns, prepare
 from tests.test_store_kit import new_database
 
 ROWS = 3000

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from grns.store import agent, pause, pool
-from grns.store.database import Database
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
+from grns.tasks import pools as pool
+from grns.worker import registry as agent
 from tests.harness import submit_many
 from tests.test_store_kit import OTHER_WORKER, WORKER, fetch, place
 

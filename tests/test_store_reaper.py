@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from grns.app import App
-from grns.assembly import daemons
-from grns.store import agent
-from grns.store.database import Database
-from grns.store.sweep import reap, tick_reaper
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.maintenance.due import reap, tick_reaper
+from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.upkeep import ReaperHolds
+from grns.worker import registry as agent
 from tests.harness import eventually, settings_for
 from tests.test_store_kit import WORKER, fetch, lapse, place, row_of
 

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from grns.outcome import Claim, Verb
-from grns.retention import Retention
-from grns.store.claim import Claims
-from grns.store.database import Database
-from grns.store.renew import Held, renew
-from grns.store.sweep import promote, reap
+from grns.maintenance.due import promote, reap
+from grns.maintenance.retention import Retention
+from grns.model.outcome import Claim, Verb
+from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import RowsDeleted
+from grns.worker.claims import Claims
+from grns.worker.renewals import Held, renew
 from tests.harness import submit_many
 from tests.test_store_kit import (
     LEASE_SECONDS,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from grns import envelope
-from grns.outcome import Outcome, Verb
-from grns.payloads import TaskCompleted, read
+from grns.model import envelope
+from grns.model.events import TaskCompleted, read
+from grns.model.json import dumps, loads_stored
+from grns.model.outcome import Outcome, Verb
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store.database import Database
-from grns.store.finish import Finishes
-from grns.strict_json import dumps, loads_stored
+from grns.worker.finishes import Finishes
 from tests.harness import submit
 from tests.test_store_kit import cancel, claim, ending, log_of, row_of
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from grns import server_url
+from grns.dev.servers import LocalPostgres
 from grns.errors import Unavailable
-from grns.local import LocalPostgres
-from grns.store import scratch
-from grns.store.database import Database
+from grns.model import server_url
+from grns.postgres import scratch
+from grns.postgres.database import Database
 from tests.harness import as_role, eventually
 
 

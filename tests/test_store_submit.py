@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from grns.errors import BadInput, Conflict, Contended, OutcomeUnknown, Unavailable
-from grns.store.database import Database
-from grns.store.fault import translated
-from grns.store.submit import Prepared, Submissions, Submitted, prepare, submit_in
-from grns.strict_json import DEFAULT_LIMITS
-from grns.submission import submission
+from grns.model.json import DEFAULT_LIMITS
+from grns.model.submission import submission
+from grns.postgres.database import Database
+from grns.postgres.errors import translated
+from grns.tasks.submit import Prepared, Submissions, Submitted, prepare, submit_in
 from tests.harness import eventually
 from tests.test_store_kit import fetch, is_waiting_for_lock, kinds_of, log_of, row_of, stranger
 

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import BadInput
-from grns.store.database import Database
-from grns.store.submit import Prepared, Preparer, Submissions, Submitted, prepare
-from grns.strict_json import DEFAULT_LIMITS
-from grns.submission import Submission, submission
+from grns.model.json import DEFAULT_LIMITS
+from grns.model.submission import Submission, submission
+from grns.postgres.database import Database
+from grns.tasks.submit import Prepared, Preparer, Submissions, Submitted, prepare
 from tests.test_store_kit import row_of
 
 pytest_plugins = ["tests.test_store_kit"]

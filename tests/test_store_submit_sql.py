@@ -8,14 +8,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from grns import strict_json
 from grns.errors import BadInput
-from grns.payloads import PAYLOADS
+from grns.model import json as strict_json
+from grns.model.events import PAYLOADS
+from grns.model.submission import submission
+from grns.postgres import migrate
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store import migrate
-from grns.store.database import Database
-from grns.store.submit import prepare
-from grns.submission import submission
+from grns.tasks.submit import prepare
 from tests.bad_input import BAD_NAMES
 from tests.test_store_kit import fetch, log_of, row_of, stranger
 

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from grns.outcome import Verb
-from grns.store.database import Connection, Database, run
-from grns.store.finish import finish_in
-from grns.store.submit import Submitted, submit_in
+from grns.model.outcome import Verb
+from grns.postgres.database import Connection, Database, run
+from grns.tasks.submit import Submitted, submit_in
+from grns.worker.finishes import finish_in
 from tests.harness import submit
 from tests.test_store_kit import ACTOR, claim, ending, fetch, log_of, row_of
 from tests.test_store_submit import made

@@ -12,14 +12,14 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from grns.fingerprint import fingerprint
-from grns.outcome import Claim, Verb
-from grns.payloads import PAYLOADS
-from grns.store.claim import Claims
-from grns.store.database import Database, Session
-from grns.store.finish import Finishes
-from grns.store.sweep import promote, reap
-from grns.task import LETTERS, TERMINAL, TRANSITIONS, Status, Transition
+from grns.maintenance.due import promote, reap
+from grns.model.events import PAYLOADS
+from grns.model.fingerprint import fingerprint
+from grns.model.outcome import Claim, Verb
+from grns.model.task import LETTERS, TERMINAL, TRANSITIONS, Status, Transition
+from grns.postgres.database import Database, Session
+from grns.worker.claims import Claims
+from grns.worker.finishes import Finishes
 from tests.harness import eventually, submit
 from tests.test_store_kit import (
     ACTOR,

@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 
 from grns.errors import OutcomeUnknown, Unavailable
-from grns.outcome import Claim, Finished, Outcome, Unclaimed, Verb
-from grns.store.claim import Claims
-from grns.store.database import Database, Row
-from grns.store.finish import Finish, Finishes, finish_in
-from grns.store.sweep import promote, reap
+from grns.maintenance.due import promote, reap
+from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
+from grns.postgres.database import Database, Row
+from grns.worker.claims import Claims
+from grns.worker.finishes import Finish, Finishes, finish_in
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (
     OTHER_WORKER,

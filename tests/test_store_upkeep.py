@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from grns.app import App
-from grns.assembly import daemons
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
 from grns.errors import Unavailable
-from grns.store import upkeep
-from grns.store.database import Database
-from grns.store.failover import failovers, note_server
+from grns.maintenance import upkeep
+from grns.maintenance.failovers import failovers, note_server
+from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
 from grns.telemetry.facts.upkeep import InvariantChecked, Measured, RowsDeleted

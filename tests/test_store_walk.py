@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from grns.inspection import Inspection
-from grns.outcome import Claim, Verb
-from grns.store.claim import Claims
-from grns.store.database import Database
-from grns.store.finish import Finishes
-from grns.store.renew import Held, renew
-from grns.store.sweep import promote, reap
-from grns.task import TRANSITIONS
+from grns.maintenance.consistency import Inspection
+from grns.maintenance.due import promote, reap
+from grns.model.outcome import Claim, Verb
+from grns.model.task import TRANSITIONS
+from grns.postgres.database import Database
+from grns.worker.claims import Claims
+from grns.worker.finishes import Finishes
+from grns.worker.renewals import Held, renew
 from tests.harness import submit
 from tests.test_store_kit import (
     OTHER_WORKER,

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from grns.errors import BadInput
-from grns.strict_json import INT64_MAX, INT64_MIN, Limits, check, dumps, loads_stored, parse
+from grns.model.json import INT64_MAX, INT64_MIN, Limits, check, dumps, loads_stored, parse
 from tests.bad_input import ACCEPTED, DOCUMENTS, VALUES, Case
 
 SMALL = Limits(document_bytes=1000, depth=3, nodes=8)

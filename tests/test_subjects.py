@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns import subjects
 from grns.errors import BadInput
-from grns.payloads import PAYLOADS
-from grns.subjects import (
+from grns.model import subjects
+from grns.model.events import PAYLOADS
+from grns.model.subjects import (
     Parsed,
     agent_type,
     command_of,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.payloads import PAYLOADS
-from grns.task import (
+from grns.model.events import PAYLOADS
+from grns.model.task import (
     LETTERS,
     REDRIVABLE,
     STATUS_AFTER,

@@ -10,24 +10,24 @@ from uuid import UUID
 
 import pytest
 
-from grns import subjects
-from grns.attempt import UNKNOWN_TASK_DELAYS, Walk
-from grns.context import Context
-from grns.door import FrontDoor
+from grns.dead_letters.queue import Graveyard
 from grns.errors import Unavailable
-from grns.graveyard import Graveyard
-from grns.handlers import Handlers
-from grns.lease import Lease, LeaseBook, Leases
-from grns.outcome import Claim
-from grns.pool import Pool
+from grns.model import subjects
+from grns.model.outcome import Claim
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.slots import Slots
-from grns.store import pause
-from grns.store.claim import Claimant, Claims
-from grns.store.database import Database
-from grns.store.finish import Finishes
+from grns.tasks import pauses as pause
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import NoHandler
+from grns.worker.claims import Claimant, Claims
+from grns.worker.context import Context
+from grns.worker.executor import UNKNOWN_TASK_DELAYS, Walk
+from grns.worker.finishes import Finishes
+from grns.worker.handlers import Handlers
+from grns.worker.leases import Lease, LeaseBook, Leases
+from grns.worker.pool import Pool
+from grns.worker.router import FrontDoor
+from grns.worker.slots import Slots
 from tests.bad_input import command, encoded
 from tests.harness import eventually, submit
 from tests.test_store_kit import fetch, kinds_of, log_of, place, row_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grns.errors import BrokerRefused
-from grns.transport.base import whole_number
-from grns.transport.jetstream.wire import SUBJECT_LENGTH, encode, lines, size
+from grns.nats.interface import whole_number
+from grns.nats.wire import SUBJECT_LENGTH, encode, lines, size
 
 
 def test_a_message_without_headers() -> None:

@@ -9,17 +9,17 @@ from typing import Annotated, Any, get_type_hints
 
 from fastapi import Depends, Header, Query, Request
 
-from grns import subjects
-from grns.access import BOOTSTRAP, Principal, Scope
+from grns.access.isolation import as_tenant
+from grns.access.keys import authenticate, has_keys
+from grns.access.principals import BOOTSTRAP, Principal, Scope
 from grns.api.desk import Desk
-from grns.client import Client
-from grns.envelope import read_traceparent
+from grns.client.client import Client
+from grns.dead_letters.triage import Triage
 from grns.errors import BadInput, Denied, Forbidden, NotFound
-from grns.pause import Pauses
-from grns.store.access import as_tenant
-from grns.store.database import Database, Session
-from grns.store.key import authenticate, has_keys
-from grns.triage import Triage
+from grns.model import subjects
+from grns.model.envelope import read_traceparent
+from grns.postgres.database import Database, Session
+from grns.tasks.pause_pools import Pauses
 
 _KEYS = "/api/v1/keys"
 # Where a door of ours that has let somebody in says who it is. Nobody can send it.

@@ -12,9 +12,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns import ticket
-from grns.agent_claims import Handed, Seeking
-from grns.agent_writes import Lend
+from grns.access.keys import ended_key
 from grns.api.access import Agent, Reader, Visit
 from grns.api.answer import Answer
 from grns.api.pool import Pool
@@ -22,14 +20,16 @@ from grns.api.request import Body, around, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
 from grns.errors import NotFound
-from grns.outcome import Outcome, Verb
-from grns.store.claim import Claimant
-from grns.store.count import count_states
-from grns.store.key import ended_key
-from grns.store.pool import list_pools
-from grns.strict_json import dumps, loads_stored
-from grns.submission import AgentType, MaxAttempts, Token
-from grns.ticket import SigningKey, Ticket
+from grns.gateway.attempts import Lend
+from grns.gateway.claims import Handed, Seeking
+from grns.model import claim_token as ticket
+from grns.model.claim_token import SigningKey, Ticket
+from grns.model.json import dumps, loads_stored
+from grns.model.outcome import Outcome, Verb
+from grns.model.submission import AgentType, MaxAttempts, Token
+from grns.stats.counts import count_states
+from grns.tasks.pools import list_pools
+from grns.worker.claims import Claimant
 
 routes = Routes("queue")
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from grns.problem import Problem
+from grns.model.problem import Problem
 
 PROBLEM_TYPE = "application/problem+json"
 _CHALLENGE = 401

@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from grns import problem
 from grns.api import (
     agent,
     count,
@@ -38,7 +37,8 @@ from grns.api.document import completed
 from grns.api.guard import Guard
 from grns.api.route import OPERATION, Route
 from grns.errors import BadInput, GrnsError, Unavailable
-from grns.problem import Problem
+from grns.model import problem
+from grns.model.problem import Problem
 from grns.telemetry.facts.http import RequestFailed
 
 # A path that another one would fit, too, stands before it.

@@ -10,9 +10,9 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from grns import problem
 from grns.api.answer import ProblemAnswer
 from grns.errors import BadInput, GrnsError, TooManyRequests
+from grns.model import problem
 
 # Of the descriptors that a process has, most are for others: the daemons may run in it, too.
 _MOST = 500

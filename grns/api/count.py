@@ -13,9 +13,9 @@ from grns.api.access import Reader
 from grns.api.answer import Answer
 from grns.api.request import Moment
 from grns.api.route import Routes
+from grns.dead_letters import listing
 from grns.errors import BadInput
-from grns.store import listing
-from grns.store.count import count_states, read_minutes
+from grns.stats.counts import count_states, read_minutes
 
 routes = Routes("counts")
 

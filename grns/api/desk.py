@@ -8,23 +8,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from grns.agent_claims import AgentClaims
-from grns.agent_writes import AgentWrites
+from grns.access import isolation as access
+from grns.access.token_keys import TokenKeys
 from grns.api.health import Health
 from grns.api.invitation import Invitation
 from grns.api.key_watch import KeyWatch
 from grns.api.rounds import Rounds
 from grns.api.tail import Tail
-from grns.destination import Guard
 from grns.errors import TooManyRequests
-from grns.store import access
-from grns.store.database import Database
-from grns.store.submit import Submissions
-from grns.store.token_keys import TokenKeys
-from grns.strict_json import Limits
+from grns.gateway.attempts import AgentWrites
+from grns.gateway.claims import AgentClaims
+from grns.model.json import Limits
+from grns.model.url_policy import Guard
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.tasks.submit import Submissions
 from grns.telemetry.emit import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
-from grns.transport.base import Transport
 
 _MOST_ACTORS = 1000
 _PATIENCE_SECONDS = 5.0

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from grns.api.access import ReaderOfAll
 from grns.api.answer import Answer
 from grns.api.route import Routes
-from grns.doctor.diagnosis import diagnose, worst
-from grns.doctor.finding import Severity
+from grns.diagnose.doctor.diagnosis import diagnose, worst
+from grns.diagnose.doctor.finding import Severity
 
 routes = Routes("installation")
 

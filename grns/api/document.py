@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from grns.access import SCOPES
+from grns.access.principals import SCOPES
 from grns.api.route import Route
 
 _REFERENCE = "#/components/schemas/{model}"

@@ -15,8 +15,8 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.route import Routes
 from grns.api.stream import EVENT_STREAM, stream
 from grns.errors import BadInput
-from grns.store import event
-from grns.store.event import Wanted, place
+from grns.outbox import events as event
+from grns.outbox.events import Wanted, place
 
 routes = Routes("events")
 

@@ -8,8 +8,8 @@ from grns.api.access import Reader
 from grns.api.answer import Answer
 from grns.api.route import Routes
 from grns.api.task import TaskId
-from grns.explain.reason import Explanation
-from grns.explanation import Explainer
+from grns.diagnose.explain.collect import Explainer
+from grns.diagnose.explain.reason import Explanation
 
 routes = Routes("tasks")
 

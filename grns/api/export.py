@@ -14,13 +14,15 @@ from grns.api.answer import dumps
 from grns.api.page import Cursor
 from grns.api.route import Routes
 from grns.api.task import FilterText, SavedName, together
+from grns.dead_letters import listing
+from grns.dead_letters.message import document
 from grns.errors import BadInput, NotFound
-from grns.filter import parse
-from grns.letter import document
-from grns.operation import request
-from grns.store import listing, read, task_page
-from grns.store.database import Database, Session
-from grns.store.page import Page
+from grns.model.filter import parse
+from grns.operations.model import request
+from grns.postgres.database import Database, Session
+from grns.postgres.paging import Page
+from grns.tasks import read
+from grns.tasks import search as task_page
 
 routes = Routes("dead letters")
 

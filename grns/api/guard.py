@@ -8,9 +8,9 @@ import traceback
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from grns import problem
 from grns.api.answer import ProblemAnswer
 from grns.api.route import OPERATION
+from grns.model import problem
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.http import RequestAnswered, RequestBroke
 

@@ -8,8 +8,8 @@ import time
 from pydantic import BaseModel
 
 from grns.errors import GrnsError
-from grns.store import migrate
-from grns.store.database import Database
+from grns.postgres import migrate
+from grns.postgres.database import Database
 
 _FRESH_SECONDS = 2.0
 _PATIENCE_SECONDS = 3.0

@@ -16,11 +16,11 @@ from grns.api.request import Body, Moment, read
 from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, TaskRow, edition_in, together
 from grns.errors import BadInput
-from grns.filter import parse
-from grns.store import task_page
-from grns.store.issue import Change, State, change_issue
-from grns.store.issue import list_issues as store_list
-from grns.store.issue import read_issue as store_read
+from grns.model.filter import parse
+from grns.stats.issues import Change, State, change_issue
+from grns.stats.issues import list_issues as store_list
+from grns.stats.issues import read_issue as store_read
+from grns.tasks import search as task_page
 
 routes = Routes("issues")
 

@@ -9,7 +9,9 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns.access import BOOTSTRAP, MOST_POOLS, Scope
+from grns.access import keys as store
+from grns.access import workspaces as workspaces
+from grns.access.principals import BOOTSTRAP, MOST_POOLS, Scope
 from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, Visit
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
@@ -17,9 +19,7 @@ from grns.api.request import Body, read
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL
 from grns.errors import Conflict, Forbidden
-from grns.store import key as store
-from grns.store import workspace as workspaces
-from grns.submission import Token
+from grns.model.submission import Token
 
 routes = Routes("keys and workspaces")
 

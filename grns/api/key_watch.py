@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from grns.access import Principal
+from grns.access.keys import good_keys
+from grns.access.principals import Principal
 from grns.errors import GrnsError
-from grns.store.database import Database
-from grns.store.key import good_keys
+from grns.postgres.database import Database
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
 

@@ -16,10 +16,10 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Reason, around, read
 from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, together
+from grns.dead_letters import listing
+from grns.dead_letters.message import Mend, document
 from grns.errors import Conflict, Unavailable
-from grns.letter import Mend, document
-from grns.store import listing
-from grns.strict_json import dumps
+from grns.model.json import dumps
 
 routes = Routes("dead letters")
 

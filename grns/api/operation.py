@@ -17,10 +17,10 @@ from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL
 from grns.errors import BadInput
-from grns.operation import OperationRequest, State, request
-from grns.store import operation as store
-from grns.store.event import place
-from grns.store.operation import Operation, Preview
+from grns.operations import service as store
+from grns.operations.model import OperationRequest, State, request
+from grns.operations.service import Operation, Preview
+from grns.outbox.events import place
 
 routes = Routes("operations")
 

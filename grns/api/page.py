@@ -7,10 +7,10 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Query
 from pydantic import BaseModel
 
-from grns import subjects
 from grns.api.answer import Answer
 from grns.errors import BadInput
-from grns.store.page import Page, bad_cursor
+from grns.model import subjects
+from grns.postgres.paging import Page, bad_cursor
 
 Item = TypeVar("Item")
 

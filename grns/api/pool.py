@@ -16,10 +16,10 @@ from grns.api.request import Body, Moment, Reason, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
 from grns.errors import BadInput, Conflict
-from grns.store import pool as store
-from grns.store.agent import list_agents
-from grns.store.pause import Pause
-from grns.submission import Token
+from grns.model.submission import Token
+from grns.tasks import pools as store
+from grns.tasks.pauses import Pause
+from grns.worker.registry import list_agents
 
 routes = Routes("pools")
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
-from grns import strict_json
-from grns.envelope import Instant, first_problem
 from grns.errors import BadInput
-from grns.strict_json import Limits, Unfit
+from grns.model import json as strict_json
+from grns.model.envelope import Instant, first_problem
+from grns.model.json import Limits, Unfit
 
 _JSON = "application/json"
 # Around a payload there is room for the other fields.

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from grns.doctor.reading import Reading
+from grns.diagnose.doctor.reading import Reading
 
 _FRESH_SECONDS = 5.0
 

@@ -12,7 +12,7 @@ from fastapi.params import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from grns.access import Scope
+from grns.access.principals import Scope
 from grns.api.access import scope_of
 from grns.api.answer import PROBLEM_TYPE
 from grns.errors import BadInput

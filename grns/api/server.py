@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from grns.access.isolation import read_isolation
+from grns.access.keys import has_keys
 from grns.api.connection import Connection
 from grns.api.desk import Desk
-from grns.daemon import patiently
 from grns.errors import Unavailable
-from grns.store.access import read_isolation
-from grns.store.key import has_keys
+from grns.runtime.service import patiently
 from grns.telemetry.facts.http import ApiServes, WorkspacesNotIsolated
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
 

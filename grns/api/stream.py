@@ -14,8 +14,8 @@ from starlette.responses import StreamingResponse
 from grns.api.access import Visit
 from grns.api.answer import dumps
 from grns.errors import Unavailable
-from grns.store import event
-from grns.store.event import Wanted, place
+from grns.outbox import events as event
+from grns.outbox.events import Wanted, place
 from grns.telemetry.facts.http import RequestFailed
 
 EVENT_STREAM = "text/event-stream"

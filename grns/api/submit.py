@@ -10,16 +10,16 @@ from fastapi import Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from grns import problem, subjects
 from grns.api.access import Submitter, Visit
 from grns.api.answer import Answer
 from grns.api.request import Body, read_fields
 from grns.api.route import Routes
 from grns.errors import BadInput, GrnsError
-from grns.store.bulk import Bulk
-from grns.store.submit import Prepared, Submissions, Submitted, prepare
-from grns.strict_json import Limits, Unfit, parse_parts
-from grns.submission import Submission, submission
+from grns.model import problem, subjects
+from grns.model.json import Limits, Unfit, parse_parts
+from grns.model.submission import Submission, submission
+from grns.tasks.submit import Prepared, Submissions, Submitted, prepare
+from grns.tasks.submit_many import Bulk
 
 routes = Routes("tasks")
 

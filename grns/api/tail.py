@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from grns.places import Places
-from grns.store import event
-from grns.store.database import Database
-from grns.store.event import Bounds
+from grns.access.limiter import Places
+from grns.outbox import events as event
+from grns.outbox.events import Bounds
+from grns.postgres.database import Database
 
 _FRESH_SECONDS = 0.25
 _MOST_READERS, _MOST_OF_ONE = 200, 50

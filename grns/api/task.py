@@ -16,17 +16,19 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
 from grns.api.submit import Created, submit_one, submitted
-from grns.edit import Edit, edit, edition
 from grns.errors import BadInput, NotFound
-from grns.filter import Filter, parse
-from grns.shape import Reason as ReasonText
-from grns.store import event, saved_filter, task_page
-from grns.store import read as store
-from grns.store.database import Database, Session
-from grns.store.page import Page
-from grns.strict_json import Limits
-from grns.submission import Submission
-from grns.task import Status, Task
+from grns.model.field_types import Reason as ReasonText
+from grns.model.filter import Filter, parse
+from grns.model.json import Limits
+from grns.model.submission import Submission
+from grns.model.task import Status, Task
+from grns.model.task_edit import Edit, edit, edition
+from grns.outbox import events as event
+from grns.postgres.database import Database, Session
+from grns.postgres.paging import Page
+from grns.tasks import read as store
+from grns.tasks import saved_filters as saved_filter
+from grns.tasks import search as task_page
 
 routes = Routes("tasks")
 

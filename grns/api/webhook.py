@@ -13,20 +13,20 @@ from fastapi import Header, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns import webhook
 from grns.api.access import Admin, Operator, Reader, Visit
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, read
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL, edition_in
-from grns.destination import LONGEST, place
 from grns.errors import BadInput
-from grns.store import delivery
-from grns.store import webhook as store
-from grns.store.delivery import State
-from grns.store.event import place as number_in
-from grns.store.webhook import Change
+from grns.model.url_policy import LONGEST, place
+from grns.outbox.events import place as number_in
+from grns.webhooks import deliveries as delivery
+from grns.webhooks import model as webhook
+from grns.webhooks import service as store
+from grns.webhooks.deliveries import State
+from grns.webhooks.service import Change
 
 routes = Routes("webhooks")
 

@@ -14,7 +14,7 @@ from grns.cli.group import Verb
 from grns.cli.output import Column, Output, output_option
 
 if TYPE_CHECKING:
-    from grns.client import Client
+    from grns.client.client import Client
     from grns.settings import Settings
 
 # As many as one transaction creates.
@@ -112,8 +112,8 @@ async def _answers(client: Client, settings: Settings, lines: list[tuple[int, by
 def _read(line: bytes, settings: Settings) -> dict[str, Any]:
     """Return the fields of one line; `BadInput` says what is wrong with it."""
     from grns.errors import BadInput
-    from grns.strict_json import Limits, dumps, parse
-    from grns.submission import submission
+    from grns.model.json import Limits, dumps, parse
+    from grns.model.submission import submission
 
     limits = settings.payload_limits
     around = Limits(limits.document_bytes + _ROOM_BYTES, limits.depth + 1, limits.nodes + _ROOM_VALUES)

@@ -14,7 +14,7 @@ from grns.cli.group import Verb
 from grns.cli.output import JSON, Output, fields, output_option, text
 
 if TYPE_CHECKING:
-    from grns.bench.plan import Result
+    from grns.dev.bench.plan import Result
     from grns.settings import Settings
 
 Pairs = list[tuple[str, str]]
@@ -53,9 +53,9 @@ def bench(tasks: int, concurrency: int, payload_bytes: int, is_json: bool, out: 
     is removed afterwards, also after Ctrl-C; what a run that was killed has left behind, the next one
     removes. The daemons and the worker run on this machine. While it runs, the servers are busy.
     """
-    from grns.bench.course import run
-    from grns.bench.plan import Plan
     from grns.cli.session import impatient_settings
+    from grns.dev.bench.course import run
+    from grns.dev.bench.plan import Plan
 
     settings = impatient_settings()
     try:
@@ -68,7 +68,7 @@ def bench(tasks: int, concurrency: int, payload_bytes: int, is_json: bool, out: 
 
 def record(result: Result, settings: Settings) -> dict[str, Any]:
     """Return what was measured, for programs."""
-    from grns.app import VERSION
+    from grns.bootstrap.app import VERSION
 
     plan, figures, distance = result.plan, result.figures, result.distance
     return {

@@ -15,8 +15,8 @@ from grns.cli.output import Column, Output, heading, output_option, table
 from grns.cli.text import sized
 
 if TYPE_CHECKING:
-    from grns.transport.base import Transport
-    from grns.transport.jetstream.report import StreamReport
+    from grns.nats.interface import Transport
+    from grns.nats.report import StreamReport
 
 
 @click.group(cls=Noun)
@@ -74,7 +74,7 @@ async def _info() -> list[StreamReport]:
 
 async def _report(transport: Transport) -> list[StreamReport]:
     from grns.errors import BadInput
-    from grns.transport.jetstream import JetStream
+    from grns.nats import JetStream
 
     if not isinstance(transport, JetStream):
         raise BadInput("bad_transport", "only of JetStream there is a report")
@@ -143,8 +143,8 @@ def nats_config(pools: Sequence[str], workspaces: Sequence[str], is_generated: b
     """
     import secrets
 
+    from grns.nats.users import authorization, users
     from grns.settings import load
-    from grns.transport.jetstream.users import authorization, users
 
     found = users(load(), pools=pools, workspaces=workspaces)
     passwords = {user.name: f"p{secrets.token_hex(20)}" for user in found} if is_generated else None

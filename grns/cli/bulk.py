@@ -17,9 +17,9 @@ from grns.cli.output import Column, Output, text
 from grns.cli.text import counted
 
 if TYPE_CHECKING:
-    from grns.filter import Filter
-    from grns.operation import OperationRequest
-    from grns.store.operation import Operation, Preview
+    from grns.model.filter import Filter
+    from grns.operations.model import OperationRequest
+    from grns.operations.service import Operation, Preview
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", re.ASCII)
 _PER_MINUTE = {"s": 60.0, "min": 1.0, "h": 1 / 60, None: 1.0}
@@ -108,7 +108,7 @@ def run(
 
 def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) -> OperationRequest:
     from grns.errors import BadInput
-    from grns.operation import request
+    from grns.operations.model import request
 
     try:
         return request(action=action, filter=wanted, patch=read_patch(patch), **said)
@@ -121,8 +121,8 @@ def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) 
 def read_patch(said: str | None) -> dict[str, Any] | None:
     """Return the object of `--patch`: JSON, @FILE, or - for stdin. None if it was not given."""
     from grns.errors import BadInput
+    from grns.model.json import parse
     from grns.settings import load
-    from grns.strict_json import parse
 
     if said is None:
         return None
@@ -142,16 +142,16 @@ async def _saved(wanted: Filter, saved: str) -> Filter:
 
 async def _preview(asked: OperationRequest) -> Preview:
     from grns.cli.session import reading
-    from grns.store.operation import preview
+    from grns.operations.service import preview
 
     async with reading() as session:
         return await preview(session.database, asked, workspace=session.workspace)
 
 
 async def _create(asked: OperationRequest) -> Operation:
-    from grns.actor import of_process
     from grns.cli.session import reading
-    from grns.store.operation import create_operation
+    from grns.model.actor import of_process
+    from grns.operations.service import create_operation
 
     async with reading() as session:
         return await create_operation(

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from grns.app import App
-from grns.assembly import daemons, doors
+from grns.bootstrap import api as doors
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
 from grns.cli.process import make_app, run, run_services
-from grns.daemon import Service
 from grns.errors import Unusable
+from grns.runtime.service import Service
 from grns.settings import load
 
 _ALL = (
@@ -44,7 +45,7 @@ async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: boo
 
 async def _require_schema(app: App) -> None:
     """Refuse to start where grns was never installed: that does not pass by itself."""
-    from grns.store import migrate
+    from grns.postgres import migrate
 
     url = app.settings.require_database_url()
     if await app.patiently(lambda: migrate.current(url)) is None:

@@ -23,8 +23,8 @@ def upgrade(is_printed: bool) -> None:
 
     Safe to repeat, and from many places at once. Run it again after a change of GRNS_PAYLOAD_MAX_BYTES.
     """
+    from grns.postgres import migrate
     from grns.settings import load
-    from grns.store import migrate
 
     if is_printed:
         click.echo(migrate.script(payload_bytes=load().payload_max_bytes), nl=False)
@@ -36,9 +36,10 @@ def upgrade(is_printed: bool) -> None:
 
 
 async def _upgrade() -> tuple[str | None, str | None, str | None]:
+    from grns.access import isolation as access
     from grns.cli.session import reading
+    from grns.postgres import migrate
     from grns.settings import load
-    from grns.store import access, migrate
 
     settings = load()
     url = settings.require_database_url()
@@ -52,8 +53,8 @@ async def _upgrade() -> tuple[str | None, str | None, str | None]:
 @output_option
 def current(out: Output) -> None:
     """Show the schema's revision. Exit code 1: it is not the one that this version of grns needs."""
+    from grns.postgres import migrate
     from grns.settings import load
-    from grns.store import migrate
 
     needed = migrate.newest()
     found = asyncio.run(migrate.current(load().require_database_url()))

@@ -15,6 +15,6 @@ from grns.cli.group import Verb
 )
 def demo(files: int) -> None:
     """Run servers, daemons and workers in a temporary directory, kill a worker, and compare every result."""
-    from grns.demo.play import run
+    from grns.dev.demo.play import run
 
     sys.exit(run(files))

@@ -11,9 +11,9 @@ from typing import Any
 
 from grns.cli.output import Column, Output, document, fields, heading, passage, table
 from grns.cli.text import attempts_of, lasted, shortened
-from grns.client import Client
-from grns.task import Task
-from grns.timeline import timeline
+from grns.client.client import Client
+from grns.model.task import Task
+from grns.model.timeline import timeline
 
 _SUMMARY_WIDTH = 100
 

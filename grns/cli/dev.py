@@ -26,12 +26,12 @@ from grns.errors import InUse, SettingsError, Unavailable
 if TYPE_CHECKING:
     from grns.api.invitation import Invitation
     from grns.api.server import ApiServer
-    from grns.app import App
-    from grns.daemon import Service
-    from grns.local import LocalStack
-    from grns.local.process import Process
-    from grns.store.database import Database
-    from grns.transport.base import Transport
+    from grns.bootstrap.app import App
+    from grns.dev.servers import LocalStack
+    from grns.dev.servers.process import Process
+    from grns.nats.interface import Transport
+    from grns.postgres.database import Database
+    from grns.runtime.service import Service
 
 ROOT = Path(".grns")
 # Under the names that grns/settings.py reads.
@@ -77,7 +77,7 @@ def dev(
         from pydantic import SecretStr
 
         from grns.cli.process import make_app, run
-        from grns.local.secret import kept_secret
+        from grns.dev.servers.secret import kept_secret
         from grns.settings import load
 
         settings = load(database_url=stack.postgres.url, nats_url=stack.nats.url, log_level=log_level)
@@ -90,7 +90,7 @@ def dev(
 @contextmanager
 def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalStack]:
     """Run the servers. They block while they start and end, and hence live outside of the event loop."""
-    from grns.local import LocalNats, LocalPostgres, LocalStack
+    from grns.dev.servers import LocalNats, LocalPostgres, LocalStack
 
     stack = LocalStack(ROOT)
     if port_postgres is not None:
@@ -112,9 +112,9 @@ def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalSt
 
 
 async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: bool) -> None:
-    from grns.assembly import daemons
+    from grns.bootstrap import services as daemons
     from grns.cli.process import run_services
-    from grns.store import migrate
+    from grns.postgres import migrate
 
     worker = None if is_bare else _Worker(stack)
     try:
@@ -141,11 +141,11 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
 
 async def _invitation(database: Database) -> Invitation:
     """Return what opens the dashboard with the key in ./.grns, and create that key if none there is valid."""
-    from grns.actor import of_process
+    from grns.access.keys import authenticate, create_key
     from grns.api.invitation import Invitation
+    from grns.dev.servers.secret import write_private
     from grns.errors import Denied
-    from grns.local.secret import write_private
-    from grns.store.key import authenticate, create_key
+    from grns.model.actor import of_process
 
     try:
         text = _KEY.read_text(encoding="utf-8").strip()
@@ -163,7 +163,7 @@ def _api(
     app: App, database: Database, transport: Transport, port: int | None, invitation: Invitation
 ) -> ApiServer | None:
     """Return the API's server, None where what it needs is not installed."""
-    from grns.assembly import doors
+    from grns.bootstrap import api as doors
 
     try:
         return doors.api(app, database, transport, port=port, invitation=invitation)
@@ -181,7 +181,7 @@ class _Worker:
     """A process of its own, as every worker is: it ends with this one, however that ends."""
 
     def __init__(self, stack: LocalStack) -> None:
-        from grns.local.process import Process
+        from grns.dev.servers.process import Process
 
         self.log = stack.root / "worker.log"
         self._stopping = asyncio.Event()
@@ -249,7 +249,7 @@ class _Announcement:
 
     async def run(self) -> None:
         """Announce the servers until stopped."""
-        from grns.local.secret import write_private
+        from grns.dev.servers.secret import write_private
 
         origin = "# Written by `grns dev` while it runs.\n"
         urls = {"database_url": self._stack.postgres.url, "nats_url": self._stack.nats.url}
@@ -266,7 +266,7 @@ class _Announcement:
         self._stopping.set()
 
     def _greet(self) -> None:
-        from grns.server_url import place
+        from grns.model.server_url import place
 
         # Where they are, without passwords: this is read over shoulders and kept by terminals.
         click.echo(f"Postgres  {place(self._stack.postgres.url)}")

@@ -17,8 +17,8 @@ from grns.cli.resend import resend
 from grns.cli.text import counted
 
 if TYPE_CHECKING:
-    from grns.store.page import Page
-    from grns.store.task_page import Count
+    from grns.postgres.paging import Page
+    from grns.tasks.search import Count
 
 _IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
 _MESSAGES = click.option(
@@ -56,7 +56,7 @@ def list_dead(
 
     With TERMs only the tasks that they fit: type:fetch_*, error:Timeout*, age:<1h; see `grns filter terms`.
     """
-    from grns.store import listing
+    from grns.dead_letters import listing
 
     wanted = read(*terms, said, task_type and f"type:{task_type}")
     listing.DeadFilter(what, wanted)  # what does not go together is said before anything is connected to

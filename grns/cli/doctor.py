@@ -16,8 +16,8 @@ from grns.cli.text import counted
 from grns.errors import Unavailable
 
 if TYPE_CHECKING:
-    from grns.doctor.finding import Finding
-    from grns.doctor.reading import Reading
+    from grns.diagnose.doctor.finding import Finding
+    from grns.diagnose.doctor.reading import Reading
 
 # Checks that have an error where nobody answers.
 _REACHED = ("postgres", "broker")
@@ -35,7 +35,7 @@ def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
 
     Exit code 1: there is an error. 5: Postgres or the broker cannot be reached, and nothing else is wrong.
     """
-    from grns.doctor.diagnosis import diagnose, worst
+    from grns.diagnose.doctor.diagnosis import diagnose, worst
 
     read = asyncio.run(_examine())
     findings = diagnose(read)
@@ -50,8 +50,8 @@ def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
 
 
 async def _examine() -> Reading:
-    from grns.app import App
-    from grns.assembly import tools
+    from grns.bootstrap import tools
+    from grns.bootstrap.app import App
     from grns.cli.session import impatient_settings
 
     app = App(impatient_settings())

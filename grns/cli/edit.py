@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.assembly import tools
+from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
 from grns.cli.output import Output, output_option
 
 if TYPE_CHECKING:
-    from grns.edit import Edit
+    from grns.model.task_edit import Edit
 
 _BAD = "bad_edit"
 
@@ -39,10 +39,10 @@ def edit(out: Output, task_id: str, reason: str | None, **said: Any) -> None:
 
 
 def _edit(said: dict[str, Any]) -> Edit:
-    from grns.edit import edit as read_edit
     from grns.errors import BadInput
+    from grns.model.json import parse
+    from grns.model.task_edit import edit as read_edit
     from grns.settings import load
-    from grns.strict_json import parse
 
     limits = load().payload_limits
     for name in ("payload", "patch"):
@@ -55,10 +55,10 @@ def _edit(said: dict[str, Any]) -> Edit:
 
 
 async def _change(out: Output, task_id: str, wanted: Edit, reason: str | None) -> None:
-    from grns.actor import of_process
     from grns.cli.detail import show_task
     from grns.cli.session import writing
     from grns.errors import Conflict
+    from grns.model.actor import of_process
 
     async with writing() as session:
         triage = tools.triage(session.app, session.database, session.transport)

@@ -18,7 +18,7 @@ from grns.cli.group import Noun
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
 from grns.cli.text import shortened
-from grns.ending import end_on_signals
+from grns.runtime.signals import end_on_signals
 
 if TYPE_CHECKING:
     from grns.cli.event_log import EventLog
@@ -229,7 +229,7 @@ async def _opened(
     is_from_now: bool = False,
 ) -> EventLog:
     from grns.cli.event_log import EventLog
-    from grns.store.event import Wanted
+    from grns.outbox.events import Wanted
 
     log = EventLog(session.database, Wanted(session.workspace, kinds, task_id))
     await log.open(after=after, since=since, until=until, is_from_now=is_from_now)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from grns.store import event, listing, log
-from grns.store.database import Database
-from grns.store.event import Bounds, Wanted
-from grns.store.pulse import read_pulse
+from grns.dead_letters import listing
+from grns.diagnose.daemons import read_pulse
+from grns.outbox import events as event
+from grns.outbox import log
+from grns.outbox.events import Bounds, Wanted
+from grns.postgres.database import Database
 
 _PAGE = 500
 _HELD_UP_SECONDS = 10.0

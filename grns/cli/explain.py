@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grns.assembly import tools
+from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
 from grns.cli.output import Column, Output, heading, output_option, passage, table, text
 
 if TYPE_CHECKING:
-    from grns.explain.reason import Explanation
+    from grns.diagnose.explain.reason import Explanation
 
 _SHOWN = 40
 

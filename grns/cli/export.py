@@ -43,7 +43,7 @@ def export(wanted: str, is_messages: bool, after: str | None) -> None:
 
 
 def _canonical(wanted: str) -> str:
-    from grns.operation import request
+    from grns.operations.model import request
 
     return request(action="redrive", filter=wanted).filter  # what needs a person is what can be redriven
 
@@ -67,9 +67,9 @@ async def _export(read: Read, after: str | None) -> None:
 
 
 async def _tasks(wanted: str, session: Session, after: str | None) -> Part:
-    from grns import filter as filters
-    from grns.store import read
-    from grns.store.task_page import list_tasks
+    from grns.model import filter as filters
+    from grns.tasks import read
+    from grns.tasks.search import list_tasks
 
     page = await list_tasks(
         session.database, workspace=session.workspace, wanted=filters.parse(wanted), limit=_PAGE, after=after
@@ -82,8 +82,8 @@ async def _tasks(wanted: str, session: Session, after: str | None) -> Part:
 async def _messages(session: Session, after: str | None) -> Part:
     from uuid import UUID
 
-    from grns import letter
-    from grns.store import listing
+    from grns.dead_letters import listing
+    from grns.dead_letters import message as letter
 
     page = await listing.list_dead(
         session.database,

@@ -14,7 +14,7 @@ import click
 from grns.cli.group import State
 from grns.cli.text import bounded, safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
-from grns.key import redacted
+from grns.model.api_key import redacted
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE, TERMINATED = 1, 2, 3, 4, 130, 141, 143
 _LONGEST = 500

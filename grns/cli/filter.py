@@ -15,14 +15,14 @@ from grns.cli.output import Column, Output, output_option, when
 
 if TYPE_CHECKING:
     from grns.cli.session import Session
-    from grns.filter import Filter
+    from grns.model.filter import Filter
 
 _TERMS, _LIST = "grns filter terms", "grns filter list"
 _NAME = click.argument("name", metavar="NAME", type=option.Token("name"))
 
 
 def _completed(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from grns.filter import complete
+    from grns.model.filter import complete
 
     return [CompletionItem(text, help=says) for text, says in complete(incomplete)]
 
@@ -41,7 +41,7 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def read(*texts: str | None) -> Filter:
     """Return the filter that several texts make together."""
     from grns.errors import BadInput
-    from grns.filter import parse
+    from grns.model.filter import parse
 
     try:
         return parse(" ".join(text for text in texts if text))
@@ -52,7 +52,7 @@ def read(*texts: str | None) -> Filter:
 async def together(session: Session, wanted: Filter, saved: str | None) -> Filter:
     """Return a filter and what was saved under a name as one."""
     from grns.errors import NotFound
-    from grns.store import saved_filter
+    from grns.tasks import saved_filters as saved_filter
 
     if saved is None:
         return wanted
@@ -72,7 +72,7 @@ def filters() -> None:
 @output_option
 def terms(out: Output) -> None:
     """List the terms that a filter can have."""
-    from grns.term import TERMS
+    from grns.model.filter_term import TERMS
 
     columns = [
         Column("TERM", lambda row: row["name"]),
@@ -97,9 +97,9 @@ def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
     wanted = read(*terms)
 
     async def act() -> None:
-        from grns.actor import of_process
         from grns.cli.session import reading
-        from grns.store import saved_filter
+        from grns.model.actor import of_process
+        from grns.tasks import saved_filters as saved_filter
 
         async with reading() as session:
             await saved_filter.save(
@@ -120,7 +120,8 @@ def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
 def list_saved(out: Output, limit: int, after: str | None) -> None:
     """List the filters that are saved."""
     from grns.cli.session import reading
-    from grns.store import listing, saved_filter
+    from grns.dead_letters import listing
+    from grns.tasks import saved_filters as saved_filter
 
     async def look() -> None:
         async with reading() as session:
@@ -144,10 +145,10 @@ def list_saved(out: Output, limit: int, after: str | None) -> None:
 @_NAME
 def delete(name: str) -> None:
     """Forget a filter."""
-    from grns.actor import of_process
     from grns.cli.session import reading
     from grns.errors import NotFound
-    from grns.store import saved_filter
+    from grns.model.actor import of_process
+    from grns.tasks import saved_filters as saved_filter
 
     async def act() -> None:
         async with reading() as session:

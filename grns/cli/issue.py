@@ -40,8 +40,8 @@ def list_issues(out: Output, limit: int, after: str | None, states: tuple[str, .
 
 async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, ...]) -> None:
     from grns.cli.session import reading
-    from grns.store import issue as store
-    from grns.store import listing
+    from grns.dead_letters import listing
+    from grns.stats import issues as store
 
     async with reading() as session:
         page = await store.list_issues(
@@ -71,7 +71,7 @@ def show(out: Output, fingerprint: str) -> None:
 
     async def look() -> dict[str, Any]:
         from grns.cli.session import reading
-        from grns.store.issue import read_issue
+        from grns.stats.issues import read_issue
 
         async with reading() as session:
             return await read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
@@ -158,11 +158,11 @@ def _change(
     snooze_seconds: float | None = None,
 ) -> None:
     async def act() -> dict[str, Any]:
-        from grns.actor import of_process
         from grns.cli.session import writing
-        from grns.store import listing
-        from grns.store.issue import Change, change_issue
-        from grns.subjects import RELAY_NUDGE
+        from grns.dead_letters import listing
+        from grns.model.actor import of_process
+        from grns.model.subjects import RELAY_NUDGE
+        from grns.stats.issues import Change, change_issue
 
         change: Change = {} if state is None else {"state": state}
         for name, value in said.items():
@@ -185,7 +185,7 @@ def _change(
     with failure.hinting(missing=_LIST):
         changed = asyncio.run(act())
     if out.is_table:
-        from grns.envelope import rfc3339
+        from grns.model.envelope import rfc3339
 
         until = changed["snoozed_until"]
         later = "" if snooze_seconds is None or until is None else f", and snoozed until {rfc3339(until)}"

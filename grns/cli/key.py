@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.access import SCOPES
+from grns.access.principals import SCOPES
 from grns.cli import failure, option
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text, when
 from grns.errors import BadInput
 
 if TYPE_CHECKING:
-    from grns.key import ApiKey
+    from grns.model.api_key import ApiKey
 
 _EVERYWHERE = click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Of all workspaces.")
 _MEANINGS = "; ".join(f"{scope}: {meaning}" for scope, meaning in SCOPES.items())
@@ -27,7 +27,7 @@ class KeyId(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the id."""
-        from grns.key import key_id
+        from grns.model.api_key import key_id
 
         try:
             return key_id(value)
@@ -73,7 +73,7 @@ def create(out: Output, is_everywhere: bool, **said: Any) -> None:
 
     NAME tells it from others, as `ci` or `billing in production` do.
     """
-    from grns.key import check
+    from grns.model.api_key import check
 
     check(said["name"], said["expires_seconds"])
     made, row = asyncio.run(_create(is_everywhere, said))
@@ -82,10 +82,10 @@ def create(out: Output, is_everywhere: bool, **said: Any) -> None:
 
 
 async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, dict[str, Any]]:
-    from grns.actor import of_process
+    from grns.access.keys import create_key
     from grns.cli.session import reading
     from grns.errors import NotFound
-    from grns.store.key import create_key
+    from grns.model.actor import of_process
 
     async with reading() as session:
         workspace = None if is_everywhere else session.workspace
@@ -106,9 +106,9 @@ def list_keys(out: Output, limit: int, after: str | None, is_everywhere: bool) -
 
 
 async def _list(out: Output, limit: int, after: str | None, is_everywhere: bool) -> None:
+    from grns.access.keys import list_keys
     from grns.cli.session import reading
-    from grns.store import listing
-    from grns.store.key import list_keys
+    from grns.dead_letters import listing
 
     async with reading() as session:
         workspace = None if is_everywhere else session.workspace
@@ -163,18 +163,18 @@ def rotate_token_secret(is_trial: bool, is_sure: bool) -> None:
 
 
 async def _rotate() -> int:
-    from grns.actor import of_process
+    from grns.access.token_keys import rotate
     from grns.cli.session import reading
-    from grns.store.token_keys import rotate
+    from grns.model.actor import of_process
 
     async with reading() as session:
         return await rotate(session.database, actor=of_process("cli"))
 
 
 async def _find(key_id: str) -> dict[str, Any]:
+    from grns.access.keys import read_key
     from grns.cli.session import reading
     from grns.errors import NotFound
-    from grns.store.key import read_key
 
     async with reading() as session:
         try:
@@ -184,9 +184,9 @@ async def _find(key_id: str) -> dict[str, Any]:
 
 
 async def _revoke(key_id: str) -> bool:
-    from grns.actor import of_process
+    from grns.access.keys import revoke_key
     from grns.cli.session import reading
-    from grns.store.key import revoke_key
+    from grns.model.actor import of_process
 
     async with reading() as session:
         return await revoke_key(session.database, key_id, workspace=None, actor=of_process("cli"))

@@ -9,18 +9,18 @@ from uuid import UUID
 
 import click
 
-from grns.actor import of_process
-from grns.assembly import tools
+from grns.bootstrap import tools
 from grns.cli import failure
 from grns.cli.output import Column, Output
 from grns.cli.session import Session
-from grns.edit import edit
+from grns.dead_letters import listing
+from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter
+from grns.dead_letters.triage import Triage
 from grns.errors import BadInput, Conflict, GrnsError, NotFound, Unavailable
-from grns.store import listing
-from grns.store.listing import MESSAGE, TASK, DeadFilter
-from grns.store.task_page import Count
-from grns.task import REDRIVABLE
-from grns.triage import Triage
+from grns.model.actor import of_process
+from grns.model.task import REDRIVABLE
+from grns.model.task_edit import edit
+from grns.tasks.search import Count
 
 _BATCH = 500
 _MISSING = "not found"

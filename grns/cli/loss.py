@@ -10,12 +10,12 @@ from grns.cli import failure
 from grns.cli.output import Column, heading, table, text
 from grns.cli.session import Session
 from grns.cli.text import counted
-from grns.envelope import rfc3339
 from grns.errors import GrnsError
+from grns.model.envelope import rfc3339
 
 if TYPE_CHECKING:
-    from grns.loss import Losses, LostMessage
-    from grns.store.failover import Failover
+    from grns.maintenance.failover import Losses, LostMessage
+    from grns.maintenance.failovers import Failover
 
 _SHOWN = 50
 
@@ -72,7 +72,7 @@ _COLUMNS = [
 
 async def look_for_losses(session: Session, known: int) -> LossReport:
     """Look for failovers, and ask the broker what it still has of what they lost."""
-    from grns.loss import find_losses
+    from grns.maintenance.failover import find_losses
 
     noticed = await _noticed(session, known)
     if not noticed:
@@ -90,7 +90,7 @@ async def look_for_losses(session: Session, known: int) -> LossReport:
 
 async def _noticed(session: Session, known: int) -> list[Failover]:
     """Return the failovers that are not known yet; the last of them may be one that nobody has noted."""
-    from grns.store.failover import failovers, unnoted_failover
+    from grns.maintenance.failovers import failovers, unnoted_failover
 
     try:
         new = await unnoted_failover(session.database)
@@ -118,7 +118,7 @@ def _what(failover: Failover) -> str:
 
 def _say_what_is_known(failovers: Sequence[Failover], losses: Losses) -> None:
     """Say how far this can be relied on."""
-    from grns.loss import MARGIN
+    from grns.maintenance.failover import MARGIN
 
     margin = f"{MARGIN.total_seconds() / 60:.0f} minutes"
     failure.note(

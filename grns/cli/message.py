@@ -6,13 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from grns import letter
 from grns.cli import failure
 from grns.cli.detail import show_task
 from grns.cli.letter import Letters
 from grns.cli.output import Output, document, fields, heading, text
 from grns.cli.session import reading
 from grns.cli.text import sized
+from grns.dead_letters import message as letter
 from grns.errors import BadInput, NotFound
 
 _SHOWN_BYTES = 4096

@@ -14,7 +14,7 @@ from grns.cli.group import Noun
 from grns.cli.output import Column, Output, document, fields, output_option, when
 
 if TYPE_CHECKING:
-    from grns.store.operation import Operation
+    from grns.operations.service import Operation
 
 _NUMBER = click.argument("number", metavar="NUMBER", type=option.Whole(1, 2**62, code="bad_operation"))
 _REASON = click.option("--reason", help="Why: it is kept with the operation, and in the log.")
@@ -42,9 +42,9 @@ def list_operations(out: Output, limit: int, after: int | None, states: tuple[st
 
 async def _list(out: Output, limit: int, after: int | None, states: tuple[str, ...]) -> None:
     from grns.cli.session import reading
-    from grns.operation import State
-    from grns.store import listing
-    from grns.store import operation as store
+    from grns.dead_letters import listing
+    from grns.operations import service as store
+    from grns.operations.model import State
 
     async with reading() as session:
         page = await store.list_operations(
@@ -79,7 +79,7 @@ def show(out: Output, number: int) -> None:
 
     async def look() -> Operation:
         from grns.cli.session import reading
-        from grns.store import operation as store
+        from grns.operations import service as store
 
         async with reading() as session:
             return await store.read_operation(session.database, number, workspace=session.workspace)
@@ -106,7 +106,7 @@ def watch(out: Output, number: int, timeout: float | None) -> None:
 @output_option
 def pause(out: Output, number: int, reason: str | None) -> None:
     """Let it move nothing more until it is resumed."""
-    from grns.store.operation import pause_operation
+    from grns.operations.service import pause_operation
 
     _change(out, number, reason, pause_operation)
 
@@ -117,7 +117,7 @@ def pause(out: Output, number: int, reason: str | None) -> None:
 @output_option
 def resume(out: Output, number: int, reason: str | None) -> None:
     """Let it go on where it was paused; after a canary that failed, with all the others."""
-    from grns.store.operation import resume_operation
+    from grns.operations.service import resume_operation
 
     _change(out, number, reason, resume_operation)
 
@@ -128,16 +128,16 @@ def resume(out: Output, number: int, reason: str | None) -> None:
 @output_option
 def abort(out: Output, number: int, reason: str | None) -> None:
     """End it before it is done. What it has moved stays so."""
-    from grns.store.operation import abort_operation
+    from grns.operations.service import abort_operation
 
     _change(out, number, reason, abort_operation)
 
 
 def _change(out: Output, number: int, reason: str | None, change: Change) -> None:
     async def act() -> Operation:
-        from grns.actor import of_process
         from grns.cli.session import writing
-        from grns.subjects import RELAY_NUDGE
+        from grns.model.actor import of_process
+        from grns.model.subjects import RELAY_NUDGE
 
         async with writing() as session:
             changed = await change(

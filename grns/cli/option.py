@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from grns import duration
 from grns.errors import BadInput
+from grns.model import duration
 
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
 _MANY = 100
@@ -42,7 +42,7 @@ class Token(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name."""
-        from grns import subjects
+        from grns.model import subjects
 
         try:
             return subjects.token(value, name=self._what)
@@ -75,7 +75,7 @@ class Cursor(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the cursor."""
-        from grns.store.page import parts
+        from grns.postgres.paging import parts
 
         try:
             parts(value)

@@ -197,7 +197,7 @@ def line(row: Row) -> str:
 def jsonable(value: object) -> object:
     """Return what JSON has no type for as what it has one for."""
     if isinstance(value, datetime):
-        from grns.envelope import rfc3339
+        from grns.model.envelope import rfc3339
 
         return rfc3339(value)
     if isinstance(value, Enum):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.assembly import tools
+from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Noun
 from grns.cli.output import Column, Output, output_option, text, told, when
 from grns.cli.text import lasted
 
 if TYPE_CHECKING:
-    from grns.store.pause import Pause
+    from grns.tasks.pauses import Pause
 
 _AGENT_TYPE = click.argument("agent_type", metavar="AGENT_TYPE", type=option.Token("agent_type"))
 _TYPE = click.option(
@@ -38,8 +38,8 @@ def list_pools(out: Output, limit: int, after: str | None) -> None:
 
     async def look() -> None:
         from grns.cli.session import reading
-        from grns.store import listing
-        from grns.store.pool import list_pools
+        from grns.dead_letters import listing
+        from grns.tasks.pools import list_pools
 
         async with reading() as session:
             page = await list_pools(session.database, workspace=session.workspace, limit=limit, after=after)
@@ -67,8 +67,8 @@ def list_workers(out: Output, limit: int, after: str | None) -> None:
 
     async def look() -> None:
         from grns.cli.session import reading
-        from grns.store import listing
-        from grns.store.agent import list_agents
+        from grns.dead_letters import listing
+        from grns.worker.registry import list_agents
 
         async with reading() as session:
             page = await list_agents(session.database, workspace=session.workspace, limit=limit, after=after)
@@ -136,9 +136,9 @@ async def _pause(
     agent_type: str, task_type: str | None, reason: str | None, seconds: float | None
 ) -> tuple[Pause, int]:
     """Pause it, and return how many workers it has, too."""
-    from grns.actor import of_process
     from grns.cli.session import writing
-    from grns.store.pool import read_pools
+    from grns.model.actor import of_process
+    from grns.tasks.pools import read_pools
 
     async with writing() as session:
         pauses = tools.pauses(session.app, session.database, session.transport)
@@ -169,9 +169,9 @@ def resume(out: Output, agent_type: str, task_type: str | None) -> None:
 
 async def _resume(agent_type: str, task_type: str | None) -> tuple[Pause | None, list[Pause]]:
     """End a pause, and return those of the pool that are left, too."""
-    from grns.actor import of_process
     from grns.cli.session import writing
-    from grns.store.pause import in_force
+    from grns.model.actor import of_process
+    from grns.tasks.pauses import in_force
 
     async with writing() as session:
         pauses = tools.pauses(session.app, session.database, session.transport)

@@ -16,10 +16,10 @@ from typing import NoReturn
 import click
 import structlog
 
-from grns.app import App
+from grns.bootstrap.app import App
 from grns.cli import failure
-from grns.daemon import Service
 from grns.errors import GrnsError
+from grns.runtime.service import Service
 from grns.settings import Settings, misspelt
 from grns.telemetry import log
 from grns.telemetry.facts.process import SettingMisspelt

@@ -95,8 +95,8 @@ async def _replay(
     timeout: float | None,
 ) -> Any:
     from grns.cli.session import writing
-    from grns.store import replay as store
-    from grns.subjects import RELAY_NUDGE
+    from grns.model.subjects import RELAY_NUDGE
+    from grns.outbox import replay_requests as store
 
     async with writing() as session:
         days = session.app.settings.remembered_days
@@ -126,7 +126,7 @@ async def _asked(
     database: Any, request: Coroutine[Any, Any, int], remembered_days: float
 ) -> AsyncIterator[int]:
     """Ask for a replay, and in the end withdraw what is not done of it: also where Ctrl-C comes between."""
-    from grns.store import replay as store
+    from grns.outbox import replay_requests as store
 
     asking = asyncio.ensure_future(request)
     try:
@@ -154,7 +154,7 @@ def _expression(kind: str) -> str:
 
 async def _watch(database: Any, number: int, show: _Show) -> Any:
     """Look on until it has ended."""
-    from grns.store import replay as store
+    from grns.outbox import replay_requests as store
 
     long_at: float | None = time.monotonic() + _LONG_SECONDS
     while True:

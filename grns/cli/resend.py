@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grns.assembly import tools
+from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Verb
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from grns.letter import Mend
+    from grns.dead_letters.message import Mend
 
 
 @click.command(cls=Verb)
@@ -40,7 +40,7 @@ def resend(
 
 
 def _mend(body: str | None, subject: str | None, headers: Sequence[str]) -> Mend | None:
-    from grns.letter import Mend
+    from grns.dead_letters.message import Mend
     from grns.settings import load
 
     if body is None and subject is None and not headers:
@@ -61,9 +61,9 @@ def _pair(header: str) -> tuple[str, str]:
 
 
 async def _resend(letter_id: UUID, mend: Mend | None, reason: str | None) -> None:
-    from grns.actor import of_process
     from grns.cli.session import writing
     from grns.errors import NotFound, Unavailable
+    from grns.model.actor import of_process
 
     async with writing() as session:
         if not session.transport.is_connected:

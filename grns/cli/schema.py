@@ -23,7 +23,7 @@ def schema() -> None:
 @click.option("--check", "is_check", is_flag=True, help="Write nothing; exit code 1 where a file is stale.")
 def export(directory: Path, is_check: bool) -> None:
     """Write a JSON Schema for each kind and an AsyncAPI document to DIR (schemas)."""
-    from grns import export as exporter
+    from grns.schemas import export as exporter
 
     if not is_check:
         for name in exporter.write(directory):

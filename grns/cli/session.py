@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from grns.actor import of_process
-from grns.app import App
-from grns.assembly import tools
+from grns.bootstrap import tools
+from grns.bootstrap.app import App
 from grns.cli import failure
-from grns.client import Client
+from grns.client.client import Client
+from grns.model.actor import of_process
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
 from grns.settings import Settings, load, misspelt
-from grns.store.database import Database
-from grns.transport.base import Transport
 
 _NAME = "cli"
 _CONNECTIONS = 2

@@ -19,7 +19,7 @@ from grns.cli.text import attempts_of
 
 if TYPE_CHECKING:
     from grns.cli.session import Session
-    from grns.filter import Filter
+    from grns.model.filter import Filter
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD = "bad_submission"
@@ -63,9 +63,9 @@ def task() -> None:
 def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
     """Create a task of TYPE and have it run."""
     from grns.errors import BadInput
+    from grns.model.json import dumps, parse
+    from grns.model.submission import submission
     from grns.settings import load
-    from grns.strict_json import dumps, parse
-    from grns.submission import submission
 
     limits = load().payload_limits
     try:
@@ -128,7 +128,8 @@ def list_tasks(
 
 async def _list(out: Output, limit: int, after: str | None, wanted: Filter, saved: str | None) -> None:
     from grns.cli.session import reading
-    from grns.store import listing, task_page
+    from grns.dead_letters import listing
+    from grns.tasks import search as task_page
 
     async with reading() as session:
         page = await task_page.list_tasks(
@@ -165,8 +166,8 @@ def count_tasks(out: Output, terms: Sequence[str], said: str | None, saved: str 
 
 async def _count(out: Output, wanted: Filter, saved: str | None) -> None:
     from grns.cli.session import reading
-    from grns.store import task_page
-    from grns.store.count import count_states
+    from grns.stats.counts import count_states
+    from grns.tasks import search as task_page
 
     async with reading() as session:
         if not wanted.terms and saved is None:
@@ -255,9 +256,9 @@ async def _await(session: Session, out: Output, task_id: str, timeout: float | N
 
 async def _point(session: Session, task_id: str) -> None:
     """Write once why no worker can claim a task: its pool is paused, or no live worker handles its type."""
+    from grns.diagnose.explain.queued import standing
+    from grns.diagnose.explain.read import read_situation
     from grns.errors import GrnsError
-    from grns.explain.queued import standing
-    from grns.store.situation import read_situation
 
     pause = _POINT_SECONDS
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from grns.duration import lasted as lasted
+from grns.model.duration import lasted as lasted
 
 # Up to so many seconds, in units of so many.
 _UNITS = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (129_600.0, 3600.0, "h"), (float("inf"), 86_400.0, "d"))

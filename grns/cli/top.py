@@ -87,10 +87,11 @@ async def _live(seconds: float) -> None:
 
 async def look(session: Session, pace: Pace) -> dict[str, Any]:
     """Return how it goes in the workspace; rates are from `pace`, which takes in what is counted by now."""
-    from grns.store import count, listing
-    from grns.store.agent import list_agents
-    from grns.store.pool import list_pools
-    from grns.store.pulse import read_pulse
+    from grns.dead_letters import listing
+    from grns.diagnose.daemons import read_pulse
+    from grns.stats import counts as count
+    from grns.tasks.pools import list_pools
+    from grns.worker.registry import list_agents
 
     database, workspace = session.database, session.workspace
     now = await listing.now(database)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from grns.cli.loss import LossReport
-    from grns.inspection import Inspection
+    from grns.maintenance.consistency import Inspection
 
 _SHOWN = 20
 
@@ -91,7 +91,7 @@ def _next_step(last_failover: int | None) -> str:
 async def _look(patience_seconds: float | None, known_failovers: int) -> tuple[Inspection, LossReport]:
     from grns.cli.loss import look_for_losses
     from grns.cli.session import reading
-    from grns.inspection import Inspection
+    from grns.maintenance.consistency import Inspection
 
     async with reading() as session:
         patience = patience_seconds or session.app.settings.patience_seconds
@@ -121,7 +121,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def _show(inspection: Inspection, report: LossReport) -> None:
-    from grns.store.audit import INVARIANTS
+    from grns.maintenance.audit import INVARIANTS
 
     rows = [
         {"invariant": name, "meaning": meaning, "violations": inspection.counts[name]}

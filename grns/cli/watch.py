@@ -16,8 +16,8 @@ from grns.cli.output import Output
 from grns.errors import WaitTimeout
 
 if TYPE_CHECKING:
-    from grns.store.database import Database
-    from grns.store.operation import Operation
+    from grns.operations.service import Operation
+    from grns.postgres.database import Database
 
 _LOOK_SECONDS = 0.25
 _PLAIN_EVERY_SECONDS = 5.0
@@ -55,8 +55,8 @@ async def _look_on(number: int, timeout: float | None) -> Operation:
 
 
 async def _until_end(database: Database, number: int, workspace: str, show: _Show) -> Operation:
-    from grns.operation import ENDED, State
-    from grns.store.operation import read_operation
+    from grns.operations.model import ENDED, State
+    from grns.operations.service import read_operation
 
     long_at: float | None = time.monotonic() + _LONG_SECONDS
     while True:

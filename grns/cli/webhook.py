@@ -14,8 +14,8 @@ from grns.cli.output import Column, Output, fields, output_option, text, when
 
 if TYPE_CHECKING:
     from grns.cli.session import Session
-    from grns.store.webhook import Change
-    from grns.webhook import Secret
+    from grns.webhooks.model import Secret
+    from grns.webhooks.service import Change
 
 Answer = TypeVar("Answer")
 Call = Callable[["Session", str], Awaitable[Answer]]
@@ -44,14 +44,14 @@ def create(out: Output, url: str, kinds: tuple[str, ...], description: str | Non
 
     What is sent is signed with it (Standard Webhooks); docs/webhooks.md says how to verify that.
     """
-    from grns.webhook import check_description, check_kinds
+    from grns.webhooks.model import check_description, check_kinds
 
     check_kinds(kinds)
     check_description(description)
     _check(url)
 
     async def make(session: Session, actor: str) -> tuple[Secret, dict[str, Any]]:
-        from grns.store.webhook import create_webhook
+        from grns.webhooks.service import create_webhook
 
         return await create_webhook(
             session.database,
@@ -75,8 +75,8 @@ def list_webhooks(out: Output, limit: int, after: str | None) -> None:
 
     async def look() -> None:
         from grns.cli.session import reading
-        from grns.store import listing
-        from grns.store.webhook import list_webhooks
+        from grns.dead_letters import listing
+        from grns.webhooks.service import list_webhooks
 
         async with reading() as session:
             page = await list_webhooks(
@@ -105,7 +105,7 @@ def show(out: Output, webhook_id: str) -> None:
     """Show a webhook, without its secrets."""
 
     async def look(session: Session, _actor: str) -> dict[str, Any]:
-        from grns.store.webhook import read_webhook
+        from grns.webhooks.service import read_webhook
 
         return await read_webhook(session.database, webhook_id, workspace=session.workspace)
 
@@ -122,7 +122,7 @@ def show(out: Output, webhook_id: str) -> None:
 @output_option
 def edit(out: Output, webhook_id: str, **said: Any) -> None:
     """Change a webhook. What happened while it was disabled is not sent; what waited by then is."""
-    from grns.webhook import check_description, check_kinds
+    from grns.webhooks.model import check_description, check_kinds
 
     change: Change = {name: value for name, value in said.items() if value not in (None, ())}  # type: ignore[assignment]
     if not change:
@@ -134,7 +134,7 @@ def edit(out: Output, webhook_id: str, **said: Any) -> None:
         _check(change["url"])
 
     async def act(session: Session, actor: str) -> dict[str, Any]:
-        from grns.store.webhook import change_webhook
+        from grns.webhooks.service import change_webhook
 
         return await change_webhook(
             session.database,
@@ -156,12 +156,12 @@ def delete(webhook_id: str, is_trial: bool, is_sure: bool) -> None:
     """Send nothing there any more; what waits is not sent, either."""
 
     async def look(session: Session, _actor: str) -> dict[str, Any]:
-        from grns.store.webhook import read_webhook
+        from grns.webhooks.service import read_webhook
 
         return await read_webhook(session.database, webhook_id, workspace=session.workspace)
 
     async def act(session: Session, actor: str) -> None:
-        from grns.store.webhook import delete_webhook
+        from grns.webhooks.service import delete_webhook
 
         await delete_webhook(session.database, webhook_id, workspace=session.workspace, actor=actor)
 
@@ -188,12 +188,12 @@ def delete(webhook_id: str, is_trial: bool, is_sure: bool) -> None:
 @output_option
 def rotate(out: Output, webhook_id: str, overlap_seconds: float) -> None:
     """Sign with a new secret, and for a while with the one before, too; print the new one, this once."""
-    from grns.webhook import check_overlap
+    from grns.webhooks.model import check_overlap
 
     check_overlap(overlap_seconds)
 
     async def act(session: Session, actor: str) -> tuple[Secret, dict[str, Any]]:
-        from grns.store.webhook import rotate_secret
+        from grns.webhooks.service import rotate_secret
 
         return await rotate_secret(
             session.database,
@@ -214,8 +214,8 @@ def ping(out: Output, webhook_id: str) -> None:
     """Have an event of its own sent to a webhook, to see whether it works."""
 
     async def act(session: Session, actor: str) -> dict[str, Any]:
-        from grns.store.delivery import read_delivery
-        from grns.store.webhook import ping_webhook
+        from grns.webhooks.deliveries import read_delivery
+        from grns.webhooks.service import ping_webhook
 
         workspace = session.workspace
         seq = await ping_webhook(session.database, webhook_id, workspace=workspace, actor=actor)
@@ -239,8 +239,8 @@ def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, stat
 
     async def look(session: Session, _actor: str) -> None:
         from grns.cli.text import lasted
-        from grns.store import listing
-        from grns.store.delivery import STATES, list_deliveries
+        from grns.dead_letters import listing
+        from grns.webhooks.deliveries import STATES, list_deliveries
 
         wanted = [state for state in STATES if state in states] or None
         page = await list_deliveries(
@@ -272,7 +272,7 @@ def resend(out: Output, webhook_id: str, numbers: tuple[int, ...]) -> None:
     """Tell a webhook of events once more, under the same ids, whatever came of it before."""
 
     async def act(session: Session, actor: str) -> list[dict[str, Any]]:
-        from grns.store.delivery import resend_delivery
+        from grns.webhooks.deliveries import resend_delivery
 
         workspace = session.workspace
         return [
@@ -289,8 +289,8 @@ def _do(call: Call[Answer]) -> Answer:
     """Connect, and do it. No broker is needed: the relay looks often enough for what nobody waits for."""
 
     async def work() -> Answer:
-        from grns.actor import of_process
         from grns.cli.session import reading
+        from grns.model.actor import of_process
 
         async with reading() as session:
             with failure.hinting(missing="grns webhook list", conflict="grns webhook show ID"):

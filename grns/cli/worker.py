@@ -12,15 +12,15 @@ from types import ModuleType
 
 import click
 
-from grns.app import App
-from grns.assembly import workers
-from grns.assembly.workers import KeeperOrders
+from grns.bootstrap import workers
+from grns.bootstrap.app import App
+from grns.bootstrap.workers import KeeperOrders
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import BadInput, SettingsError
-from grns.pool import Pool
 from grns.settings import load
 from grns.telemetry.facts.work import WorkerServes
+from grns.worker.pool import Pool
 
 _LOOK_SECONDS = 1.0
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")

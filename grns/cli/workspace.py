@@ -28,10 +28,10 @@ def create(name: str) -> None:
 
 
 async def _create(name: str) -> None:
-    from grns.actor import of_process
+    from grns.access.workspaces import create_workspace
     from grns.cli.session import reading
     from grns.errors import Conflict
-    from grns.store.workspace import create_workspace
+    from grns.model.actor import of_process
 
     async with reading() as session:
         try:
@@ -49,9 +49,9 @@ def list_workspaces(out: Output, limit: int, after: str | None) -> None:
 
 
 async def _list(out: Output, limit: int, after: str | None) -> None:
+    from grns.access.workspaces import list_workspaces
     from grns.cli.session import reading
-    from grns.store import listing
-    from grns.store.workspace import list_workspaces
+    from grns.dead_letters import listing
 
     async with reading() as session:
         page = await list_workspaces(session.database, limit=limit, after=after)
@@ -80,9 +80,9 @@ def isolate() -> None:
 
 
 async def _isolate() -> str | None:
+    from grns.access import isolation as access
     from grns.cli.session import reading
     from grns.errors import Unusable
-    from grns.store import access
 
     async with reading() as session:
         with contextlib.suppress(Unusable):  # who does not own the tables is told how it is all the same

@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
-from grns.outcome import Claim
+from grns.model.outcome import Claim
 
 _CURRENT: ContextVar[Claim | None] = ContextVar("grns_current", default=None)
 

@@ -12,11 +12,11 @@ from typing import Any, TextIO
 
 import structlog
 
-from grns import key
+from grns.model import api_key as key
+from grns.model.traces import printable
 from grns.telemetry import current
-from grns.telemetry.calm import Calm
 from grns.telemetry.fact import Fact
-from grns.traces import printable
+from grns.telemetry.log_throttle import Calm
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Each is found from where a word begins: a text of nothing but letters is looked through once.

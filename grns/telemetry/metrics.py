@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 
 from grns.errors import Unavailable
 from grns.telemetry import registry
+from grns.telemetry.collectors import CountTally, GaugeTally, TimeTally
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, webhook, work
 from grns.telemetry.metric import Kind, Metric
-from grns.telemetry.tally import CountTally, GaugeTally, TimeTally
 
 _ALL_TASK_TYPES = "*"
 

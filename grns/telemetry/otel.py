@@ -33,8 +33,8 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-from grns import envelope
-from grns.outcome import Claim, Outcome, Verb
+from grns.model import envelope
+from grns.model.outcome import Claim, Outcome, Verb
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import SpansNotSent
 from grns.telemetry.spans import Running, Spans

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from grns.task import Status
+from grns.model.task import Status
 from grns.telemetry.metric import Kind, Label, Merge, Metric
 
 # Seconds, from what a cache answers in to what a slow agent takes.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from grns.outcome import Claim, Outcome
+from grns.model.outcome import Claim, Outcome
 
 
 class Running:

@@ -9,10 +9,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from grns import problem
 from grns.api.route import OPERATION
 from grns.errors import GrnsError, NotFound, Unavailable
-from grns.problem import Problem
+from grns.model import problem
+from grns.model.problem import Problem
 from grns.telemetry.facts.http import RequestFailed
 from grns.web import (
     edit,

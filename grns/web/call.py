@@ -11,11 +11,11 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from grns import problem
-from grns.access import Scope
+from grns.access.principals import Scope
 from grns.api.desk import Desk
 from grns.errors import BadInput, Forbidden, NotFound
-from grns.problem import Problem
+from grns.model import problem
+from grns.model.problem import Problem
 from grns.web import look, render
 from grns.web.address import before
 from grns.web.clock import Clock

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
+from grns.dead_letters import listing
 from grns.errors import GrnsError
-from grns.store import listing
-from grns.store.database import Database
+from grns.postgres.database import Database
 
 _FRESH_SECONDS = 10.0
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns import duration
 from grns.errors import BadInput
+from grns.model import duration
 from grns.web.call import Call, name
 from grns.web.inside import Refused
 from grns.web.page import Pages

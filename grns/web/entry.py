@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from grns import key
-from grns.access import BOOTSTRAP, Principal
+from grns.access.keys import authenticate, create_first_key, end_session, resume
+from grns.access.principals import BOOTSTRAP, Principal
 from grns.api.access import is_bootstrap
 from grns.api.desk import Desk
 from grns.errors import Denied, Forbidden
-from grns.store.key import authenticate, create_first_key, end_session, resume
+from grns.model import api_key as key
 from grns.web.session import COOKIE, SECURE_COOKIE, Session, Sessions
 
 _OURS = frozenset({"same-origin", "none"})

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from grns.payloads import PAYLOADS
+from grns.model.events import PAYLOADS
 from grns.web import look
 from grns.web.call import Call
 from grns.web.inside import Refused

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import ClientDisconnect, Request
 
 from grns.errors import BadInput
-from grns.strict_json import Limits, parse
+from grns.model.json import Limits, parse
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
 _TYPE = "application/x-www-form-urlencoded"

@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from grns.access import Principal
+from grns.access.principals import Principal
 from grns.api.access import PRINCIPAL
 from grns.api.route import OPERATION, PREFIX
 from grns.errors import GrnsError
-from grns.problem import Problem
+from grns.model.problem import Problem
 
 _GOOD = 400
 Query = Mapping[str, str | int | Sequence[str] | None]

@@ -6,9 +6,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns import duration
-from grns.access import SCOPES
+from grns.access.principals import SCOPES
 from grns.errors import BadInput
+from grns.model import duration
 from grns.web.call import Call, name
 from grns.web.inside import Refused
 from grns.web.page import Pages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grns.access import Scope
+from grns.access.principals import Scope
 
 
 @dataclass(frozen=True, slots=True)

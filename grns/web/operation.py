@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.errors import BadInput
-from grns.operation import ENDED, Action
+from grns.operations.model import ENDED, Action
 from grns.web.call import Call
 from grns.web.form import Form
 from grns.web.inside import Refused

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.task import Status
+from grns.model.task import Status
 from grns.web import alarm, figure
 from grns.web.call import Call
 from grns.web.figure import Chart

@@ -9,9 +9,9 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.api.app import ROUTES
-from grns.envelope import SCHEMA_VERSION
 from grns.errors import BadInput
-from grns.task import REDRIVABLE, TERMINAL, Status
+from grns.model.envelope import SCHEMA_VERSION
+from grns.model.task import REDRIVABLE, TERMINAL, Status
 from grns.web.call import Call, name
 from grns.web.page import Pages
 from grns.web.terms import term

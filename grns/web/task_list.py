@@ -9,10 +9,10 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from grns.errors import BadInput
-from grns.filter import MOST_VALUES
-from grns.operation import Action, request
-from grns.task import Status
-from grns.term import TERMS
+from grns.model.filter import MOST_VALUES
+from grns.model.filter_term import TERMS
+from grns.model.task import Status
+from grns.operations.model import Action, request
 from grns.web import render
 from grns.web.call import Call
 from grns.web.inside import Refused

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from grns.errors import BadInput
-from grns.filter import Filter, parse
-from grns.term import Pattern, Term
+from grns.model.filter import Filter, parse
+from grns.model.filter_term import Pattern, Term
 
 
 def term(name: str, *values: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from grns import subjects
+from grns.model import subjects
 from grns.web.call import Call, name
 from grns.web.page import Pages
 

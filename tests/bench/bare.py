@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grns.outcome import Verb
+from grns.model.outcome import Verb
+from grns.model.task import random_uuid
+from grns.postgres.database import Database, Row
+from grns.postgres.statements import statement
 from grns.settings import load
-from grns.store.database import Database, Row
-from grns.store.statement import statement
-from grns.task import random_uuid
 from tests.bench.figure import TASKS, Figures
 from tests.bench.ground import Ground
 from tests.bench.pace import read_pace

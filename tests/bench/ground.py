@@ -11,9 +11,9 @@ from pathlib import Path
 import asyncpg
 
 import grns
-from grns.local import LocalNats, LocalPostgres
-from grns.store import migrate
-from grns.store.database import Database
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.postgres import migrate
+from grns.postgres.database import Database
 from tests.bench.stage import Stage
 from tests.harness import Fleet
 

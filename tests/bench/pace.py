@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from grns.store.database import Connection
+from grns.postgres.database import Connection
 from tests.bench.figure import Curve
 
 _BEGAN = """

@@ -11,8 +11,8 @@ from typing import Any
 import asyncpg
 
 import grns
-from grns.local import LocalNats, LocalPostgres
-from grns.store.database import Database
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.postgres.database import Database
 from tests.bench.process import Usage, own_usage, usage_of
 from tests.harness import Fleet, eventually, is_relayed, manage, ready
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
-from grns.local import LocalNats, LocalPostgres
+from grns.dev.servers import LocalNats, LocalPostgres
 from tests.browser import stage as stages
 from tests.browser.scene import Scene, played
 from tests.browser.stage import Stage, log_in

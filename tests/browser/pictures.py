@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.async_api import Browser
 
-from grns.local import LocalNats, LocalPostgres
+from grns.dev.servers import LocalNats, LocalPostgres
 from tests.browser import stage as stages
 from tests.browser.scene import Scene, played
 from tests.browser.stage import Stage, log_in

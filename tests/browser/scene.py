@@ -12,16 +12,19 @@ from typing import Any
 
 import nats
 
-from grns.destination import Guard
-from grns.filter import parse
-from grns.operation import request
+from grns.access.keys import create_key
+from grns.access.workspaces import create_workspace
+from grns.model.filter import parse
+from grns.model.submission import submission
+from grns.model.url_policy import Guard
+from grns.operations import service as operation
+from grns.operations.model import request
 from grns.settings import load
-from grns.store import issue, operation, pause, saved_filter
-from grns.store.key import create_key
-from grns.store.submit import Submissions, Submitted, prepare
-from grns.store.webhook import create_webhook, ping_webhook
-from grns.store.workspace import create_workspace
-from grns.submission import submission
+from grns.stats import issues as issue
+from grns.tasks import pauses as pause
+from grns.tasks import saved_filters as saved_filter
+from grns.tasks.submit import Submissions, Submitted, prepare
+from grns.webhooks.service import create_webhook, ping_webhook
 from tests.browser.stage import Stage
 from tests.harness import all_in, eventually
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, async_playwright
 
-from grns.store.database import Database
-from grns.store.key import create_key
+from grns.access.keys import create_key
+from grns.postgres.database import Database
 from tests.doors.e2e.test_api import url_of
 from tests.harness import ROOT, Fleet, ready
 

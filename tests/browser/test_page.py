@@ -9,7 +9,7 @@ import re
 import pytest
 from playwright.async_api import BrowserContext, Page, Request, expect
 
-from grns import strict_json
+from grns.model import json as strict_json
 from grns.settings import load
 from tests.browser.conftest import Watch
 from tests.browser.stage import Stage

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn
 from rich.table import Table
 
-from grns.inspection import Inspection
-from grns.store.database import Database
+from grns.maintenance.consistency import Inspection
+from grns.postgres.database import Database
 from tests.chaos.checker import Checker, Report
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.services import check_services

@@ -7,6 +7,11 @@ points what was violated, a test its assertion.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from grns.postgres.statements import paths
+
+_ROOT = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ def _walks(name: str, statement: str, step: str, right: str, wrong: str) -> Muta
 
 
 def _sql(statement: str, right: str, wrong: str) -> Edit:
-    return Edit(f"grns/store/sql/{statement}.sql", right, wrong)
+    return Edit(str(paths()[statement].relative_to(_ROOT)), right, wrong)
 
 
 _FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace\n        and t.status = 'running'"
@@ -92,24 +97,24 @@ MUTANTS = (
     ),
     Mutant(
         "answers to wherever somebody names", "tests", ("assert True is False",),
-        (Edit("grns/transport/jetstream/request.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
+        (Edit("grns/nats/request.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
         "tests/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
     ),
     Mutant(
         "a rejected message sent again on any subject of its workspace", "tests", ("DID NOT RAISE",),
-        (Edit("grns/letter.py", "    if kind in _TASK_COMMANDS and wanted in (origin, shared):\n        return shared\n",
+        (Edit("grns/dead_letters/message.py", "    if kind in _TASK_COMMANDS and wanted in (origin, shared):\n        return shared\n",
               "    if subjects.owner(wanted) == workspace:\n        return wanted\n"),),
         "tests/doors/test_letter.py::test_copy_on_another_subject_is_refused",
     ),
     Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
-        (Edit("grns/attempt.py", "        await self.run(claim)\n        await delivery.ack()\n",
+        (Edit("grns/worker/executor.py", "        await self.run(claim)\n        await delivery.ack()\n",
               "        await delivery.ack()\n        await self.run(claim)\n"),),
         "tests/test_walk.py::test_a_lane_is_acked_when_the_end_has_committed",
     ),
     Mutant(
         "own writes committed without the finish", "tests", ("[] == ['lease_expir",),
-        (Edit("grns/context.py", "                finished = await self._finish_in(connection, transaction)\n",
+        (Edit("grns/worker/context.py", "                finished = await self._finish_in(connection, transaction)\n",
               "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),),
         "tests/faults/test_worker_killed.py::test_gone_before_the_commit",
     ),
@@ -120,22 +125,22 @@ MUTANTS = (
     ),
     Mutant(
         "claim tokens taken unsigned", "tests", ("DID NOT RAISE",),
-        (Edit("grns/ticket.py", "        if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):\n", "        if key is None:\n"),),
+        (Edit("grns/model/claim_token.py", "        if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):\n", "        if key is None:\n"),),
         "tests/doors/test_ticket.py::test_token_signed_with_another_key_is_refused",
     ),
     Mutant(
         "leases by the worker's clock", "tests", ("in _taken_back", "by the lease, not sooner or much later"),
         (_sql("claim", "now() + $9::double precision * interval '1 second'", "to_timestamp($9::double precision)"),
-         Edit("grns/store/claim.py", "self._types, self._maxima, self._who.lease_seconds,\n",
+         Edit("grns/worker/claims.py", "self._types, self._maxima, self._who.lease_seconds,\n",
               "self._types, self._maxima, time.time() + self._who.lease_seconds,\n"),
          _sql("renew", "now() + $4::double precision * interval '1 second'", "to_timestamp($4::double precision)"),
-         Edit("grns/store/renew.py", "for lease in leases], lease_seconds, ", "for lease in leases], time.time() + lease_seconds, "),
-         Edit("grns/store/renew.py", "from collections.abc", "import time\nfrom collections.abc")),
+         Edit("grns/worker/renewals.py", "for lease in leases], lease_seconds, ", "for lease in leases], time.time() + lease_seconds, "),
+         Edit("grns/worker/renewals.py", "from collections.abc", "import time\nfrom collections.abc")),
         "tests/faults/test_clocks.py::test_everybody_has_another_time",
     ),
     Mutant(
         "what the broker lost is noticed, and not replayed", "tests", ("not within 20.0 s; last seen: False",),
-        (Edit("grns/broker_watch.py", "            self._send_again(memory, log.Lost(since, since), high)\n", ""),),
+        (Edit("grns/outbox/stream_loss.py", "            self._send_again(memory, log.Lost(since, since), high)\n", ""),),
         "tests/faults/test_tail_lost.py::test_what_stood_at_the_end_is_published_again",
     ),
     Mutant(
@@ -155,19 +160,19 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbound.py", "            self._postpone(parcel)\n\n    def _show",
+        (Edit("grns/outbox/ordered_publisher.py", "            self._postpone(parcel)\n\n    def _show",
               "            self._end(parcel)\n\n    def _show"),),
         "NATS: killed,NATS: frozen",
     ),
     Mutant(
         "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),
-        (Edit("grns/store/finish.py", "[finish.outcome.result for finish in finishes],",
+        (Edit("grns/worker/finishes.py", "[finish.outcome.result for finish in finishes],",
               "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],"),),
         "worker",
     ),
     Mutant(
         "an unknown outcome told as nothing done", "points", ("invented",),
-        (Edit("grns/store/fault.py", "raise OutcomeUnknown(f\"no answer", "raise Unavailable(f\"no answer"),),
+        (Edit("grns/postgres/errors.py", "raise OutcomeUnknown(f\"no answer", "raise Unavailable(f\"no answer"),),
         "submit_tasks.answered=drop",
     ),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from grns.task import STATUS_AFTER
+from grns.model.task import STATUS_AFTER
 from tests.chaos import journal
 from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms

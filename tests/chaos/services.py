@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from grns.local.port import free_port
+from grns.dev.servers.port import free_port
 from tests.chaos.proxy import HOST
 from tests.doors.webhooks import FINE, Receiver, Request, answering, status
 

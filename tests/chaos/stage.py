@@ -16,11 +16,11 @@ from pathlib import Path
 
 import asyncpg
 
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.dev.servers.identity import current
+from grns.dev.servers.orphan import entry
 from grns.errors import LocalServerError
-from grns.local import LocalNats, LocalPostgres
-from grns.local.identity import current
-from grns.local.orphan import entry
-from grns.store import migrate
+from grns.postgres import migrate
 from tests import clocks
 from tests.chaos.disk import Disk
 from tests.chaos.journal import Journal

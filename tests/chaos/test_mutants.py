@@ -14,7 +14,7 @@ from tests.chaos.checker import VIOLATIONS
 from tests.chaos.mutants import CHECKS, Check, Trial, run, told_by_checker, told_by_pytest
 
 _ROOT = Path(__file__).parent.parent.parent
-_PLACE, _RIGHT = "grns/store/sql/finish.sql", "t.lease_id = w.lease_id"
+_PLACE, _RIGHT = "grns/worker/sql/finish.sql", "t.lease_id = w.lease_id"
 _GUARD = f"""
 from pathlib import Path
 if {_RIGHT!r} not in Path({_PLACE!r}).read_text():

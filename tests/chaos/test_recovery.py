@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 from rich.console import Console
 
-from grns.store import sweep
-from grns.store.database import Database
+from grns.maintenance import due as sweep
+from grns.postgres.database import Database
 from tests.chaos.recovery import Measured, show
 from tests.chaos.trials import FELT, Felt, Field, Trial, TrialFailed, since_release
 from tests.harness import submit

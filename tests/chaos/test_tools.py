@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grns.store import statement
+from grns.postgres import statements as statement
 from tests.chaos.bugs import MUTANTS, Mutant
 from tests.chaos.failpoints import CASES
 from tests.chaos.moments import MOMENTS

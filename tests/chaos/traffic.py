@@ -15,8 +15,8 @@ from typing import Any
 import asyncpg
 import nats
 
-from grns import subjects
-from grns.store.statement import statement
+from grns.model import subjects
+from grns.postgres.statements import statement
 from tests.chaos import strangers
 from tests.chaos.journal import Journal
 from tests.chaos.stage import Seat, Stage

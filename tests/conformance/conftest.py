@@ -12,10 +12,10 @@ from typing import Any
 import nats
 import pytest
 
-from grns.local import LocalNats
+from grns.dev.servers import LocalNats
+from grns.nats import JetStream
+from grns.nats.interface import Transport
 from grns.settings import Settings
-from grns.transport.base import Transport
-from grns.transport.jetstream import JetStream
 
 LIMIT = 10.0
 

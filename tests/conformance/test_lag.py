@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grns import subjects
-from grns.transport.base import Lag, Transport
+from grns.model import subjects
+from grns.nats.interface import Lag, Transport
 from tests.conformance.test_transport import EVENT, LANE, LIMIT, Inbox, message
 
 if TYPE_CHECKING:

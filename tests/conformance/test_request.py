@@ -10,9 +10,9 @@ import pytest
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
-from grns import subjects
 from grns.errors import BrokerRefused
-from grns.transport.base import Request, Serving, Transport
+from grns.model import subjects
+from grns.nats.interface import Request, Serving, Transport
 from tests.conformance.test_transport import LIMIT, eventually
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grns import subjects
 from grns.errors import BadInput, BrokerRefused, Drift, GrnsError, NotFound, OutcomeUnknown, Unavailable
-from grns.transport.base import Consumer, Delivery, Done, Message, Receipt, Transport
+from grns.model import subjects
+from grns.nats.interface import Consumer, Delivery, Done, Message, Receipt, Transport
 
 if TYPE_CHECKING:
     from tests.conformance.conftest import Broker, TransportFactory

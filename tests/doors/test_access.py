@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grns.access import SCOPES, Principal, Scope, scopes
+from grns.access.principals import SCOPES, Principal, Scope, scopes
 from grns.errors import BadInput
 
 OURS, THEIRS = "acme", "rival"

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import grns
-from grns.agent_task import AgentTask
+from grns.agent.task import AgentTask
 from grns.api.server import ApiServer
 from grns.errors import Denied, Forbidden, TooManyRequests
-from grns.store.database import Database
-from grns.store.sweep import reap
+from grns.maintenance.due import reap
+from grns.postgres.database import Database
 from tests.doors.test_api_kit import OURS, Door, serving
 from tests.harness import LIMIT_SECONDS, eventually, status_of, submit, submit_many
 from tests.test_store_kit import cancel, kinds_of, lapse, row_of

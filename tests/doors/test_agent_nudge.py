@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from grns import agent_nudge, nudge_url
-from grns.access import BOOTSTRAP, Principal
-from grns.agent_nudge import Nudges
-from grns.agent_post import post
+from grns.access.principals import BOOTSTRAP, Principal
 from grns.api.route import PREFIX
 from grns.errors import BadInput, TooManyRequests, Unavailable
-from grns.store import pause
-from grns.store.database import Database
+from grns.gateway import wakeups as agent_nudge
+from grns.gateway.wakeup_http import post
+from grns.gateway.wakeups import Nudges
+from grns.model import wakeup_url as nudge_url
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
 from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
 from tests.doors.test_api_kit import Door, good, problem_of
 from tests.harness import LIMIT_SECONDS, eventually, submit
@@ -174,7 +175,7 @@ async def test_nobody_else_is_asked(nudges: tuple[Nudges, Facts], bell: Bell) ->
 async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("grns.agent_post._SECONDS", 0.2)
+    monkeypatch.setattr("grns.gateway.wakeup_http._SECONDS", 0.2)
 
     left = asyncio.Event()
 

@@ -12,20 +12,20 @@ import httpx2
 import pytest
 from starlette.routing import Route as Served
 
-from grns.access import SCOPES, Scope
+from grns.access.keys import create_key
+from grns.access.principals import SCOPES, Scope
 from grns.api.app import ROUTES, bare
 from grns.api.invitation import Invitation
 from grns.api.route import PREFIX, Route
-from grns.destination import Guard
-from grns.filter import parse
-from grns.key import redacted
-from grns.operation import request
-from grns.store import saved_filter
-from grns.store.burial import Corpse, bury
-from grns.store.database import Database
-from grns.store.key import create_key
-from grns.store.operation import create_operation
-from grns.store.webhook import create_webhook, ping_webhook
+from grns.dead_letters.store import Corpse, bury
+from grns.model.api_key import redacted
+from grns.model.filter import parse
+from grns.model.url_policy import Guard
+from grns.operations.model import request
+from grns.operations.service import create_operation
+from grns.postgres.database import Database
+from grns.tasks import saved_filters as saved_filter
+from grns.webhooks.service import create_webhook, ping_webhook
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import submit
 from tests.test_store_kit import ACTOR, fetch

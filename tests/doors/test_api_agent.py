@@ -12,20 +12,21 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from grns import agent_claims, ticket
-from grns.access import BOOTSTRAP
-from grns.agent_claims import Seeking
+from grns.access.keys import create_key
+from grns.access.principals import BOOTSTRAP
 from grns.api.route import PREFIX
-from grns.fingerprint import fingerprint
-from grns.outcome import Verb
-from grns.store import pause
-from grns.store.claim import Claimant
-from grns.store.database import Database
-from grns.store.key import create_key
-from grns.store.sweep import promote, reap
+from grns.gateway import claims as agent_claims
+from grns.gateway.claims import Seeking
+from grns.maintenance.due import promote, reap
+from grns.model import claim_token as ticket
+from grns.model.claim_token import SigningKey, Ticket
+from grns.model.fingerprint import fingerprint
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
 from grns.telemetry.facts.agent import ClaimReturned
 from grns.telemetry.facts.work import AttemptFailed, AttemptFinished, LeaseLost, TaskClaimed, TaskReleased
-from grns.ticket import SigningKey, Ticket
+from grns.worker.claims import Claimant
 from tests.doors.test_api_kit import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (
@@ -216,7 +217,7 @@ async def test_a_cancellation_is_heard_with_the_next_renewal(
 async def test_progress_is_told_in_the_history_of_the_task(
     local: httpx2.AsyncClient, shared: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grns.agent_writes._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("grns.gateway.attempts._PROGRESS_SECONDS", 0.0)
     task_id = (await submit(shared)).id
     handed = await claimed(local)
     for progress in (0.25, 0.25, 0.5):
@@ -356,7 +357,7 @@ async def test_who_is_only_kept_waiting_is_told_to_ask_again(
 ) -> None:
     task_id = (await submit(shared)).id
     token = (await claimed(local))["token"]
-    monkeypatch.setattr("grns.agent_writes._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("grns.gateway.attempts._PATIENCE_SECONDS", 0.2)
     async with locked(shared, task_id):
         answer = await told(local, how, token, **WRITES[how])
         assert problem_of(answer, 503) == "unavailable"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from grns.store import agent
-from grns.store.claim import Claimant
-from grns.ticket import SigningKey
+from grns.model.claim_token import SigningKey
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant
 from tests.doors.test_api_agent import QUEUE, claimed, opened
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import submit

@@ -13,8 +13,8 @@ import pytest
 
 from grns.api import stream, tail
 from grns.api.route import PREFIX
-from grns.store import event
-from grns.store.database import Database
+from grns.outbox import events as event
+from grns.postgres.database import Database
 from tests.counters import begin_here, count_all
 from tests.doors import test_api_kit as kit
 from tests.doors.test_api_kit import Door, good, problem_of

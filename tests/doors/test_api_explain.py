@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 
 from grns.api.route import PREFIX
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.doors.test_api_kit import Door, good, problem_of
 from tests.harness import submit
 

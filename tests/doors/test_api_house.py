@@ -8,8 +8,8 @@ import httpx2
 
 from grns.api.app import ROUTES, bare
 from grns.api.route import PREFIX
-from grns.store import agent
-from grns.store.database import Database
+from grns.postgres.database import Database
+from grns.worker import registry as agent
 from tests.doors.test_api_kit import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.harness import submit_many
 from tests.test_store_kit import OTHER_WORKER, WORKER, fetch

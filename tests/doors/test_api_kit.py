@@ -14,14 +14,14 @@ import httpx2
 import pytest
 from starlette.types import ASGIApp
 
+from grns.access.keys import create_key
+from grns.access.workspaces import create_workspace
 from grns.api.app import make_api
 from grns.api.desk import Desk
 from grns.api.server import ApiServer
-from grns.app import App
-from grns.assembly import doors
-from grns.store.database import Database
-from grns.store.key import create_key
-from grns.store.workspace import create_workspace
+from grns.bootstrap import api as doors
+from grns.bootstrap.app import App
+from grns.postgres.database import Database
 from tests.harness import eventually, settings_for
 from tests.operations import Facts
 from tests.test_store_kit import ACTOR, fetch

@@ -12,7 +12,7 @@ import pytest
 
 from grns.api.route import PREFIX
 from grns.errors import Drift
-from grns.store.database import Database
+from grns.postgres.database import Database
 from grns.telemetry.facts.http import RequestBroke
 from tests.bad_input import FRAMING, NOT_OBJECTS, OPTIONS, TEXTS, Case
 from tests.doors.test_api_kit import Door, good, problem_of

@@ -15,7 +15,7 @@ from grns.api import connection
 from grns.api.invitation import Invitation
 from grns.api.route import PREFIX
 from grns.api.server import ApiServer
-from grns.store.database import Database
+from grns.postgres.database import Database
 from grns.telemetry.facts.http import RequestBroke
 from grns.web.site import make_site
 from tests.doors.test_api_kit import OURS, Door, good, serving

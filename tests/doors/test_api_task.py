@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from grns.api.route import PREFIX
-from grns.outcome import Verb
-from grns.store.database import Database
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
 from tests.doors.test_api_kit import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.harness import submit, submit_many
 from tests.test_store_kit import ROADS, claim, fetch, finish, place, row_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from grns import envelope
 from grns.api.route import PREFIX
+from grns.model import envelope
 from tests.doors.test_api_kit import Door, good
 from tests.test_spans import Traced, parent_of, trace_of
 

@@ -10,10 +10,10 @@ import pytest
 from grns.api.app import make_api
 from grns.api.export import LINES, NEXT
 from grns.api.route import PREFIX
-from grns.app import App
-from grns.assembly import doors
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.bootstrap import api as doors
+from grns.bootstrap.app import App
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.counters import count_all
 from tests.doors.test_api_kit import HERE, Door, actor_of, good, problem_of
 from tests.doors.test_letter import body

@@ -10,7 +10,7 @@ from grns.api import desk
 from grns.api.desk import Turns
 from grns.api.route import PREFIX
 from grns.errors import TooManyRequests
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good
 from tests.harness import eventually
 from tests.test_store_kit import is_waiting_for_lock, stranger

@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 
 from grns.api.route import PREFIX
-from grns.destination import Guard
-from grns.store.database import Database
-from grns.store.webhook import create_webhook
+from grns.model.url_policy import Guard
+from grns.postgres.database import Database
+from grns.webhooks.service import create_webhook
 from tests.doors.test_api_kit import OURS, Door, actor_of, good, problem_of
 from tests.doors.test_store_delivery import make, take
 from tests.doors.webhooks import settle

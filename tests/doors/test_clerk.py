@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
-from grns.app import App
-from grns.attempt import UNKNOWN_TASK_DELAYS
-from grns.clerk import Clerk
+from grns.bootstrap.app import App
 from grns.errors import BrokerRefused, TooManyRequests, Unavailable
-from grns.payloads import Truncated
+from grns.gateway.command_store import Orders
+from grns.gateway.commands import Clerk
+from grns.model.events import Truncated
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store.database import Database
-from grns.store.order import Orders
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.order import OrderHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.metrics import MetricsLeaf
+from grns.worker.executor import UNKNOWN_TASK_DELAYS
 from tests.bad_input import encoded
 from tests.harness import settings_for, submit
 from tests.orders import ASK_CANCEL, ASK_SUBMIT, CANCEL, SUBMIT, cancellation, submission

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from grns.access import Principal
+from grns.access.keys import authenticate
+from grns.access.principals import Principal
 from grns.cli import run
-from grns.local import LocalPostgres
-from grns.store.database import Database
-from grns.store.key import authenticate
+from grns.dev.servers import LocalPostgres
+from grns.postgres.database import Database
 from tests.test_store_kit import new_database
 
 UNKNOWN = "0" * 20

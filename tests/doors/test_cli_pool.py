@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from grns.actor import of_process
 from grns.cli import run
-from grns.local import LocalNats
-from grns.store import agent
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.model.actor import of_process
+from grns.postgres.database import Database
+from grns.worker import registry as agent
 from tests.harness import submit_many
 from tests.test_store_kit import WORKER, empty, fetch
 

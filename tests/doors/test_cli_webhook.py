@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grns.cli import run
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.doors.test_cli_access import Call
 from tests.doors.webhooks import Receiver, sending
 from tests.test_store_kit import fetch

@@ -12,15 +12,15 @@ from typing import Any
 
 import nats
 
-from grns import subjects
-from grns.app import App
-from grns.assembly import daemons
-from grns.local import LocalNats
-from grns.payloads import PAYLOADS, MessageRejected
-from grns.store.burial import HEAD_BYTES, Corpse, bury
-from grns.store.database import Database
-from grns.store.upkeep import expire_messages
-from grns.store.workspace import create_workspace
+from grns.access.workspaces import create_workspace
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.dead_letters.store import HEAD_BYTES, Corpse, bury
+from grns.dev.servers import LocalNats
+from grns.maintenance.upkeep import expire_messages
+from grns.model import subjects
+from grns.model.events import PAYLOADS, MessageRejected
+from grns.postgres.database import Database
 from grns.telemetry.metrics import MetricsLeaf
 from tests.harness import eventually, settings_for
 from tests.test_store_kit import fetch, stranger

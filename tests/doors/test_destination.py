@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grns.destination import LONGEST, Destination, Guard, guard, place
 from grns.errors import BadInput
+from grns.model.url_policy import LONGEST, Destination, Guard, guard, place
 
 PUBLIC = Guard()
 OPEN = guard("0.0.0.0/0, ::/0", allows_http=True)

@@ -9,8 +9,8 @@ import json
 import pytest
 import structlog
 
-from grns import key
 from grns.errors import BadInput
+from grns.model import api_key as key
 from grns.telemetry import log
 from grns.telemetry.facts.bus import TransportFailing
 from tests.bad_input import BAD_NAMES

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns import envelope
+from grns.dead_letters.message import Copy, Mend, copy
 from grns.errors import BadInput
-from grns.letter import Copy, Mend, copy
+from grns.model import envelope
 from grns.settings import load
 
 LETTER = UUID("7dc6e5af-0776-4f37-8f16-5767f5f9471f")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grns import nudge_url
 from grns.errors import BadInput, SettingsError
+from grns.model import wakeup_url as nudge_url
 from grns.settings import load
 
 ALLOWED = nudge_url.hosts("agents.internal, 10.0.0.7:8000 ,[::1]:9000,Upper.Example")

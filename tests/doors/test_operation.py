@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from grns.errors import BadInput
-from grns.filter import parse
-from grns.operation import Action, batch_size, request, since
-from grns.strict_json import DEFAULT_LIMITS
+from grns.model.filter import parse
+from grns.model.json import DEFAULT_LIMITS
+from grns.operations.model import Action, batch_size, request, since
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from grns.operation import State
-from grns.outcome import Verb
-from grns.store.database import Database
-from grns.store.operation import resume_operation
+from grns.model.outcome import Verb
+from grns.operations.model import State
+from grns.operations.service import resume_operation
+from grns.postgres.database import Database
 from grns.telemetry.facts.operation import BatchMoved, OperationGoesOn, OperationStopped
 from grns.telemetry.facts.process import TickFailed
 from tests.harness import eventually, rows_of

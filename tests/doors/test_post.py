@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from grns.destination import Destination, Guard
-from grns.post import Found, Posted, Poster, believing, is_own, resolve
+from grns.model.url_policy import Destination, Guard
+from grns.webhooks.http import Found, Posted, Poster, believing, is_own, resolve
 from tests.doors.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, hanging, serving, status
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])

@@ -13,13 +13,13 @@ import nats
 import pytest
 from nats.aio.client import Client as Nats
 
-from grns import subjects
-from grns.local import LocalNats
-from grns.request_desk import COMMANDS, REQUESTS, Window
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.gateway.server import COMMANDS, REQUESTS, Window
+from grns.model import subjects
+from grns.nats.config import expected_durable
+from grns.postgres.database import Database
 from grns.telemetry.facts.order import DeskFull, OrderBroke, OrderHandled
 from grns.telemetry.facts.process import ServiceStarted, TickFailed
-from grns.transport.jetstream.config import expected_durable
 from tests.bad_input import encoded
 from tests.fuzz.inputs import BUNCH, bunch
 from tests.harness import eventually, manage, settings_for, status_of

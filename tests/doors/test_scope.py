@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from grns.scope import Scope
+from grns.runtime.cancel_scope import Scope
 
 
 async def forever(seconds: float | None, *, cuts: int = 0) -> None:

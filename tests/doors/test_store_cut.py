@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from grns.app import App
-from grns.assembly import daemons
+from grns.access.isolation import as_tenant
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.dead_letters import listing
 from grns.errors import OutcomeUnknown
-from grns.filter import parse
-from grns.operation import State
-from grns.store import listing, task_page
-from grns.store.access import as_tenant
-from grns.store.database import Database
+from grns.model.filter import parse
+from grns.operations.model import State
+from grns.postgres.database import Database
+from grns.tasks import search as task_page
 from tests.cuts import way_to
 from tests.harness import eventually, settings_for
 from tests.operations import Facts, asked, dead_tasks, redrives, seen

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from grns.destination import Guard
 from grns.errors import Conflict
-from grns.store import delivery
-from grns.store import webhook as store
-from grns.store.database import Database
-from grns.store.delivery import Claimed, Ending, list_deliveries, read_delivery, resend_delivery
+from grns.model.url_policy import Guard
+from grns.postgres.database import Database
+from grns.webhooks import deliveries as delivery
+from grns.webhooks import service as store
+from grns.webhooks.deliveries import Claimed, Ending, list_deliveries, read_delivery, resend_delivery
 from tests.doors.webhooks import deliveries, fall_due, made, settle
 from tests.harness import submit, submit_many
 from tests.operations import payload_of, said

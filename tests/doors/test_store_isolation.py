@@ -7,9 +7,9 @@ import asyncio
 import asyncpg
 import pytest
 
-from grns.store.database import Database
-from grns.store.finish import finish_in
-from grns.store.renew import Held, renew
+from grns.postgres.database import Database
+from grns.worker.finishes import finish_in
+from grns.worker.renewals import Held, renew
 from tests.harness import eventually, submit
 from tests.test_store_kit import LEASE_SECONDS, cancel, claim, ending, is_waiting_for_lock, row_of, stranger
 

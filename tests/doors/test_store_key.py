@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from grns import key as words
-from grns.access import SCOPES, Principal
+from grns.access.isolation import as_tenant
+from grns.access.keys import authenticate, create_key, list_keys, read_key, revoke_key
+from grns.access.principals import SCOPES, Principal
+from grns.access.token_keys import TokenKeys, rotate
+from grns.access.workspaces import create_workspace, list_workspaces
 from grns.errors import BadInput, Conflict, Denied, NotFound, Unusable
-from grns.key import ApiKey
-from grns.store.access import as_tenant
-from grns.store.database import Database
-from grns.store.key import authenticate, create_key, list_keys, read_key, revoke_key
-from grns.store.token_keys import TokenKeys, rotate
-from grns.store.workspace import create_workspace, list_workspaces
-from grns.ticket import Shown, SigningKey
+from grns.model import api_key as words
+from grns.model.api_key import ApiKey
+from grns.model.claim_token import Shown, SigningKey
+from grns.postgres.database import Database
 from tests.test_store_kit import fetch, stranger
 
 OURS, THEIRS = "acme", "rival"

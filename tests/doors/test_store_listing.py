@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from grns.dead_letters import listing
+from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter
 from grns.errors import BadInput, NotFound
-from grns.filter import parse
-from grns.store import listing, saved_filter, task_page
-from grns.store.database import Database
-from grns.store.listing import MESSAGE, TASK, DeadFilter
-from grns.store.page import Page, cursor
-from grns.store.task_page import Count
+from grns.model.filter import parse
+from grns.postgres.database import Database
+from grns.postgres.paging import Page, cursor
+from grns.tasks import saved_filters as saved_filter
+from grns.tasks import search as task_page
+from grns.tasks.search import Count
 from tests.lists import expected, fill, ids
 from tests.test_store_kit import fetch
 

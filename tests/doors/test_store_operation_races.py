@@ -9,17 +9,13 @@ from datetime import UTC, datetime
 import pytest
 
 from grns.errors import BadInput, Conflict
-from grns.operation import State
-from grns.store import operation_batch as batches
-from grns.store.database import Database
-from grns.store.edit import discard_tasks
-from grns.store.operation import (
-    abort_operation,
-    pause_operation,
-    resume_operation,
-)
-from grns.store.operation_batch import Batch
-from grns.store.sweep import promote
+from grns.maintenance.due import promote
+from grns.operations import batches as batches
+from grns.operations.batches import Batch
+from grns.operations.model import State
+from grns.operations.service import abort_operation, pause_operation, resume_operation
+from grns.postgres.database import Database
+from grns.tasks.edit import discard_tasks
 from tests.harness import eventually, submit, submit_many
 from tests.operations import (
     LIMITS,

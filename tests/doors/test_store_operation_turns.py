@@ -6,14 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from grns.operation import State
-from grns.outcome import Verb
-from grns.store import operation_batch as batches
-from grns.store.database import Database
-from grns.store.operation import (
-    pause_operation,
-    resume_operation,
-)
+from grns.model.outcome import Verb
+from grns.operations import batches as batches
+from grns.operations.model import State
+from grns.operations.service import pause_operation, resume_operation
+from grns.postgres.database import Database
 from tests.operations import (
     LIMITS,
     asked,

@@ -9,22 +9,16 @@ from datetime import timedelta
 import pytest
 
 from grns.errors import NotFound
-from grns.operation import Action, State, request
-from grns.outcome import Verb
-from grns.payloads import PAYLOADS
-from grns.store import operation_batch as batches
-from grns.store import upkeep
-from grns.store.database import Database
-from grns.store.edit import discard_tasks
-from grns.store.operation import (
-    abort_operation,
-    list_operations,
-    pause_operation,
-    preview,
-    read_operation,
-)
-from grns.store.operation_batch import Followed
-from grns.strict_json import loads_stored
+from grns.maintenance import upkeep
+from grns.model.events import PAYLOADS
+from grns.model.json import loads_stored
+from grns.model.outcome import Verb
+from grns.operations import batches as batches
+from grns.operations.batches import Followed
+from grns.operations.model import Action, State, request
+from grns.operations.service import abort_operation, list_operations, pause_operation, preview, read_operation
+from grns.postgres.database import Database
+from grns.tasks.edit import discard_tasks
 from tests.harness import rows_of, submit
 from tests.operations import (
     LIMITS,

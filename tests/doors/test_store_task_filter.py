@@ -7,12 +7,12 @@ import re
 import pytest
 from sqlalchemy import select
 
-from grns.filter import parse
-from grns.store import query
-from grns.store.database import Database
-from grns.store.table import tasks
-from grns.store.task_filter import conditions
-from grns.term import TERMS
+from grns.model.filter import parse
+from grns.model.filter_term import TERMS
+from grns.postgres import query
+from grns.postgres.database import Database
+from grns.postgres.tables import tasks
+from grns.tasks.filter_sql import conditions
 from tests.lists import expected, fill, ids, listed
 
 pytest_plugins = ["tests.test_store_kit"]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from grns.errors import BadInput
-from grns.filter import parse
-from grns.store import task_page
-from grns.store.database import Database
-from grns.store.page import cursor
-from grns.store.task_page import Count
-from grns.task import Status
+from grns.model.filter import parse
+from grns.model.task import Status
+from grns.postgres.database import Database
+from grns.postgres.paging import cursor
+from grns.tasks import search as task_page
+from grns.tasks.search import Count
 from tests.counters import begin_here, count_all
 from tests.lists import Rows, everything, expected, fill, ids, listed, pages
 from tests.test_store_kit import fetch, place

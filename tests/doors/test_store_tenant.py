@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from grns.store import access
-from grns.store.access import as_tenant
-from grns.store.database import Connection, Database
+from grns.access import isolation as access
+from grns.access.isolation import as_tenant
+from grns.postgres.database import Connection, Database
 from tests.test_store_kit import fetch
 
 OURS, THEIRS = "acme", "rival"

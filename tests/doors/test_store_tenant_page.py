@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from grns.filter import parse
-from grns.store import query, task_page
-from grns.store.access import as_tenant
-from grns.store.database import Connection, Database
-from grns.store.page import parts
-from grns.store.road import EVERY_STATE, ways
+from grns.access.isolation import as_tenant
+from grns.model.filter import parse
+from grns.postgres import query
+from grns.postgres.database import Connection, Database
+from grns.postgres.paging import parts
+from grns.tasks import search as task_page
+from grns.tasks.index_scan import EVERY_STATE, ways
 from tests.lists import expected, fill, ids, listed, pages
 from tests.test_store_kit import fetch
 

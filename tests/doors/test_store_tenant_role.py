@@ -15,11 +15,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from grns.access import isolation as access
+from grns.access.isolation import as_tenant
+from grns.dev.servers import LocalPostgres
 from grns.errors import Unusable
-from grns.local import LocalPostgres
-from grns.store import access, migrate
-from grns.store.access import as_tenant
-from grns.store.database import Database
+from grns.postgres import migrate
+from grns.postgres.database import Database
 from tests.doors.test_store_tenant import OURS, THEIRS, ours, unconfined
 from tests.doors.test_store_tenant_session import is_held_to_a_workspace
 from tests.harness import as_role, submit

@@ -10,10 +10,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from grns.access import isolation as access
+from grns.access.isolation import as_tenant
 from grns.errors import BadInput, Unusable
-from grns.store import access
-from grns.store.access import as_tenant
-from grns.store.database import Connection, Database
+from grns.postgres.database import Connection, Database
 from tests.doors.test_store_tenant import OURS, THEIRS, ours, spread
 from tests.harness import as_role, eventually, submit
 from tests.test_store_kit import claim, fetch, finish, log_of

@@ -9,14 +9,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from grns.destination import Guard
+from grns.access.isolation import as_tenant
 from grns.errors import BadInput, Conflict, NotFound, Stale
-from grns.store import upkeep
-from grns.store import webhook as store
-from grns.store.access import as_tenant
-from grns.store.database import Database
-from grns.store.delivery import list_deliveries, read_delivery, resend_delivery
-from grns.webhook import Secret
+from grns.maintenance import upkeep
+from grns.model.url_policy import Guard
+from grns.postgres.database import Database
+from grns.webhooks import service as store
+from grns.webhooks.deliveries import list_deliveries, read_delivery, resend_delivery
+from grns.webhooks.model import Secret
 from tests.doors.webhooks import deliveries, made
 from tests.operations import payload_of, said
 from tests.test_store_kit import ACTOR, fetch

@@ -9,19 +9,22 @@ from typing import Any
 import httpx2
 import pytest
 
-from grns import agent_claims, agent_nudge, nudge_url
-from grns.access import Principal
+from grns.access import keys as keys
+from grns.access.keys import create_key, revoke_key
+from grns.access.limiter import Places
+from grns.access.principals import Principal
 from grns.api import key_watch, stream, tail, task
 from grns.api.route import PREFIX
 from grns.api.stream import EVENT_STREAM
 from grns.errors import Conflict, TooManyRequests
-from grns.places import Places
-from grns.store import agent, upkeep
-from grns.store import key as keys
-from grns.store.claim import Claimant
-from grns.store.database import Database, run
-from grns.store.key import create_key, revoke_key
-from grns.store.statement import statement
+from grns.gateway import claims as agent_claims
+from grns.gateway import wakeups as agent_nudge
+from grns.maintenance import upkeep
+from grns.model import wakeup_url as nudge_url
+from grns.postgres.database import Database, run
+from grns.postgres.statements import statement
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant
 from tests.doors import test_api_kit as kit
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good, problem_of
 from tests.harness import eventually, submit

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from grns import ticket
 from grns.errors import BadInput
-from grns.ticket import SigningKey, Ticket
+from grns.model import claim_token as ticket
+from grns.model.claim_token import SigningKey, Ticket
 from tests.test_store_kit import forged
 
 CANARY = "canary-7f3a"

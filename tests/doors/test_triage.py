@@ -12,19 +12,19 @@ from uuid import UUID, uuid4
 import nats
 import pytest
 
-from grns.app import App
-from grns.assembly import tools
-from grns.edit import edit, edition
+from grns.bootstrap import tools
+from grns.bootstrap.app import App
+from grns.dead_letters.message import Mend
+from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.triage import Triage
+from grns.dev.servers import LocalNats
 from grns.errors import BadInput, Conflict, NotFound
-from grns.letter import Mend
-from grns.local import LocalNats
-from grns.payloads import PAYLOADS
-from grns.store.burial import Corpse, bury
-from grns.store.database import Database
-from grns.store.read import tasks
-from grns.strict_json import loads_stored
-from grns.subjects import front_door
-from grns.triage import Triage
+from grns.model.events import PAYLOADS
+from grns.model.json import loads_stored
+from grns.model.subjects import front_door
+from grns.model.task_edit import edit, edition
+from grns.postgres.database import Database
+from grns.tasks.read import tasks
 from tests.doors.test_letter import body
 from tests.harness import eventually, settings_for, submit
 from tests.operations import said

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from grns import agent_claims, subjects
-from grns.access import BOOTSTRAP
-from grns.agent_claims import AgentClaims, Handed, Seeking
-from grns.app import App
-from grns.assembly import doors
-from grns.local import LocalNats
+from grns.access.principals import BOOTSTRAP
+from grns.bootstrap import api as doors
+from grns.bootstrap.app import App
+from grns.dev.servers import LocalNats
+from grns.gateway import claims as agent_claims
+from grns.gateway.claims import AgentClaims, Handed, Seeking
+from grns.maintenance.due import reap
+from grns.model import subjects
+from grns.nats.interface import Message, Transport
+from grns.postgres.database import Database, run
 from grns.settings import load
-from grns.store.claim import Claimant
-from grns.store.database import Database, run
-from grns.store.sweep import reap
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.work import TaskClaimed, TaskNotClaimed, WalkBroke
-from grns.transport.base import Message, Transport
+from grns.worker.claims import Claimant
 from tests.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
 from tests.operations import Facts
 from tests.relays import relaying
@@ -214,7 +215,7 @@ async def test_however_many_wait_one_looks_for_all(
         asked[name] += 1
         return await run(connection, name, *arguments)
 
-    monkeypatch.setattr("grns.store.claim.run", counted)
+    monkeypatch.setattr("grns.worker.claims.run", counted)
     often = {"floor_after_seconds": 0.1, "floor_max_seconds": 0.1}
     async with rooms(database, **often) as stage:
         waiting = [stage.ask(name=f"a{n}") for n in range(80)]

@@ -10,8 +10,8 @@ import pytest
 
 from grns.api.invitation import Invitation
 from grns.errors import SettingsError
-from grns.key import digest as digest_of
-from grns.key import parse
+from grns.model.api_key import digest as digest_of
+from grns.model.api_key import parse
 from grns.settings import load
 from grns.web import look
 from grns.web.app import PAGES

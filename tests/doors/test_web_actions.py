@@ -8,17 +8,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from grns.app import App
-from grns.assembly import doors
-from grns.destination import Guard
-from grns.filter import parse
-from grns.local import LocalNats
-from grns.store import issue, pause, saved_filter
-from grns.store.burial import Corpse, bury
-from grns.store.database import Database
-from grns.store.operation import list_operations
-from grns.store.webhook import create_webhook
+from grns.bootstrap import api as doors
+from grns.bootstrap.app import App
+from grns.dead_letters.store import Corpse, bury
+from grns.dev.servers import LocalNats
+from grns.model.filter import parse
+from grns.model.url_policy import Guard
+from grns.operations.service import list_operations
+from grns.postgres.database import Database
+from grns.stats import issues as issue
+from grns.tasks import pauses as pause
+from grns.tasks import saved_filters as saved_filter
 from grns.web.site import make_site
+from grns.webhooks.service import create_webhook
 from tests.counters import begin_here, count_all
 from tests.doors.test_api_kit import HERE, OURS, Door
 from tests.doors.test_letter import body

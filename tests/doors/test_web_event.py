@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from grns.api import stream, tail
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.counters import begin_here, count_all
 from tests.doors import test_api_kit as kit
 from tests.doors.test_api_kit import OURS, THEIRS

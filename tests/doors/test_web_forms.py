@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grns.store.database import Database
+from grns.postgres.database import Database
 from grns.web.address import before, ours
 from tests.doors.test_web_kit import Browser, Document, fields, furnish
 from tests.test_store_kit import place

@@ -10,14 +10,17 @@ from uuid import uuid4
 
 import pytest
 
-from grns.filter import parse
-from grns.outcome import Outcome, Verb
+from grns.dead_letters.store import Corpse, bury
+from grns.model.filter import parse
+from grns.model.outcome import Outcome, Verb
+from grns.postgres.database import Database
 from grns.settings import load
-from grns.store import agent, issue, pause, saved_filter
-from grns.store.burial import Corpse, bury
-from grns.store.claim import Claimant, Claims
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes
+from grns.stats import issues as issue
+from grns.tasks import pauses as pause
+from grns.tasks import saved_filters as saved_filter
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant, Claims
+from grns.worker.finishes import Finish, Finishes
 from tests.counters import begin_here, count_all
 from tests.doors.test_web_kit import Browser, Document
 from tests.harness import submit

@@ -15,19 +15,21 @@ import httpx2
 import pytest
 
 from grns.api.desk import Desk
-from grns.destination import Guard
-from grns.filter import parse
-from grns.operation import request
-from grns.outcome import Verb
-from grns.store import agent, pause, saved_filter
-from grns.store.burial import Corpse, bury
-from grns.store.database import Database
-from grns.store.operation import create_operation
-from grns.store.webhook import create_webhook, ping_webhook
+from grns.dead_letters.store import Corpse, bury
+from grns.model.filter import parse
+from grns.model.outcome import Verb
+from grns.model.url_policy import Guard
+from grns.operations.model import request
+from grns.operations.service import create_operation
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
+from grns.tasks import saved_filters as saved_filter
 from grns.telemetry.facts.http import RequestBroke
 from grns.web.guard import POLICY
 from grns.web.session import COOKIE
 from grns.web.site import make_site
+from grns.webhooks.service import create_webhook, ping_webhook
+from grns.worker import registry as agent
 from tests.counters import begin_here, count_all
 from tests.doors.test_api_kit import HERE, Door
 from tests.harness import submit

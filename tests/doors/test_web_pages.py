@@ -12,12 +12,12 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from grns.outcome import Outcome, Verb
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes
+from grns.model.outcome import Outcome, Verb
+from grns.postgres.database import Database
 from grns.telemetry.facts.http import RequestAnswered, RequestBroke
 from grns.web.app import PAGES
 from grns.web.navigation import NAVIGATION
+from grns.worker.finishes import Finish, Finishes
 from tests.counters import count_all
 from tests.doors.test_web_kit import Browser, Document, Element, Hall, fields, furnish, page, resolved
 from tests.harness import submit

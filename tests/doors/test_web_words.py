@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from grns.filter import parse
-from grns.timeline import timeline
+from grns.model.filter import parse
+from grns.model.timeline import timeline
 from grns.web import alarm, figure, look, terms, words
 from grns.web.look import Look
 from grns.web.signals import signals

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from grns import webhook
 from grns.errors import BadInput
-from grns.key import redacted
-from grns.payloads import PAYLOADS
-from grns.webhook import Secret
+from grns.model.api_key import redacted
+from grns.model.events import PAYLOADS
+from grns.webhooks import model as webhook
+from grns.webhooks.model import Secret
 
 
 def test_a_signature_is_that_of_the_standard() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from grns.destination import Guard
-from grns.store import webhook as store
-from grns.store.database import Database
-from grns.store.delivery import resend_delivery
+from grns.model.url_policy import Guard
+from grns.postgres.database import Database
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.webhook import Delivered, NotDelivered, WebhookDisabled
 from grns.telemetry.metrics import MetricsLeaf
+from grns.webhooks import service as store
+from grns.webhooks.deliveries import resend_delivery
 from tests.doors.webhooks import (
     GUARD,
     Receiver,

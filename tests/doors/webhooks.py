@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from grns.app import App
-from grns.assembly import daemons
-from grns.destination import Guard, guard
-from grns.store.database import Database
-from grns.store.delivery import read_delivery
-from grns.store.webhook import create_webhook
-from grns.webhook import Secret
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
+from grns.model.url_policy import Guard, guard
+from grns.postgres.database import Database
+from grns.webhooks.deliveries import read_delivery
+from grns.webhooks.model import Secret
+from grns.webhooks.service import create_webhook
 from tests.harness import eventually, settings_for
 from tests.operations import Facts
 from tests.test_store_kit import ACTOR, fetch

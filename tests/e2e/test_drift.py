@@ -8,11 +8,11 @@ from typing import Any
 
 import nats
 
-from grns import subjects
-from grns.local import LocalNats
-from grns.store.database import Database
-from grns.transport.jetstream import JetStream
-from grns.transport.jetstream.config import expected_durable
+from grns.dev.servers import LocalNats
+from grns.model import subjects
+from grns.nats import JetStream
+from grns.nats.config import expected_durable
+from grns.postgres.database import Database
 from tests.harness import Fleet, all_in, eventually, manage, ready, settings_for, submit, submit_many
 
 

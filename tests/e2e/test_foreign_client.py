@@ -16,8 +16,8 @@ import pytest
 from nats.aio.client import Client as Nats
 from nats.js.errors import Error as JetStreamError
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import Fleet, Heard, all_in, check_stories, eventually, read_stream, ready
 
 FRONT_DOOR = "cmd.task.execute.v1"

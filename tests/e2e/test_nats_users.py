@@ -17,10 +17,10 @@ import pytest
 from nats.aio.client import Client as Nats
 
 import grns
-from grns.local import LocalNats
+from grns.dev.servers import LocalNats
+from grns.nats.users import authorization, users
+from grns.postgres.database import Database
 from grns.settings import Settings
-from grns.store.database import Database
-from grns.transport.jetstream.users import authorization, users
 from tests.harness import Fleet, eventually
 
 SUBMIT = "req.task.submit.v1"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from grns import subjects
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.model import subjects
+from grns.postgres.database import Database
 from tests.harness import (
     START_SECONDS,
     Fleet,

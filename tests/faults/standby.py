@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from grns.local import LocalPostgres
+from grns.dev.servers import LocalPostgres
 from tests.harness import eventually
 
 # What belongs to the running server alone.

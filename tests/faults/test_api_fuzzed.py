@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
-from grns.store.key import create_key
+from grns.access.keys import create_key
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.doors.e2e.test_api import url_of
 from tests.harness import Fleet
 

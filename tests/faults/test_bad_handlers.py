@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from grns.store.database import Database
-from grns.strict_json import loads_stored
+from grns.model.json import loads_stored
+from grns.postgres.database import Database
 from tests.bad_input import ERRORS, GOOD_DOCUMENTS, GOOD_NAMES, RESULTS
 from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit
 

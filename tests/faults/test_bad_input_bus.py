@@ -18,10 +18,10 @@ from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 from nats.js.errors import Error as JetStreamError
 
-from grns import subjects
-from grns.local import LocalNats
-from grns.payloads import MessageRejected
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.model import subjects
+from grns.model.events import MessageRejected
+from grns.postgres.database import Database
 from tests.bad_input import (
     ACCEPTED,
     NUMBERS_AS_TIME,

@@ -17,15 +17,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from grns import subjects
-from grns.bench import place
-from grns.bench.plan import Distance, Figures, Plan, Result
 from grns.cli.bench import show
-from grns.local import LocalNats
-from grns.spread import Spread
-from grns.store.database import Database
-from grns.transport.base import Message
-from grns.transport.jetstream import JetStream
+from grns.dev.bench import place
+from grns.dev.bench.plan import Distance, Figures, Plan, Result
+from grns.dev.servers import LocalNats
+from grns.model import subjects
+from grns.model.percentiles import Spread
+from grns.nats import JetStream
+from grns.nats.interface import Message
+from grns.postgres.database import Database
 from tests.harness import (
     ROOT,
     START_SECONDS,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
-from grns.store.submit import Submitted
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
+from grns.tasks.submit import Submitted
 from tests.harness import (
     Fleet,
     all_in,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests import clocks
 from tests.harness import (
     Fleet,

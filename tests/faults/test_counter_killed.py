@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.counters import counted, there
 from tests.harness import START_SECONDS, Fleet, eventually
 from tests.test_store_kit import place

@@ -12,8 +12,8 @@ import nats.errors
 import pytest
 from nats.aio.client import Client as Nats
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.bad_input import encoded
 from tests.harness import START_SECONDS, Fleet, eventually, submit_many
 from tests.orders import ASK_SUBMIT, CANCEL, SUBMIT, Answer, ask, cancellation, is_drained, ready, submission

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from grns.local import LocalNats, LocalPostgres
-from grns.outcome import Finished
-from grns.store import migrate
-from grns.store.claim import Claimant
-from grns.store.database import Database
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.model.outcome import Finished
+from grns.postgres import migrate
+from grns.postgres.database import Database
+from grns.worker.claims import Claimant
 from tests.chaos.proxy import Proxy
 from tests.faults.standby import (
     has_received_all,

@@ -11,9 +11,9 @@ from collections import Counter
 
 import pytest
 
-from grns.local import LocalNats
-from grns.local.port import HOST, free_port
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.dev.servers.port import HOST, free_port
+from grns.postgres.database import Database
 from tests.harness import (
     START_SECONDS,
     Fleet,

@@ -12,7 +12,7 @@ import pytest
 
 import grns
 from grns.errors import GrnsError, OutcomeUnknown, Unavailable
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
 from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit_many
 

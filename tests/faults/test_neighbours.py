@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from grns import keeper_process
-from grns.app import App
-from grns.assembly import workers
-from grns.daemon import Daemon
+from grns.bootstrap import workers
+from grns.bootstrap.app import App
+from grns.dev.servers import LocalNats
 from grns.errors import Unavailable
-from grns.local import LocalNats
-from grns.store.database import Database
-from grns.worker import Worker
+from grns.postgres.database import Database
+from grns.runtime.service import Daemon
+from grns.worker import heartbeat_process as keeper_process
+from grns.worker.worker import Worker
 from tests.harness import (
     Fleet,
     all_in,

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from grns.local import LocalNats, LocalPostgres
-from grns.store.database import Database
+from grns.dev.servers import LocalNats, LocalPostgres
+from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
 from tests.harness import (
     START_SECONDS,

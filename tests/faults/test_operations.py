@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from grns.local import LocalNats
-from grns.operation import State
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.operations.model import State
+from grns.postgres.database import Database
 from tests.harness import START_SECONDS, Fleet, all_in, check_stream, eventually, is_stopped
 from tests.operations import asked, dead_tasks, in_state, lapse_of, redrives, seen
 

@@ -18,10 +18,10 @@ import asyncpg
 import pytest
 
 import grns
+from grns.dev.servers import LocalNats, LocalPostgres
 from grns.errors import NotFound, OutcomeUnknown, Unavailable
-from grns.local import LocalNats, LocalPostgres
-from grns.store import migrate
-from grns.store.database import Database
+from grns.postgres import migrate
+from grns.postgres.database import Database
 from tests.harness import (
     Fleet,
     Load,

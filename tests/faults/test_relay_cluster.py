@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from grns.store.database import Database
-from grns.transport.jetstream.client import ANSWER_SECONDS
+from grns.nats.client import ANSWER_SECONDS
+from grns.postgres.database import Database
 from tests.chaos import journal as notes
 from tests.chaos.journal import Journal
 from tests.chaos.observer import Follower, follow_for_ever

@@ -15,8 +15,8 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import (
     START_SECONDS,
     Fleet,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from grns.local.port import HOST, free_port
-from grns.store.database import Database
+from grns.dev.servers.port import HOST, free_port
+from grns.postgres.database import Database
 from tests.harness import Fleet, eventually, is_alive, keepers_of, lines_with, submit, submit_many
 from tests.test_store_kit import fetch
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import Fleet, all_in, check_everything, eventually, is_relayed, manage, ready, submit_many
 
 pytestmark = pytest.mark.timeout(180)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from grns.store.audit import audit_now
-from grns.store.database import Database
+from grns.maintenance.audit import audit_now
+from grns.postgres.database import Database
 from tests.harness import START_SECONDS, Fleet, all_in, eventually, ready, submit, submit_many
 from tests.test_store_kit import fetch, stranger
 

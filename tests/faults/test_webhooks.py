@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from grns.store.database import Database
+from grns.postgres.database import Database
 from tests.doors.webhooks import HERE, Receiver, deliveries, fall_due, made, settle
 from tests.faults.test_operations import gone
 from tests.harness import START_SECONDS, Fleet, eventually, is_stopped, submit_many

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import (
     Fleet,
     Load,

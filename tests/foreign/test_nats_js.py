@@ -23,8 +23,8 @@ import nats
 import pytest
 from nats.aio.client import Client as Nats
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests import orders
 from tests.harness import ROOT, Fleet, all_in, check_stories, committed, events_of, eventually, ready, rows_of
 

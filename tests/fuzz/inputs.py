@@ -11,7 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from grns import payloads, subjects
+from grns.model import events as payloads
+from grns.model import subjects
 from tests import bad_input
 from tests.bad_input import NIL
 

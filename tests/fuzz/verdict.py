@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from grns import command, envelope, payloads, subjects
 from grns.errors import Rejected
+from grns.model import envelope, subjects
+from grns.model import events as payloads
 from grns.settings import load
+from grns.worker import command
 from tests.bad_input import ACCEPTED
 from tests.fuzz.inputs import Sample
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from grns.outcome import Verb
-from grns.task import REDRIVABLE, TERMINAL, TRANSITIONS, Status, Transition
+from grns.model.outcome import Verb
+from grns.model.task import REDRIVABLE, TERMINAL, TRANSITIONS, Status, Transition
 
 NOBODY = 0
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from grns.outcome import Verb
+from grns.model.outcome import Verb
 from tests.model.explore import explore
 from tests.model.row import Violation, claim, finish, reap, submit
 from tests.model.variants import VARIANTS, find

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from uuid import UUID, uuid4
 
-from grns.outcome import Claim, Verb
-from grns.store.claim import Claimant, Claims
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes
-from grns.store.renew import Held, renew
-from grns.store.sweep import promote, reap
-from grns.task import TRANSITIONS, Status
+from grns.maintenance.due import promote, reap
+from grns.model.outcome import Claim, Verb
+from grns.model.task import TRANSITIONS, Status
+from grns.postgres.database import Database
+from grns.worker.claims import Claimant, Claims
+from grns.worker.finishes import Finish, Finishes
+from grns.worker.renewals import Held, renew
 from tests.harness import submit_many
 from tests.model import row as model
 from tests.model.row import Change, Row

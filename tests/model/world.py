@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from grns.outcome import Verb
-from grns.task import TERMINAL, Status
+from grns.model.outcome import Verb
+from grns.model.task import TERMINAL, Status
 from tests.model import row as statements
 from tests.model.row import Change, Row, Violation
 

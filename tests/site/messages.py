@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from grns import export
+from grns.schemas import export
 from tests.site.text import GENERATED, code, table
 
 _INTRODUCTION = """

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.burial import Corpse, bury
-from grns.store.database import Database
+from grns.dead_letters.store import Corpse, bury
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.doors.e2e.test_api import url_of
 from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, put_key, submit
 from tests.operations import dead_tasks

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from grns import cli
-from grns.local import LocalNats
-from grns.store.database import Database
-from grns.store.webhook import list_webhooks
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
+from grns.webhooks.service import list_webhooks
 from tests.counters import begin_here, count_all
 from tests.doors.test_letter import body
 from tests.doors.test_triage import letter

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import grns
-from grns.outcome import Claim
-from grns.store.database import Database
-from grns.store.finish import Finish, Finishes
-from grns.store.sweep import reap
-from grns.task import random_uuid
+from grns.maintenance.due import reap
+from grns.model.outcome import Claim
+from grns.model.task import random_uuid
+from grns.postgres.database import Database
+from grns.worker.finishes import Finish, Finishes
 from tests.harness import submit
 from tests.site.page import text
 from tests.test_handlers import Runner, returning

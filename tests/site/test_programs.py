@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 import grns
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import Fleet, all_in, eventually, submit
 from tests.site.page import blocks, commands, written
 from tests.test_readme import from_nats, program

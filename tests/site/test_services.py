@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from grns.local import LocalNats
-from grns.local.port import free_port
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.dev.servers.port import free_port
+from grns.postgres.database import Database
 from tests.harness import START_SECONDS, Fleet, eventually
 from tests.site.page import blocks, written
 from tests.site.test_commands import typed

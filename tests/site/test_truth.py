@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 
+from grns.model.task import TRANSITIONS, Status
+from grns.nats.users import users
 from grns.settings import PREFIX, Settings
-from grns.task import TRANSITIONS, Status
-from grns.transport.jetstream.users import users
 from tests.harness import ROOT
 from tests.site import reference
 from tests.site.page import DOCS, blocks, names, text

@@ -11,9 +11,9 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlencode
 
-from grns.access import SCOPES
+from grns.access.keys import create_key
+from grns.access.principals import SCOPES
 from grns.api.route import PREFIX
-from grns.store.key import create_key
 from grns.web.session import COOKIE
 from tests.bench.doors.life import OURS
 from tests.bench.doors.table import ACTOR

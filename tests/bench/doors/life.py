@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from grns.failure import failed
-from grns.task import Status, new_id
+from grns.model.failure import failed
+from grns.model.task import Status, new_id
 from tests.bench.doors.size import Sizes
 
 OURS, THEIRS = "default", "acme"

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import asyncpg
 
-from grns import subjects
-from grns.inspection import Inspection
-from grns.store import agent, burial
-from grns.store.burial import Corpse
-from grns.store.claim import Claimant
-from grns.store.workspace import create_workspace
+from grns.access.workspaces import create_workspace
+from grns.dead_letters import store as burial
+from grns.dead_letters.store import Corpse
+from grns.maintenance.consistency import Inspection
+from grns.model import subjects
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant
 from tests.bench.doors.life import AGENTS_OF_A_POOL, COLUMNS, KINDS, OURS, THEIRS, Lives, agent_of
 from tests.bench.doors.size import Sizes
 from tests.bench.stage import Stage

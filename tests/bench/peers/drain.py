@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from grns.dev.servers.process import Process
 from grns.errors import LocalServerError
-from grns.local.process import Process
 from tests.bench.peers.peer import PeerUnavailable
 from tests.harness import START_SECONDS
 

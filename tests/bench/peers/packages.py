@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from importlib import metadata
 from pathlib import Path
 
-from grns.local.process import Process
+from grns.dev.servers.process import Process
 from tests.bench.peers.drain import complete
 from tests.bench.peers.peer import PeerUnavailable
 

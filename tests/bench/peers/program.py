@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from grns.local.process import Process
+from grns.dev.servers.process import Process
 from tests.bench.peers.drain import complete
 from tests.bench.peers.packages import Packages
 from tests.bench.peers.peer import PAYLOAD, PeerUnavailable

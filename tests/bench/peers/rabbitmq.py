@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from grns.local.port import HOST, free_port
-from grns.local.process import Process
+from grns.dev.servers.port import HOST, free_port
+from grns.dev.servers.process import Process
 from tests.bench.peers.drain import started, until
 from tests.bench.peers.peer import PeerUnavailable
 from tests.harness import START_SECONDS

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import grns
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.agents import LEASE_SECONDS
 from tests.doors.e2e.test_api import url_of
 from tests.harness import (

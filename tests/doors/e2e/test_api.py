@@ -11,8 +11,8 @@ import subprocess
 import httpx2
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import START_SECONDS, Fleet, all_in, eventually, ready, shown
 
 pytestmark = pytest.mark.timeout(180)

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
-from grns.store.key import create_key
+from grns.access.keys import create_key
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.doors.e2e.test_api import ended, url_of
 from tests.doors.test_api_kit import good
 from tests.harness import ROOT, Fleet, all_in, eventually, read_stream, ready

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import START_SECONDS, Fleet, all_in, eventually, manage, ready, submit, submit_many
 
 pytestmark = pytest.mark.timeout(180)

@@ -13,15 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import ROOT, Fleet, all_in, eventually, ready, submit_many
 
 pytestmark = pytest.mark.timeout(180)
 
 _LOOK = (
-    "import sys, grns.app, grns.cli.process, grns.cli.worker, grns.worker, grns.relay;"
-    "from grns.app import App; from grns.settings import load;"
+    "import sys, grns.cli.process, grns.cli.worker, grns.worker.worker, grns.outbox.relay;"
+    "from grns.bootstrap.app import App; from grns.settings import load;"
     "App(load(database_url='postgresql://h/d')).trace('worker');"
     "print([name for name in sys.modules if name.startswith('opentelemetry')])"
 )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from grns.local import LocalNats
-from grns.store.database import Database
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
 from tests.harness import (
     START_SECONDS,
     Fleet,

@@ -1,0 +1,1 @@
+"""API keys, principals, workspaces and their isolation."""

@@ -1,0 +1,179 @@
+"""API keys: made, listed and revoked, each with its event; and who it is that shows one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from grns.access import principals as access
+from grns.access.principals import Principal
+from grns.errors import BadInput, Conflict, Denied, NotFound
+from grns.model import api_key as key
+from grns.model import subjects
+from grns.model.api_key import ApiKey
+from grns.model.envelope import rfc3339
+from grns.postgres import audit_log as change
+from grns.postgres.database import Connection, Database, Row, Session, run
+from grns.postgres.paging import Page
+
+# Keys of one workspace that are neither revoked nor expired.
+MOST_KEYS = 1000
+
+# What the secret of a key that does not exist is held against: refusing it takes as long.
+_NOBODYS = bytes(32)
+
+
+async def create_key(
+    database: Database | Session,
+    *,
+    workspace: str | None,
+    name: str,
+    scopes: Collection[str],
+    expires_seconds: float | None = None,
+    pools: Collection[str] | None = None,
+    actor: str | None,
+) -> tuple[ApiKey, dict[str, Any]]:
+    """Make a key; returns it, which can be shown now and never again, and its row.
+
+    `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. `pools` are the
+    agent types that it may claim tasks of and finish them; None: all. Raises `BadInput`, `NotFound` where
+    there is no such workspace, `Conflict` if the workspace has `MOST_KEYS` keys.
+    """
+    key.check(name, expires_seconds)
+    wanted = access.scopes(scopes)
+    in_order = [scope for scope in access.SCOPES if scope in wanted]
+    its_pools = None if pools is None else access.pools(pools)
+    made = key.make(time.time_ns() // 1_000_000)
+    async with database.transaction() as connection:
+        if workspace is not None:
+            live = await run(connection, "count_keys", workspace, MOST_KEYS)
+            if live[0]["keys"] >= MOST_KEYS:  # some more, if they are made at the same moment
+                raise Conflict(f"workspace {workspace} has {MOST_KEYS} keys, the maximum: revoke some first")
+        rows = await run(
+            connection, "create_key", made.id, workspace, name, key.digest(made.secret), in_order, actor,
+            expires_seconds, its_pools,
+        )  # fmt: skip
+        if not rows:
+            raise NotFound(f"there is no workspace {workspace}")
+        row = dict(rows[0])
+        expires_at = row["expires_at"]
+        told = {
+            "key_workspace": workspace,
+            "scopes": in_order,
+            "pools": its_pools,
+            "expires_at": expires_at and rfc3339(expires_at),
+        }
+        await _note(connection, "evt.key.created", row, actor, told)
+    return made, row
+
+
+async def create_first_key(database: Database | Session, **said: Any) -> tuple[ApiKey, dict[str, Any]]:
+    """Make a key as `create_key` does; `Denied` if there is one already."""
+    async with database.transaction() as connection:
+        await run(connection, "lock_keys")  # of several that look at once, one finds none
+        if (await run(connection, "has_keys"))[0]["has_keys"]:
+            raise Denied("there is a key already: the bootstrap token is worthless")
+        return await create_key(Session(connection), **said)
+
+
+async def list_keys(
+    database: Database | Session, *, workspace: str | None, limit: int, after: str | None = None
+) -> Page:
+    """Return a workspace's keys, or with None all there are, the latest first; the last id is the cursor."""
+    rows = await database.run("list_keys", workspace, after, limit + 1)
+    return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["id"] if rows[limit:] else None)
+
+
+async def read_key(database: Database | Session, key_id: str, *, workspace: str | None) -> dict[str, Any]:
+    """Return one key of a workspace, or with None of any; `NotFound` where there is none."""
+    rows = await database.run("read_key", key_id, workspace)
+    if not rows:
+        raise NotFound(f"there is no key {key_id}")
+    return dict(rows[0])
+
+
+async def revoke_key(
+    database: Database | Session, key_id: str, *, workspace: str | None, actor: str | None
+) -> bool:
+    """End a key of a workspace, or with None of any, for good; False where it had ended.
+
+    Raises `NotFound`.
+    """
+    async with database.transaction() as connection:
+        rows = await run(connection, "revoke_key", key_id, workspace, actor)
+        if not rows:
+            raise NotFound(f"there is no key {key_id}")
+        is_new: bool = rows[0]["is_new"]
+        if is_new:
+            await _note(connection, "evt.key.revoked", dict(rows[0]), actor, {})
+    return is_new
+
+
+async def has_keys(database: Database) -> bool:
+    """Say whether anybody has ever made a key: from then on each request has to show one."""
+    found: bool = (await database.run("has_keys"))[0]["has_keys"]
+    return found
+
+
+async def authenticate(database: Database, text: str) -> Principal:
+    """Return who it is that shows a key; `Denied`, without saying why, where it is not good (any more)."""
+    try:
+        shown = key.parse(text)
+    except BadInput as error:
+        raise ended_key() from error
+    rows = await database.run("check_key", shown.id, None)
+    is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
+    if not (rows and is_right and rows[0]["state"] == "valid"):
+        raise ended_key()
+    return await _holder(database, shown.id, rows[0])
+
+
+async def recognise(database: Database, key_id: str) -> Principal:
+    """Return whose key it is that somebody has shown before; `Denied` where it is not good any more."""
+    return (await resume(database, key_id, None))[0]
+
+
+async def resume(database: Database, key_id: str, nonce: str | None) -> tuple[Principal, bytes]:
+    """Return whose session of the dashboard it is, and the digest of its key.
+
+    `nonce` is the session's. Raises `Denied` if the key is not good any more, or the session was ended.
+    """
+    rows = await database.run("check_key", key_id, nonce)
+    if not (rows and rows[0]["state"] == "valid") or rows[0]["is_ended"]:
+        raise ended_key()
+    return await _holder(database, key_id, rows[0]), rows[0]["secret_sha256"]
+
+
+async def end_session(database: Database, nonce: str, expires_at: int) -> None:
+    """End a session of the dashboard before its time, which is given in seconds since 1970."""
+    await database.run("end_session", nonce, expires_at)
+
+
+async def good_keys(database: Database, key_ids: Collection[str]) -> set[str]:
+    """Return those of the keys that are neither revoked nor expired."""
+    return {row["id"] for row in await database.run("read_good_keys", list(key_ids))}
+
+
+async def _holder(database: Database, key_id: str, row: Row) -> Principal:
+    if row["is_note_due"]:
+        await database.run("note_key_use", key_id)
+    return access.holder(key_id, row["workspace"], row["scopes"], row["pools"])
+
+
+def ended_key() -> Denied:
+    """Return what a key that is not good is answered with."""
+    return Denied("this key is not known, has expired, or was revoked")
+
+
+async def _note(
+    connection: Connection, kind: str, row: dict[str, Any], actor: str | None, more: dict[str, Any]
+) -> None:
+    """Log what became of a key; those of all workspaces belong to no workspace's events."""
+    await change.note(
+        connection,
+        workspace=row["workspace"] or subjects.INSTALLATION,
+        kind=kind,
+        actor=actor,
+        payload={"key_id": row["id"], "name": row["name"], **more},
+    )

@@ -1,0 +1,95 @@
+"""Who asks, and what they may do: scopes, and the workspace to which they are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from grns.errors import BadInput
+from grns.model.subjects import token
+
+Scope = Literal["read", "submit", "operate", "work", "admin"]
+
+MOST_POOLS = 100
+
+# What each lets somebody do.
+SCOPES: dict[Scope, str] = {
+    "read": "look at everything",
+    "submit": "create tasks",
+    "operate": "change what there is: cancel, redrive, edit, discard, pause, triage",
+    "work": "claim tasks and finish them, as an agent over HTTP",
+    "admin": "everything, keys, webhooks and workspaces included",
+}
+
+
+# What the actor of a key begins with.
+_KEY = "key:"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The holder of a key. `actor` is their name in the log; `workspace` None: bound to none.
+
+    `pools` are the agent types that they may work for; None: all.
+    """
+
+    actor: str
+    workspace: str | None
+    scopes: frozenset[Scope]
+    pools: frozenset[str] | None = None
+
+    @property
+    def share(self) -> str:
+        """What limits count together: the workspace that the key is bound to, else the key itself."""
+        return self.actor if self.workspace is None else f"workspace:{self.workspace}"
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key, None without one."""
+        return self.actor.removeprefix(_KEY) if self.actor.startswith(_KEY) else None
+
+    def reaches(self, workspace: str | None) -> bool:
+        """Say whether a workspace exists for them; None is what belongs to no single one."""
+        return self.workspace is None or self.workspace == workspace
+
+    def may(self, scope: Scope, workspace: str | None) -> bool:
+        """Say whether they may do what takes `scope`, in a workspace.
+
+        `admin` is all of them: whoever may make a key for anything may do anything.
+        """
+        return self.reaches(workspace) and (scope in self.scopes or "admin" in self.scopes)
+
+    def may_work_for(self, agent_type: str) -> bool:
+        """Return whether they may claim and finish tasks of an agent type."""
+        return self.pools is None or agent_type in self.pools
+
+
+def holder(
+    key_id: str, workspace: str | None, names: Iterable[str], pools: Iterable[str] | None = None
+) -> Principal:
+    """Return who holds a key. Scopes that only a later version knows are left out."""
+    known = frozenset(names)
+    scopes = frozenset(scope for scope in SCOPES if scope in known)
+    return Principal(f"{_KEY}{key_id}", workspace, scopes, None if pools is None else frozenset(pools))
+
+
+# Whoever shows the token that the API printed at its start, until there is a key.
+BOOTSTRAP = Principal("bootstrap", None, frozenset({"admin"}))
+
+
+def pools(names: Iterable[str]) -> list[str]:
+    """Return the agent types that a key is bound to, sorted. Raises BadInput: `bad_pool`."""
+    found = sorted({token(name, name="pool") for name in names})
+    if not 0 < len(found) <= MOST_POOLS:
+        raise BadInput("bad_pool", f"a key is bound to 1 to {MOST_POOLS} pools, or to none in particular")
+    return found
+
+
+def scopes(names: Iterable[str]) -> frozenset[Scope]:
+    """Return scopes by their names; `BadInput('bad_scope')` where there is none, or no such one."""
+    said = frozenset(names)
+    known = frozenset(scope for scope in SCOPES if scope in said)
+    if not known or len(known) < len(said):
+        raise BadInput("bad_scope", f"scopes are one or more of {', '.join(SCOPES)}")
+    return known

@@ -1,0 +1,39 @@
+"""The workspaces that somebody has made. Work may be submitted into any other one, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grns.errors import BadInput, Conflict
+from grns.model import subjects
+from grns.postgres import audit_log as change
+from grns.postgres.database import Database, Session, run
+from grns.postgres.paging import Page
+
+
+async def create_workspace(database: Database | Session, workspace: str, *, actor: str | None) -> None:
+    """Make a workspace known; `Conflict` where it is."""
+    subjects.token(workspace, name="workspace")
+    if workspace in subjects.RESERVED_WORKSPACES:
+        raise BadInput("bad_name", f"workspace {workspace!r} is reserved")
+    async with database.transaction() as connection:
+        if not await run(connection, "create_workspace", workspace, actor):
+            raise Conflict(f"there is a workspace {workspace} already")
+        await change.note(
+            connection,
+            workspace=workspace,
+            kind="evt.workspace.created",
+            actor=actor,
+            payload={"workspace": workspace},
+        )
+
+
+async def list_workspaces(database: Database | Session, *, limit: int, after: str | None = None) -> Page:
+    """Return workspaces by their names; the cursor is the last one's."""
+    rows = await database.run("list_workspaces", after, limit + 1)
+    return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["workspace"] if rows[limit:] else None)
+
+
+async def read_workspaces(database: Database | Session, workspace: str) -> list[dict[str, Any]]:
+    """Return what is known of one workspace: nothing, where nobody has made it."""
+    return [dict(row) for row in await database.run("read_workspaces", workspace)]

@@ -1,0 +1,138 @@
+"""A task that an agent has got over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from grns.errors import BadInput, Fail, LeaseLost, Retry, Unavailable
+from grns.runtime.cancel_scope import Scope
+
+if TYPE_CHECKING:
+    from grns.agent.client import AgentClient
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+
+
+class AgentTask:
+    """One attempt at one task, as the agent sees it that does it.
+
+    As a context (`async with task:`) it ends with its block: as succeeded, with `result`, where that comes to
+    its end; as failed where it raises (`Retry`, `Fail` and all others mean what they do in a handler); given
+    back where it is cut short, which it is where the lease is lost or somebody cancels the task.
+    """
+
+    def __init__(self, client: AgentClient, answer: Mapping[str, Any], asked_at: float) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._scope: Scope | None = None
+        task = answer["task"]
+        self.token: str = answer["token"]
+        self.agent_id: str = answer["agent_id"]
+        self.lease_seconds: float = answer["lease_seconds"]
+        # No later than by the database's clock: the claim was not made before the request and its wait.
+        self.expires_at = asked_at + answer["waited_seconds"] + self.lease_seconds
+        self.id: str = task["id"]
+        self.task_type: str = task["task_type"]
+        self.attempt: int = task["attempt"]
+        self.is_last_attempt: bool = task["counted_attempt"] >= task["max_attempts"]
+        self.priority: int = task["priority"]
+        self.payload: dict[str, Any] = task["payload"]
+        self.trace_id: str = task["trace_id"]
+        self.result: Any = None
+        self.status: str | None = None
+        self.ended: str | None = None
+
+    def __repr__(self) -> str:
+        """Tell which one it is, without its token."""
+        return f"AgentTask({self.id!r}, {self.task_type!r}, attempt={self.attempt}, status={self.status!r})"
+
+    @property
+    def lost(self) -> bool:
+        """Say whether this attempt should end: its lease is lost, its time is up, or it was cancelled.
+
+        What runs in a thread should look here now and then.
+        """
+        return self.ended is not None
+
+    async def heartbeat(self, progress: float | None = None, message: str | None = None) -> bool:
+        """Renew the lease, perhaps with a progress from 0 to 1; says whether the task was cancelled."""
+        return await self._client.heartbeat(self, progress, message)
+
+    def end(self, reason: str) -> None:
+        """Have the block end: its lease is lost, or somebody wants its end. May come from any thread."""
+        if self.ended is None:
+            self.ended = reason
+            with suppress(RuntimeError):  # a loop that is closed has nothing to cut
+                self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        if self._scope is not None:
+            self._scope.cut()
+
+    async def __aenter__(self) -> AgentTask:
+        """Begin: from now on it is renewed."""
+        self._client.keep(self)
+        self._scope = Scope(None)
+        self._scope.__enter__()
+        if self.ended is not None:
+            self._cut()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End it, unless the block has; what it raised is written, and goes no further."""
+        is_cut = False
+        try:
+            if self._scope is not None:
+                self._scope.__exit__(kind, error, trace)
+        except TimeoutError:
+            is_cut = True
+        is_ours = is_cut or isinstance(error, Exception)
+        try:
+            if self.status is None:
+                await self.settle(error, is_cut=is_cut)
+        finally:
+            self._client.forget(self)
+        return is_ours
+
+    async def settle(self, error: BaseException | None, *, is_cut: bool = False) -> None:
+        """Write what came of it, for as long as the lease lasts: then others have the task."""
+        client = self._client
+        if self.ended == "lost":
+            self.status = "lost"
+        elif is_cut or self._was_stopped(error):
+            await self._write(lambda: client.release_task(self, self.ended or "shutdown"))
+        elif error is not None:
+            await self._write(lambda: client.fail_task(self, error))
+        else:
+            try:
+                await self._write(lambda: client.complete_task(self, self.result))
+            except BadInput as refused:
+                unfit = Fail(f"the result cannot be stored: {refused}", error_class="bad_result")
+                await self._write(lambda: client.fail_task(self, unfit))
+
+    def _was_stopped(self, error: BaseException | None) -> bool:
+        """Say whether an error only tells that the block was to end, whatever its cleaning up raised."""
+        if error is None or isinstance(error, (Retry, Fail)):
+            return False
+        return self.ended is not None or not isinstance(error, Exception)
+
+    async def _write(self, ask: Callable[[], Awaitable[str]]) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while self.status is None:
+            try:
+                await ask()
+            except LeaseLost:
+                self.status = "lost"
+            except Unavailable:
+                if time.monotonic() > self.expires_at:
+                    self.status = "lost"
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

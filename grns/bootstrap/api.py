@@ -1,0 +1,76 @@
+"""Puts the HTTP API and the dashboard together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grns.errors import SettingsError
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+
+if TYPE_CHECKING:
+    from grns.api.desk import Desk
+    from grns.api.invitation import Invitation
+    from grns.api.server import ApiServer
+
+
+from grns.bootstrap.app import App
+from grns.bootstrap.gateway import AgentKit
+from grns.bootstrap.tools import examination
+
+
+def api(
+    app: App,
+    database: Database,
+    transport: Transport,
+    *,
+    port: int | None = None,
+    invitation: Invitation | None = None,
+) -> ApiServer:
+    """Return the server of the HTTP API and the dashboard; it has taken its port.
+
+    That is the one of the settings where none is named. Without an `invitation`, a token that creates the
+    first key is printed as long as there is no key. Raises `Unavailable` where it is taken, and
+    `SettingsError` where what the server needs is not installed.
+    """
+    try:
+        from grns.api.server import ApiServer
+        from grns.web.site import make_site
+    except ModuleNotFoundError as error:
+        missing = SettingsError(f"the API needs {error.name}, which is not installed")
+        missing.add_note("pip install 'grns[api]'")
+        raise missing from error
+
+    settings = app.settings
+    answers = desk(app, database, transport, invitation=invitation)
+    secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
+    site = make_site(answers, secret=secret)
+    return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
+
+
+def desk(app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None) -> Desk:
+    """Return what the API answers requests with."""
+    from grns.api.desk import Desk
+    from grns.api.invitation import Invitation
+    from grns.api.rounds import Rounds
+
+    settings, agents = app.settings, AgentKit(app, database, transport)
+    return Desk(
+        database=database,
+        transport=transport,
+        workspace=settings.workspace,
+        payload_limits=settings.payload_limits,
+        result_limits=settings.result_limits,
+        envelope_limits=settings.envelope_limits,
+        batch_limit=settings.claim_batch,
+        agent_claims=agents.claims(),
+        agent_writes=agents.writes(),
+        agent_wait_seconds=settings.agent_wait_seconds,
+        agent_lease_seconds=settings.agent_lease_seconds,
+        webhook_guard=settings.webhook_guard,
+        emit=app.telemetry.emit,
+        metrics=app.exposition,
+        invitation=invitation or Invitation(),
+        rounds=Rounds(lambda: examination(app, database, transport, is_open=True).read()),
+        spans=app.spans,
+    )

@@ -1,0 +1,129 @@
+"""One process: what all that runs in it shares. `assembly/` makes of that what runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from grns.errors import SettingsError
+from grns.nats import JetStream
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.runtime.service import Answer, patiently
+from grns.settings import Settings
+from grns.telemetry.emit import Leaf, Telemetry
+from grns.telemetry.facts.bus import JetStreamOutOfRoom, TransportChanged, TransportFailing, TransportReady
+from grns.telemetry.spans import NO_SPANS, Spans
+
+VERSION = version("grns")
+
+# How long an answer to a handler's own statement may take.
+_HANDLERS_ANSWER_SECONDS = 60.0
+_GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
+
+
+@dataclass
+class App:
+    """One process: its settings, its telemetry, and the connections that its services share."""
+
+    settings: Settings
+    leaves: tuple[Leaf, ...] = ()
+    spans: Spans = NO_SPANS
+    telemetry: Telemetry = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.telemetry = Telemetry(*self.leaves)
+
+    def trace(self, service: str, *, is_guest: bool = False) -> None:
+        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be.
+
+        A guest is in somebody else's program, and changes nothing there.
+        """
+        if self.settings.otlp_endpoint is None:
+            return
+        try:
+            from grns.telemetry.otel import open_spans, take_over
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"GRNS_OTLP_ENDPOINT is set, and {error.name} is not installed")
+            missing.add_note("pip install 'grns[otlp]'")
+            raise missing from error
+        endpoint = self.settings.otlp_endpoint.get_secret_value()
+        if not endpoint.startswith(("http://", "https://")):
+            raise SettingsError("GRNS_OTLP_ENDPOINT is no URL of HTTP, as http://127.0.0.1:4318")
+        self.spans = spans = open_spans(endpoint, service=service)
+        if not is_guest:
+            take_over(spans, self.telemetry.emit)
+
+    def database(self, name: str, *, size: int | None = None) -> Database:
+        """Return a pool of connections, not yet open."""
+        settings = self.settings
+        return Database(
+            settings.require_database_url(),
+            name=f"{name} {os.getpid()}",  # pg_stat_activity knows no process id of ours
+            size=size or settings.database_pool_size,
+            is_tuned=settings.database_tuned,
+            answer_seconds=max(2.0, settings.lease_seconds / 3),
+        )
+
+    def handlers_database(self) -> Database:
+        """Return the pool for handlers' own transactions, not yet open: they may take long, ours may not."""
+        return Database(
+            self.settings.require_database_url(),
+            name=f"handlers {os.getpid()}",
+            size=self.settings.database_pool_size,
+            answer_seconds=max(_HANDLERS_ANSWER_SECONDS, self.settings.lease_seconds),
+            for_handlers=True,
+        )
+
+    def transport(self, name: str) -> Transport:
+        """Return a connection to the broker, not yet open."""
+        emit, servers = self.telemetry.emit, self.settings.nats_hosts()
+
+        def tell(what: str, detail: dict[str, Any]) -> None:
+            if what == "jetstream_out_of_room":
+                emit(JetStreamOutOfRoom(detail["error"]))
+                return
+            kind = TransportReady if what in _GOOD_NEWS else TransportChanged
+            if what == "broker_error":
+                kind, detail = TransportFailing, {"servers": servers} | detail
+            emit(kind(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
+
+        return JetStream(self.settings, name=f"grns {name}", on_fact=tell)
+
+    @asynccontextmanager
+    async def connections(
+        self, name: str, *, size: int | None = None, is_patient: bool = False, is_service: bool = False
+    ) -> AsyncIterator[tuple[Database, Transport]]:
+        """Open both connections, and close them afterwards.
+
+        A patient process begins its work without the broker, which is connected to when it comes. A service
+        is patient, and waits for Postgres, too.
+        """
+        database, transport = self.database(name, size=size), self.transport(name)
+        is_patient = is_patient or is_service
+        async with database.opened(self.patiently if is_service else None):
+            await transport.connect(is_patient=is_patient)
+            try:
+                yield database, transport
+            finally:
+                await transport.close()
+
+    async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call `work` until Postgres answers."""
+        return await patiently(work, emit=self.telemetry.emit)
+
+    def new_owner(self) -> str:
+        """Return a name for one that may lead: no two have the same."""
+        return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def exposition(self) -> bytes:
+        """Return the metrics of this process, as Prometheus reads them; none where none are kept."""
+        from grns.telemetry.metrics import MetricsLeaf
+
+        return b"".join(leaf.exposition() for leaf in self.leaves if isinstance(leaf, MetricsLeaf))

@@ -1,0 +1,90 @@
+"""Puts together what agents over HTTP are served with."""
+
+from __future__ import annotations
+
+from grns.bootstrap.app import App
+from grns.dead_letters.queue import Graveyard
+from grns.errors import SettingsError
+from grns.gateway.attempts import AgentWrites
+from grns.gateway.claims import AgentClaims
+from grns.gateway.long_poll import Pace, WaitingRoom
+from grns.gateway.registry import Attendance
+from grns.gateway.wakeups import Nudges, Post
+from grns.model import wakeup_url as nudge_url
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.worker.claims import Claimant, Claims
+from grns.worker.executor import Reception
+
+
+class AgentKit:
+    """Puts together what agents over HTTP are served with."""
+
+    def __init__(self, app: App, database: Database, transport: Transport) -> None:
+        self.settings = app.settings
+        self.emit = app.telemetry.emit
+        self.database, self.transport = database, transport
+        self.attendance = Attendance(database, emit=self.emit)
+        self.pace = Pace(
+            after_seconds=self.settings.floor_after_seconds,
+            longest_pause_seconds=self.settings.floor_max_seconds,
+            busy_age_seconds=self.settings.floor_busy_age_seconds,
+        )
+
+    def claims(self) -> AgentClaims:
+        """Return what agents ask for tasks."""
+        return AgentClaims(
+            database=self.database,
+            make_reception=self.reception,
+            make_room=self.room,
+            attendance=self.attendance,
+            nudges=Nudges(
+                database=self.database,
+                hosts=nudge_url.hosts(self.settings.agent_nudge_hosts),
+                post=self.post(),
+                emit=self.emit,
+            ),
+            pace=self.pace,
+            emit=self.emit,
+        )
+
+    def writes(self) -> AgentWrites:
+        """Return what agents tell what came of them."""
+        return AgentWrites(attendance=self.attendance, emit=self.emit)
+
+    def reception(self, claims: Claims, who: Claimant) -> Reception:
+        """Return what takes commands to claims for one agent."""
+        return Reception(
+            claims=claims,
+            graveyard=Graveyard(self.database, emit=self.emit),
+            envelope_limits=self.settings.envelope_limits,
+            task_types=list(who.handled),
+            emit=self.emit,
+        )
+
+    def room(self, who: Claimant) -> WaitingRoom:
+        """Return a room for the agents of one type."""
+        return WaitingRoom(
+            claimant=who,
+            reception=self.reception(Claims(self.database, who, batch_limit=1), who),
+            database=self.database,
+            transport=self.transport,
+            pace=self.pace,
+            emit=self.emit,
+        )
+
+    def post(self) -> Post:
+        """Return what nudges; `SettingsError` where it is wanted, and what it needs is not installed."""
+        if not self.settings.agent_nudge_hosts:
+            return _nobody
+        try:
+            from grns.gateway.wakeup_http import post
+        except ModuleNotFoundError as error:
+            missing = SettingsError(f"nudging agents needs {error.name}, which is not installed")
+            missing.add_note("pip install 'grns[http]'")
+            raise missing from error
+        return post
+
+
+async def _nobody(_url: str, _body: bytes) -> int:
+    raise SettingsError("GRNS_AGENT_NUDGE_HOSTS names nobody")

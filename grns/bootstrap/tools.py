@@ -1,0 +1,72 @@
+"""Puts together what programs and operators use."""
+
+from __future__ import annotations
+
+from grns.bootstrap.app import VERSION, App
+from grns.client.client import Client
+from grns.dead_letters.triage import Triage
+from grns.diagnose.doctor.collect import Examination
+from grns.diagnose.explain.collect import Explainer
+from grns.errors import BadInput
+from grns.nats import JetStream
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.tasks.pause_pools import Pauses
+
+
+def client(
+    app: App,
+    database: Database,
+    transport: Transport,
+    handlers_database: Database,
+    *,
+    actor: str | None = None,
+) -> Client:
+    """Return a client; it needs `handlers_database` to be open only where it subscribes.
+
+    `actor` is who asks, as the log is to have it of all that is done with this client.
+    """
+    settings = app.settings
+    return Client(
+        database=database,
+        handlers_database=handlers_database,
+        transport=transport,
+        workspace=settings.workspace,
+        payload_limits=settings.payload_limits,
+        envelope_limits=settings.envelope_limits,
+        batch_limit=settings.claim_batch,
+        actor=actor,
+        emit=app.telemetry.emit,
+        spans=app.spans,
+    )
+
+
+def triage(app: App, database: Database, transport: Transport, *, workspace: str | None = None) -> Triage:
+    """Return what an operator can do in a workspace, ours where none is named."""
+    settings = app.settings
+    return Triage(
+        database=database,
+        transport=transport,
+        workspace=workspace or settings.workspace,
+        payload_limits=settings.payload_limits,
+        envelope_limits=settings.envelope_limits,
+    )
+
+
+def pauses(app: App, database: Database, transport: Transport) -> Pauses:
+    """Return what pauses and resumes the pools of the workspace."""
+    return Pauses(database=database, transport=transport, workspace=app.settings.workspace)
+
+
+def explainer(app: App, database: Database, transport: Transport) -> Explainer:
+    """Return what explains the tasks of the workspace."""
+    return Explainer(database=database, whole=database, transport=transport, workspace=app.settings.workspace)
+
+
+def examination(app: App, database: Database, transport: Transport, *, is_open: bool = False) -> Examination:
+    """Return what a doctor reads; neither connection has to be there. `is_open`: they were opened before."""
+    if not isinstance(transport, JetStream):
+        raise BadInput("bad_transport", "only JetStream can be examined")
+    return Examination(
+        database=database, transport=transport, settings=app.settings, version=VERSION, is_open=is_open
+    )

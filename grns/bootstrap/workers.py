@@ -1,0 +1,204 @@
+"""Puts a worker together, and its keeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from functools import partial
+
+from grns.bootstrap.app import VERSION, App
+from grns.dead_letters.queue import Graveyard
+from grns.model.outcome import Claim
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.settings import Settings, load, reveal
+from grns.worker.claims import Claimant, Claims
+from grns.worker.context import Context
+from grns.worker.executor import Walk
+from grns.worker.finishes import Finishes
+from grns.worker.handlers import Handlers
+from grns.worker.heartbeat import Keeper, is_running
+from grns.worker.heartbeat_process import KeeperProcess, book_size
+from grns.worker.leases import Lease, LeaseBook, Leases
+from grns.worker.pause_watch import PauseWatch
+from grns.worker.poller import Floor
+from grns.worker.pool import Pool
+from grns.worker.router import FrontDoor
+from grns.worker.slots import Slots
+from grns.worker.worker import Worker
+
+
+@dataclass(frozen=True)
+class KeeperOrders:
+    """What a worker tells its keeper."""
+
+    book_descriptor: int
+    slots: int
+    agent_id: str
+    worker_pid: int
+    settings: Settings
+
+    def dump(self) -> bytes:
+        """Return the orders as one line."""
+        return json.dumps(
+            {
+                "slots": self.slots,
+                "agent_id": self.agent_id,
+                "worker_pid": self.worker_pid,
+                "settings": reveal(self.settings),
+            }
+        ).encode()
+
+    @classmethod
+    def read(cls, line: bytes, book_descriptor: int) -> KeeperOrders:
+        """Read what `dump` wrote."""
+        said = json.loads(line)
+        settings = load(**said["settings"])
+        return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
+
+
+def keeper(app: App, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
+    """Return the keeper of the worker that is our parent."""
+    return Keeper(
+        database=database,
+        transport=transport,
+        book=LeaseBook.attach(orders.book_descriptor, orders.slots),
+        agent_id=orders.agent_id,
+        workspace=app.settings.workspace,
+        lease_seconds=app.settings.lease_seconds,
+        ack_wait_seconds=app.settings.ack_wait_seconds,
+        is_worker_running=partial(is_running, orders.worker_pid),
+        emit=app.telemetry.emit,
+    )
+
+
+def worker(
+    app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
+) -> Worker:
+    """Return a worker of one pool."""
+    return _WorkerKit(app, pool, database, transport, handlers_database).worker()
+
+
+class _WorkerKit:
+    """Puts one worker together."""
+
+    def __init__(
+        self, app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
+    ) -> None:
+        settings = app.settings
+        self.settings = settings
+        self.emit, self.spans = app.telemetry.emit, app.spans
+        self.pool, self.database, self.transport = pool, database, transport
+        self.handlers_database = handlers_database
+        self.claimant = Claimant(
+            agent_id=f"{pool.agent_type}-{secrets.token_hex(8)}",
+            workspace=settings.workspace,
+            agent_type=pool.agent_type,
+            handled={name: handler.max_attempts for name, handler in pool.handlers.items()},
+            lease_seconds=settings.lease_seconds,
+        )
+        self.slots = Slots(settings.concurrency)
+        self.book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
+        self.leases = Leases(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
+        self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
+        self.result_limits = settings.result_limits
+        self.handlers = Handlers(
+            pool,
+            make_context=self.context,
+            threads=settings.concurrency + 8,
+            result_limits=self.result_limits,
+            emit=self.emit,
+        )
+        self.walk = Walk(
+            claims=self.claims,
+            finishes=Finishes(database, batch_limit=settings.claim_batch),
+            leases=self.leases,
+            handlers=self.handlers,
+            slots=self.slots,
+            graveyard=Graveyard(database, emit=self.emit),
+            envelope_limits=settings.envelope_limits,
+            emit=self.emit,
+            spans=self.spans,
+        )
+
+    def worker(self) -> Worker:
+        """Return the worker."""
+        return Worker(
+            claimant=self.claimant,
+            database=self.database,
+            transport=self.transport,
+            keeper=self.keeper_process(),
+            leases=self.leases,
+            handlers=self.handlers,
+            walk=self.walk,
+            slots=self.slots,
+            make_floor=self.floor,
+            make_door=self.door,
+            make_pause_watch=self.pause_watch,
+            grace_seconds=self.settings.shutdown_grace_seconds,
+            version=VERSION,
+            emit=self.emit,
+        )
+
+    def context(self, claim: Claim, lease: Lease) -> Context:
+        """Return what a handler sees of its task."""
+        return Context(
+            claim,
+            lease,
+            agent_id=self.claimant.agent_id,
+            workspace=self.claimant.workspace,
+            database=self.handlers_database,
+            result_limits=self.result_limits,
+        )
+
+    def keeper_process(self) -> KeeperProcess:
+        """Return the process that keeps this worker's leases."""
+        orders = KeeperOrders(
+            self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
+        )
+        return KeeperProcess(
+            book_descriptor=self.book_descriptor,
+            orders=orders.dump(),
+            lease_seconds=self.settings.lease_seconds,
+            beats=lambda: self.book.beats,
+            emit=self.emit,
+        )
+
+    def floor(self, worker: Worker) -> Floor:
+        """Return the worker's floor."""
+        settings = self.settings
+        return Floor(
+            claims=self.claims,
+            walk=self.walk,
+            slots=self.slots,
+            start=worker.start,
+            last_delivery_at=lambda: worker.intake.last_delivery_at,
+            is_broker_failing=lambda: worker.is_broker_failing,
+            after_seconds=settings.floor_after_seconds,
+            longest_pause_seconds=settings.floor_max_seconds,
+            busy_age_seconds=settings.floor_busy_age_seconds,
+            emit=self.emit,
+        )
+
+    def door(self, worker: Worker) -> FrontDoor:
+        """Return the worker's front door."""
+        return FrontDoor(
+            walk=self.walk,
+            database=self.database,
+            claimant=self.claimant,
+            slots=self.slots,
+            start=worker.start,
+            emit=self.emit,
+        )
+
+    def pause_watch(self, worker: Worker) -> PauseWatch:
+        """Return what tells the worker that its pool is paused."""
+        return PauseWatch(
+            database=self.database,
+            claimant=self.claimant,
+            slots=self.slots,
+            on_resumed=worker.catch_up,
+            emit=self.emit,
+        )

@@ -1,0 +1,1 @@
+"""The client of applications, and durable subscriptions."""

@@ -1,0 +1,1 @@
+"""Rejected messages: kept, listed, redriven."""

@@ -1,0 +1,35 @@
+"""The graveyard: where a message goes that nobody can accept, whole, before its delivery is ended."""
+
+from __future__ import annotations
+
+from grns.dead_letters.store import Corpse, bury
+from grns.errors import BadInput, Unavailable
+from grns.nats.interface import Delivery
+from grns.postgres.database import Database, Session
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.work import DeliveryDeferred
+
+
+class Graveyard:
+    """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
+
+    def __init__(self, database: Database | Session, *, emit: Emit) -> None:
+        self._database = database
+        self._emit = emit
+
+    async def bury(self, delivery: Delivery, reason: str, detail: str) -> bool:
+        """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
+        self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
+        corpse = Corpse(
+            reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
+            delivery.delivery_count, delivery.headers, delivery.body,
+        )  # fmt: skip
+        try:
+            await bury(self._database, [corpse])
+        except (Unavailable, BadInput) as error:
+            self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], 5.0))
+            await delivery.nak(5.0)
+            return False
+        await delivery.term(reason)
+        return True

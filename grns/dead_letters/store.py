@@ -1,0 +1,73 @@
+"""Dead letters: messages that belong to no task, kept whole."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grns.model import subjects
+from grns.postgres.database import Database, Session
+
+# How much of the body, and again of the headers, the event has. The log keeps events for its whole retention
+# and has no bound per workspace: with more of each message a flood of rejected messages would fill the disk.
+HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Corpse:
+    """A message that could not be accepted, and why."""
+
+    reason: str
+    detail: str
+    subject: str
+    stream: str
+    stream_seq: int
+    delivery_count: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def bury(database: Database | Session, corpses: Sequence[Corpse]) -> None:
+    """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat.
+
+    The subject alone decides which workspace a message is filed under: a publisher that has no permission
+    for a workspace's subjects adds nothing to its dead letters.
+    """
+    all_headers = [
+        {_text(name): _text(value) for name, value in corpse.headers.items()} for corpse in corpses
+    ]
+    await database.run(
+        "bury_messages",
+        [subjects.owner(corpse.subject) for corpse in corpses],
+        [corpse.reason for corpse in corpses],
+        [_text(corpse.detail) for corpse in corpses],
+        [_text(corpse.subject) for corpse in corpses],
+        [corpse.stream for corpse in corpses],
+        [corpse.stream_seq for corpse in corpses],
+        [corpse.delivery_count for corpse in corpses],
+        [json.dumps(headers) for headers in all_headers],
+        [corpse.body for corpse in corpses],
+        [hashlib.sha256(corpse.body).hexdigest() for corpse in corpses],
+        [base64.b64encode(corpse.body[:HEAD_BYTES]).decode() for corpse in corpses],
+        [json.dumps(_head(headers)) for headers in all_headers],
+    )
+
+
+def _head(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers, from the first on, that fit into the event."""
+    head: dict[str, str] = {}
+    room = HEAD_BYTES
+    for name, value in headers.items():
+        room -= len(name.encode()) + len(value.encode())
+        if room < 0:
+            break
+        head[name] = value
+    return head
+
+
+def _text(value: str) -> str:
+    """Return text that Postgres can store, whatever a stranger sent."""
+    return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:2000]

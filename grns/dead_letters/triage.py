@@ -1,0 +1,141 @@
+"""Triage: what a person does about what went wrong, one by one, and who it was.
+
+For many at once there are operations. Each thing done is an event with its actor, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+from uuid import UUID
+
+from grns.dead_letters import listing
+from grns.dead_letters import message as letter
+from grns.dead_letters.message import Mend
+from grns.errors import Conflict, NotFound, Stale
+from grns.model import subjects
+from grns.model.json import Limits
+from grns.model.task import Task
+from grns.model.task_edit import Edit, edition
+from grns.nats.interface import Message, Transport
+from grns.postgres.database import Database, Session, run
+from grns.tasks import edit as store
+from grns.tasks import read
+
+
+class Triage:
+    """What an operator can do to single tasks and letters of one workspace: one for every door."""
+
+    def __init__(
+        self,
+        *,
+        database: Database | Session,
+        transport: Transport,
+        workspace: str,
+        payload_limits: Limits,
+        envelope_limits: Limits,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._workspace = workspace
+        self._payload_limits = payload_limits
+        self._envelope_limits = envelope_limits
+
+    async def edit(
+        self,
+        task_id: str,
+        wanted: Edit,
+        *,
+        actor: str,
+        reason: str | None = None,
+        seen_edition: str | None = None,
+    ) -> Task:
+        """Change a task that does not run, and return it as it is then.
+
+        With `seen_edition` (see `grns.edit.edition`) only as somebody has seen it, else `Stale`. Raises
+        `NotFound`, `Conflict`, and `BadInput` where its payload could not be kept.
+        """
+        task = await self._task(task_id)
+        if seen_edition not in (None, edition(task)):
+            raise Stale(f"task {task_id} cannot be changed: somebody has changed it since it was read")
+        await store.edit_task(
+            self._database,
+            task,
+            priority=wanted.priority,
+            delay_seconds=wanted.delay_seconds,
+            payload=wanted.payload_of(task, self._payload_limits),
+            actor=actor,
+            reason=reason,
+        )
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return await self._task(task_id)
+
+    async def discard(
+        self, task_ids: Sequence[str], *, actor: str, reason: str | None = None
+    ) -> dict[str, str]:
+        """Set ended tasks aside; returns `discarded`, `discarded before` or the status, by the id of each."""
+        ids = [subjects.token(task_id, name="task id") for task_id in task_ids]
+        answers = await store.discard_tasks(
+            self._database, ids, workspace=self._workspace, actor=actor, reason=reason
+        )
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return answers
+
+    async def letter(self, letter_id: UUID) -> dict[str, Any]:
+        """Return a message that belongs to no task, whole, whatever became of it; `NotFound`."""
+        found = await listing.read_message(self._database, letter_id, self._workspace)
+        if found is None:
+            raise NotFound(f"there is no message {letter_id} in workspace {self._workspace}")
+        return found
+
+    async def resend(
+        self, letter_id: UUID, *, actor: str, reason: str | None = None, mend: Mend | None = None
+    ) -> None:
+        """Publish a rejected message again, perhaps changed, and close it.
+
+        Raises:
+            NotFound: no such message in this workspace.
+            Conflict: it is closed, or another process sends or discards it now.
+            BadInput: the copy would not be a valid command of this workspace, see `letter.copy`.
+            Unavailable: the broker did not take it.
+        """
+        async with self._database.transaction() as connection:
+            kept = await listing.lock_message(connection, letter_id, self._workspace)
+            if kept is None or kept["state"] != "new":
+                raise await self._refusal(letter_id)
+            # Sent before it is marked: after a crash between the two it is sent twice, never not at all.
+            await self._transport.publish(self._copy(kept, mend))
+            await run(
+                connection, "close_dead_letters", [letter_id], self._workspace, "redriven", actor, reason,
+                mend is not None,
+            )  # fmt: skip
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+
+    async def discard_letters(
+        self, letter_ids: Collection[UUID], *, actor: str, reason: str | None = None
+    ) -> set[UUID]:
+        """Close messages; returns those that nobody had dealt with before."""
+        rows = await self._database.run(
+            "close_dead_letters", list(letter_ids), self._workspace, "discarded", actor, reason, False
+        )
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return {row["id"] for row in rows}
+
+    def _copy(self, kept: dict[str, Any], mend: Mend | None) -> Message:
+        wanted = letter.copy(
+            kept["id"], mend, subject=kept["subject"], headers=kept["headers"],
+            body=kept["body"], workspace=self._workspace, limits=self._envelope_limits,
+        )  # fmt: skip
+        return Message(wanted.subject, wanted.body, wanted.id, wanted.headers)
+
+    async def _refusal(self, letter_id: UUID) -> Conflict:
+        found = await self.letter(letter_id)
+        if found["state"] == "new":
+            return Conflict(f"somebody else deals with message {letter_id} just now")
+        return Conflict(f"message {letter_id} was {found['state']} before")
+
+    async def _task(self, task_id: str) -> Task:
+        found = await read.tasks(self._database, [subjects.token(task_id, name="task id")], self._workspace)
+        if task_id not in found:
+            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+        return found[task_id]

@@ -1,0 +1,1 @@
+"""Embedded servers, demo and benchmark."""

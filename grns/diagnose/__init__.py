@@ -1,0 +1,1 @@
+"""Explain a task; examine an installation."""

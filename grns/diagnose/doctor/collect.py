@@ -1,0 +1,114 @@
+"""The examination: all that a doctor looks at, read one by one; what cannot be read is told as such."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from grns.diagnose.daemons import read_pulse
+from grns.diagnose.doctor import read as checkup
+from grns.diagnose.doctor.reading import Broker, Clock, Reading
+from grns.errors import GrnsError
+from grns.nats import JetStream
+from grns.postgres.database import Database
+from grns.settings import Settings
+
+Read = TypeVar("Read")
+
+
+class Examination:
+    """One look at an installation. Neither connection has to be there, and nothing is changed.
+
+    Connections that are `is_open` already are asked as they are; others are opened, and whoever has made them
+    closes them. Pools are those of the settings' workspace, all else is of the installation.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: JetStream,
+        settings: Settings,
+        version: str,
+        is_open: bool = False,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._settings = settings
+        self._version = version
+        self._is_open = is_open
+        self._troubles: dict[str, str] = {}
+
+    async def read(self) -> Reading:
+        """Return all that could be read."""
+        found = await self._read_database()
+        broker = await self._tried("broker", self._read_broker())
+        return Reading(
+            settings=self._settings,
+            version=self._version,
+            at=datetime.now(UTC),
+            broker=broker,
+            clocks=await self._read_clocks(has_broker=broker is not None, has_database="postgres" in found),
+            troubles=self._troubles,
+            **found,
+        )
+
+    async def _read_database(self) -> dict[str, Any]:
+        """Return what Postgres has told, by the names of the reading; no more than the schema lets it."""
+        database = self._database
+        found: dict[str, Any] = {}
+        if (trouble := await self._connect(database)) is not None:
+            self._troubles["postgres"] = trouble
+            return {}
+        server = await self._tried("postgres", checkup.read_server(database))
+        if server is None:
+            return {}
+        found["postgres"] = server
+        schema = await self._tried("schema", checkup.read_schema(database))
+        found["schema"] = schema
+        if schema is None or schema.found != schema.needed:
+            return found
+        found["log"] = await self._tried("log", checkup.read_log(database))
+        found["pulse"] = await self._tried("pulse", read_pulse(database))
+        patience = self._settings.patience_seconds
+        found["stuck"] = await self._tried("stuck", checkup.read_stuck(database, patience))
+        found["crews"] = await self._tried("pools", checkup.read_crews(database))
+        workspace = self._settings.workspace
+        found["unserved"] = await self._tried("pools", checkup.read_unserved(database, workspace))
+        return found
+
+    async def _connect(self, opened: Database | JetStream) -> str | None:
+        """Open a connection; what keeps us from that is a finding, and no error."""
+        if self._is_open:
+            return None
+        try:
+            await opened.connect()
+        except GrnsError as error:
+            return str(error)
+        return None
+
+    async def _read_broker(self) -> Broker | None:
+        if (trouble := await self._connect(self._transport)) is not None:
+            self._troubles["broker"] = trouble
+            return None
+        report = await self._transport.report()  # whoever is not there has no version either
+        return Broker(self._transport.server_version, report)
+
+    async def _read_clocks(self, *, has_broker: bool, has_database: bool) -> Sequence[Clock]:
+        clocks: list[Clock | None] = []
+        if has_database:
+            reading = checkup.compare_clock("Postgres", lambda: checkup.read_clock(self._database))
+            clocks.append(await self._tried("clocks", reading))
+        if has_broker:
+            asked = checkup.compare_clock("NATS", self._transport.clock)
+            clocks.append(await self._tried("clocks", asked))
+        return [clock for clock in clocks if clock is not None]
+
+    async def _tried(self, name: str, reading: Awaitable[Read | None]) -> Read | None:
+        """Return what was read; None, and the trouble noted, where it cannot be."""
+        try:
+            return await reading
+        except GrnsError as error:
+            self._troubles[name] = str(error)
+            return None

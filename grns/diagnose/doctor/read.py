@@ -1,0 +1,90 @@
+"""What a doctor asks of Postgres."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from grns.access import isolation as access
+from grns.diagnose.doctor.reading import Clock, Crew, Log, Partition, Postgres, Schema, Unserved
+from grns.maintenance.audit import audit_now
+from grns.postgres import migrate
+from grns.postgres.database import Database
+
+_LOOKS = 5
+_MOST_POOLS = 1000
+_MOST_OF_A_LANE = 100
+
+
+async def read_server(database: Database) -> Postgres:
+    """Return what the server is, and what durability hangs on there."""
+    (row,) = await database.run("read_server")
+    return Postgres(**row)
+
+
+async def read_schema(database: Database) -> Schema:
+    """Return at which revision the schema is; where it is another one than needed, no more than that."""
+    needed, found = migrate.newest(), await migrate.current(database.url)
+    if found != needed:
+        return Schema(found, needed)
+    isolation = await access.read_isolation(database)
+    (limit,) = await database.run("read_payload_bytes")
+    return Schema(found, needed, isolation.obstacle, isolation.is_relied_on, limit["bytes"])
+
+
+async def read_log(database: Database) -> Log:
+    """Return the log's partitions."""
+    rows = await database.run("read_partitions")
+    partitions = [
+        Partition(
+            name=row["name"],
+            lower_seq=row["lower_seq"],
+            upper_seq=row["upper_seq"],
+            is_ahead=row["is_ahead"],
+            is_done_with=row["is_done_with"],
+            is_detaching=row["is_detaching"],
+            newest_seconds=row["newest_age_seconds"],
+        )
+        for row in rows
+    ]
+    orphans = await database.run("read_orphan_partitions")
+    return Log(partitions, rows[0]["high"] if rows else 0, len(orphans))
+
+
+async def read_stuck(database: Database, patience_seconds: float) -> dict[str, int]:
+    """Return how much should have gone on by now, by invariant; a thousand of each at most."""
+    return dict(Counter(one.invariant for one in await audit_now(database, patience_seconds)))
+
+
+async def read_crews(database: Database) -> list[Crew]:
+    """Return the workers of all pools of all workspaces."""
+    return [Crew(**row) for row in await database.run("read_crews")]
+
+
+async def read_unserved(database: Database, workspace: str) -> list[Unserved]:
+    """Return which task types wait in a workspace that no live worker handles, what waits longest first."""
+    pools = [row["agent_type"] for row in await database.run("read_agent_types", workspace, "", _MOST_POOLS)]
+    return [Unserved(**row) for row in await database.run("read_unserved", workspace, pools, _MOST_OF_A_LANE)]
+
+
+async def read_clock(database: Database) -> datetime:
+    """Return the time by the server's clock."""
+    (row,) = await database.run("read_clock")
+    instant: datetime = row["at"]
+    return instant
+
+
+async def compare_clock(name: str, read: Callable[[], Awaitable[datetime]]) -> Clock:
+    """Return how far a clock is ahead of this machine's, by the quickest of a few looks at it."""
+    best: Clock | None = None
+    for _ in range(_LOOKS):
+        before = time.time()
+        theirs = (await read()).timestamp()
+        after = time.time()
+        found = Clock(name, theirs - (before + after) / 2, (after - before) / 2)
+        if best is None or found.error_seconds < best.error_seconds:
+            best = found
+    assert best is not None  # noqa: S101 - it has looked
+    return best

@@ -1,0 +1,91 @@
+"""Why a task is where it is: read from the tables, from the log and from the broker, and put into sentences.
+
+It only reads, and waits for nobody's locks. The broker is asked where it can tell something, which is of a
+task that is queued; without it the rest is told all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grns.diagnose.daemons import read_pulse
+from grns.diagnose.explain.read import read_situation, read_story
+from grns.diagnose.explain.reason import Explanation, explain, gone
+from grns.diagnose.explain.situation import LaneSeen, Situation
+from grns.errors import GrnsError, NotFound
+from grns.model import subjects
+from grns.model.task import Status
+from grns.nats.interface import Transport
+from grns.postgres.database import Database, Session
+
+
+class Explainer:
+    """Explains tasks of one workspace.
+
+    `database` may be a session that is confined to it; `whole` is not, and is asked for the daemons alone.
+    The transport may be connected or not. Whoever is bound to the workspace (`is_bound`) is not told whose
+    transactions there are in the database.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database | Session,
+        whole: Database,
+        transport: Transport,
+        workspace: str,
+        is_bound: bool = False,
+    ) -> None:
+        self._is_bound = is_bound
+        self._database = database
+        self._whole = whole
+        self._transport = transport
+        self._workspace = workspace
+
+    async def explain(self, task_id: str) -> Explanation:
+        """Return why a task is where it is, or what the log has of one that was deleted; `NotFound`."""
+        seen = await read_situation(self._database, task_id, workspace=self._workspace)
+        if seen is None:
+            return await self._gone(task_id)
+        if self._is_bound and seen.lock is not None:
+            seen = replace(seen, lock=replace(seen.lock, pid=None, name=None))
+        seen = replace(seen, pulse=await read_pulse(self._whole, _command(seen)))
+        if seen.task.status is Status.QUEUED:
+            seen = await self._with_lane(seen)
+        return explain(seen)
+
+    async def _gone(self, task_id: str) -> Explanation:
+        history: Sequence[Mapping[str, Any]] = await read_story(
+            self._database, task_id, workspace=self._workspace
+        )
+        if not history:
+            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+        return gone(task_id, self._workspace, history)
+
+    async def _with_lane(self, seen: Situation) -> Situation:
+        task = seen.task
+        try:
+            found = await self._transport.durable(
+                subjects.lane(task.workspace, task.agent_type, task.priority)
+            )
+        except GrnsError as error:
+            return replace(seen, trouble=str(error))
+        if found is None:
+            return replace(seen, lane=LaneSeen(exists=False))
+        return replace(
+            seen,
+            lane=LaneSeen(
+                pending=found.pending,
+                ack_pending=found.ack_pending,
+                fetching=found.fetching,
+                paused_seconds=found.paused_seconds,
+            ),
+        )
+
+
+def _command(seen: Situation) -> int | None:
+    """Return the number of the latest command that was written for the task."""
+    sent = [row["seq"] for row in seen.history if row["kind"] == subjects.EXECUTE]
+    return sent[-1] if sent else None

@@ -1,0 +1,109 @@
+"""What is around a task, read for whoever wants to know why it is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from grns.diagnose.explain.situation import Ahead, Crew, IssueSeen, Lock, Owner, PauseSeen, Situation
+from grns.errors import NotFound
+from grns.model.json import loads_stored
+from grns.model.task import Task
+from grns.postgres.database import Database, Row, Session
+from grns.stats.issues import read_issue
+from grns.tasks import pauses as pause
+from grns.tasks import read
+
+_MOST_COUNTED = 1000
+_MOST_TYPES = 20
+MOST_STEPS = 500
+_OF_TASKS = [one.name for one in fields(Task)]
+
+
+async def read_situation(database: Database | Session, task_id: str, *, workspace: str) -> Situation | None:
+    """Return a task with what is around it in its workspace, None where there is none.
+
+    Of what concerns all workspaces, as daemons and the broker do, it knows nothing.
+    """
+    rows = await database.run("read_situation", task_id, workspace, _MOST_COUNTED + 1, _MOST_TYPES)
+    if not rows:
+        return None
+    row = rows[0]
+    task = read.task({name: row[name] for name in _OF_TASKS})
+    # What has happened since is for the next look.
+    history = await read_story(database, task_id, workspace=workspace, version=task.version)
+    paused = [] if task.is_terminal else await pause.in_force(database, workspace, [task.agent_type])
+    return Situation(
+        now=row["now"],
+        task=task,
+        attempt_limit=row["attempt_limit"] if row["attempt_limit"] is not None else task.max_attempts,
+        cancel_reason=row["cancel_reason"],
+        cancel_actor=row["cancel_actor"],
+        crew=_crew(row),
+        owner=_owner(row),
+        pauses=[_pause(one) for one in paused if one.task_type in (None, task.task_type)],
+        ahead=Ahead(min(row["ahead"], _MOST_COUNTED), row["ahead"] > _MOST_COUNTED),
+        lock=_lock(row),
+        issue=await _issue(database, task),
+        history=history,
+    )
+
+
+async def read_story(
+    database: Database | Session, task_id: str, *, workspace: str, version: int | None = None
+) -> list[dict[str, Any]]:
+    """Return the latest rows of the log about a task, up to one of its versions, in order.
+
+    Of payloads they have what a story needs.
+    """
+    rows = await database.run("read_story", task_id, workspace, version, MOST_STEPS)
+    return [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows)]
+
+
+def _crew(row: Row) -> Crew:
+    return Crew(
+        workers=row["workers"],
+        serving=row["serving"],
+        slots=row["slots"],
+        running=row["running"],
+        task_types=row["task_types"],
+        silent_workers=row["silent_workers"],
+        silent_seconds=row["silent_seconds"],
+    )
+
+
+def _owner(row: Row) -> Owner | None:
+    if row["owner_agent_id"] is None:
+        return None
+    return Owner(
+        agent_id=row["owner_agent_id"],
+        host=row["owner_host"],
+        pid=row["owner_pid"],
+        version=row["owner_version"],
+        lease_seconds=row["owner_lease_seconds"],
+        silent_seconds=row["owner_silent_seconds"],
+        has_stopped=row["owner_has_stopped"],
+    )
+
+
+def _pause(one: pause.Pause) -> PauseSeen:
+    return PauseSeen(one.task_type, one.paused_by, one.paused_at, one.reason, one.left_seconds)
+
+
+def _lock(row: Row) -> Lock | None:
+    return None if row["lock_pid"] is None else Lock(row["lock_pid"], row["lock_seconds"], row["lock_name"])
+
+
+async def _issue(database: Database | Session, task: Task) -> IssueSeen | None:
+    """Return the issue of a task that needs a person; None also where it is not counted yet."""
+    if task.status not in ("dead", "failed") or task.fingerprint is None:
+        return None
+    try:
+        found: dict[str, Any] = await read_issue(
+            database, workspace=task.workspace, fingerprint=task.fingerprint
+        )
+    except NotFound:
+        return None
+    names: Sequence[str] = [one.name for one in fields(IssueSeen)]
+    return IssueSeen(**{name: found[name] for name in names})

@@ -1,0 +1,327 @@
+"""Why a task is where it is: from what was read to words and sentences. No I/O, no clock.
+
+The words are stable, sentences may change. What a worker is told that tries to claim the task now
+(`Explanation.claim`) are the words of its metrics, as `not_due`; or `claimable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from grns.diagnose.explain.cause import Cause
+from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
+from grns.diagnose.explain.situation import Situation
+from grns.diagnose.explain.story import StoryStep, story
+from grns.diagnose.explain.wording import because, clock, counted, failure, short
+from grns.model.duration import lasted
+from grns.model.task import STATUS_AFTER, TERMINAL, Status
+
+ClaimWord = Literal[
+    "claimable", "not_due", "paused", "no_handler", "lost_race", "terminal", "locked", "unknown_task"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task is where it is.
+
+    `reason` and `sentence` are the first of `reasons`, which are all that hold: first comes what has to go
+    before the others matter. `next_steps` are commands that help, `steps` what happened last, in order.
+    `traceback` is that of the latest error, unless the task succeeded or the error came without one.
+    Of a task that was deleted only the log tells: it has no status where that does not say, and `at` is when
+    the log ends.
+    """
+
+    task_id: str
+    task_type: str | None
+    agent_type: str | None
+    workspace: str
+    status: Status | None
+    reason: str
+    sentence: str
+    claim: ClaimWord
+    attempt: int
+    attempt_limit: int | None
+    at: datetime
+    reasons: Sequence[Cause]
+    next_steps: Sequence[str]
+    steps: Sequence[StoryStep]
+    traceback: str | None = None
+
+
+def explain(seen: Situation) -> Explanation:
+    """Return why a task is where it is."""
+    reasons = _READERS[seen.task.status](seen)
+    task = seen.task
+    steps = list(dict.fromkeys(command for one in reasons for command in one.next_steps))
+    return Explanation(
+        task_id=task.id,
+        task_type=task.task_type,
+        agent_type=task.agent_type,
+        workspace=task.workspace,
+        status=task.status,
+        reason=reasons[0].word,
+        sentence=reasons[0].sentence,
+        claim=_claim(seen, [one.word for one in reasons]),
+        attempt=task.attempt,
+        attempt_limit=seen.attempt_limit,
+        at=seen.now,
+        reasons=reasons,
+        next_steps=steps,
+        steps=story(seen.history),
+        traceback=None if task.status is Status.SUCCEEDED else (task.last_error or {}).get("traceback"),
+    )
+
+
+def gone(task_id: str, workspace: str, history: Sequence[Mapping[str, Any]]) -> Explanation:
+    """Return what the log tells of a task that is not there any more."""
+    last = [row for row in history if row["kind"] in STATUS_AFTER]
+    status = STATUS_AFTER[last[-1]["kind"]] if last else None
+    ended = "" if status is None else f", and was {status.value} when the log last told of it"
+    reason = Cause("deleted", f"the task is not there any more{ended}: retention deletes what ended long ago")
+    named = {**history[0]["payload"]}
+    return Explanation(
+        task_id=task_id,
+        task_type=named.get("task_type"),
+        agent_type=named.get("agent_type"),
+        workspace=workspace,
+        status=status,
+        reason=reason.word,
+        sentence=reason.sentence,
+        claim="unknown_task",
+        attempt=history[-1]["attempt"] or 0,
+        attempt_limit=None,
+        at=history[-1]["created_at"],
+        reasons=[reason],
+        next_steps=[],
+        steps=story(history),
+    )
+
+
+def _claim(seen: Situation, words: Sequence[str]) -> ClaimWord:
+    task = seen.task
+    if task.status in TERMINAL:
+        return "terminal"
+    if task.status is Status.RUNNING:
+        return "lost_race"
+    is_early = task.next_attempt_at is not None and task.next_attempt_at > seen.now
+    if is_early or task.status is Status.WAITING:  # only a promotion ends that
+        return "not_due"
+    for word, said in _TOLD.items():
+        if word in words:
+            return said
+    return "claimable"
+
+
+_TOLD: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler", "locked": "locked"}
+
+
+# ---------------------------------------------------------------- what waits for its time
+
+
+def _waiting(seen: Situation) -> list[Cause]:
+    due = seen.task.next_attempt_at
+    if due is None:
+        return [Cause("waiting", "waiting, and nothing says until when")]
+    if due > seen.now:
+        left = (due - seen.now).total_seconds()
+        sentence = f"waiting: it is due at {clock(due, seen.now)}, in {lasted(left)}"
+        step = f"grns task edit {seen.task.id} --delay 0s  (to have it run now)"
+        return [Cause("not_due", sentence, (step,)), *standing(seen)]
+    return [_overdue(seen, due, "waiting: it was"), *standing(seen)]
+
+
+def _retry_wait(seen: Situation) -> list[Cause]:
+    task, due = seen.task, seen.task.next_attempt_at
+    limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
+    which = f"attempt {task.attempt - task.forgiven + 1}{limit}"
+    after = f"after {failure(task.last_error)}"
+    if due is None:
+        return [Cause("retry_wait", f"waiting for {which}, {after}")]
+    if due > seen.now:
+        left = (due - seen.now).total_seconds()
+        sentence = f"waiting for its retry: {which} at {clock(due, seen.now)}, in {lasted(left)}, {after}"
+        step = f"grns task edit {task.id} --delay 0s  (to have it run now)"
+        return [Cause("retry_wait", sentence, (step,)), *standing(seen)]
+    return [_overdue(seen, due, f"waiting for its retry, {which}, {after}: it was"), *standing(seen)]
+
+
+def _overdue(seen: Situation, due: datetime, beginning: str) -> Cause:
+    late = seen.since(due)
+    sentence = f"{beginning} due at {clock(due, seen.now)}, {lasted(late)} ago"
+    if late < LATE_SECONDS:
+        return Cause("due", f"{sentence}, and is about to be queued")
+    return Cause(
+        "overdue",
+        f"{sentence}, and no retry scheduler has queued it: does one run?",
+        ("grns retry-scheduler",),
+    )
+
+
+# ---------------------------------------------------------------- what runs
+
+
+def _running(seen: Situation) -> list[Cause]:
+    task, owner = seen.task, seen.task.owner_agent_id or "nobody"
+    limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
+    which = f"{owner}{_where(seen)} has had attempt {task.attempt - task.forgiven}{limit}"
+    beginning = f"{which} for {lasted(seen.since(task.started_at))}"
+    left = 0.0 if task.lease_until is None else (task.lease_until - seen.now).total_seconds()
+    reasons = [_lease_over(seen, beginning, -left)] if left <= 0 else []
+    if task.cancel_requested_at is not None:
+        asked = f"{lasted(seen.since(task.cancel_requested_at))} ago{because(seen.cancel_reason)}"
+        who = seen.cancel_actor or "somebody"
+        sentence = (
+            f"{who} has asked for its end {asked}: its worker ends it with this attempt, unless it succeeds"
+        )
+        reasons.append(Cause("cancelling", f"{beginning}; {sentence}" if not reasons else sentence))
+    if not reasons:
+        sentence = (
+            f"running: {beginning}; its lease lasts for {lasted(left)} yet, and longer as it is renewed"
+        )
+        reasons.append(Cause("running", sentence))
+    if left > 0 and (silence := _silence(seen)) is not None:
+        reasons.append(silence)
+    late = seen.commands_at(task.version - 1) - 1  # each but the one that was followed, or will be
+    if late > 0:
+        reasons.append(_lost_race(late, owner))
+    return reasons
+
+
+def _where(seen: Situation) -> str:
+    owner = seen.owner
+    if owner is None or owner.host is None:
+        return ""
+    return f" ({short(owner.host)}, process {owner.pid}, grns {short(owner.version)})"
+
+
+def _lease_over(seen: Situation, beginning: str, seconds: float) -> Cause:
+    sentence = f"{beginning}, and its lease is over since {lasted(seconds)}"
+    pulse = seen.pulse
+    if pulse.reaper_holds_seconds > 0:
+        return Cause(
+            "lease_over",
+            f"{sentence}: reapers hold still for {lasted(pulse.reaper_holds_seconds)} yet, as after each"
+            " outage, so that live workers can renew first",
+        )
+    tick = pulse.reaped_seconds_ago
+    if tick is not None and not pulse.is_reaper_late:
+        return Cause("lease_over", f"{sentence}: a reaper is about to take it back")
+    when = "none has ever looked" if tick is None else f"the last one looked {lasted(tick)} ago"
+    return Cause("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns reaper",))
+
+
+def _silence(seen: Situation) -> Cause | None:
+    """Return that its worker has not been heard of: its heartbeats come with its renewals."""
+    owner = seen.owner
+    if owner is None or owner.silent_seconds is None or owner.lease_seconds is None:
+        return None
+    if owner.has_stopped:
+        sentence = "its worker has ended: once the lease is over, the task is queued again"
+    elif owner.silent_seconds > owner.lease_seconds:
+        silent = lasted(owner.silent_seconds)
+        sentence = (
+            f"its worker was not heard of for {silent}: once the lease is over, the task is queued again"
+        )
+    else:
+        return None
+    return Cause("owner_silent", sentence)
+
+
+def _lost_race(commands: int, owner: str) -> Cause:
+    named = f"{counted(commands, 'more command')} named it"
+    return Cause(
+        "lost_race", f"{named}: whoever gets such a one has lost the race to {owner}, and acknowledges it"
+    )
+
+
+# ---------------------------------------------------------------- what has ended
+
+
+def _succeeded(seen: Situation) -> list[Cause]:
+    return [Cause("succeeded", f"succeeded {_ended(seen)}, with attempt {seen.task.attempt}{_took(seen)}")]
+
+
+def _ended(seen: Situation) -> str:
+    finished = seen.task.finished_at
+    return "" if finished is None else f"at {clock(finished, seen.now)}"
+
+
+def _took(seen: Situation) -> str:
+    task = seen.task
+    if task.started_at is None or task.finished_at is None:
+        return ""
+    return f", which took {lasted((task.finished_at - task.started_at).total_seconds())}"
+
+
+def _dead(seen: Situation) -> list[Cause]:
+    task = seen.task
+    spent = task.attempt - task.forgiven
+    limit = spent if seen.attempt_limit is None else seen.attempt_limit
+    which = (
+        f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"
+    )
+    sentence = f"dead {_ended(seen)}, {which} spent: {failure(task.last_error)}"
+    return [Cause("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
+
+
+def _failed(seen: Situation) -> list[Cause]:
+    task = seen.task
+    sentence = f"failed {_ended(seen)} with attempt {task.attempt}, which said that no other would help: "
+    return [
+        Cause("failed", sentence + failure(task.last_error), _open_again(seen)),
+        *_issue(seen),
+        *_set_aside(seen),
+    ]
+
+
+def _issue(seen: Situation) -> list[Cause]:
+    found, task = seen.issue, seen.task
+    if found is None:
+        return []
+    others = max(0, found.open_count - 1)
+    alone = f"{counted(others, 'other task')} dead or failed of the same" if others else "no other task open"
+    who = "" if found.owner is None else f", looked after by {short(found.owner)}"
+    sentence = (
+        f"its issue {found.fingerprint} is {found.state}{who}: {alone}, seen {counted(found.total, 'time')}"
+        f" since {clock(found.first_seen, seen.now)}{because(found.note)}"
+    )
+    steps = [f"grns issue show {found.fingerprint}"]
+    if others and task.discarded_at is None:
+        steps.append(f"grns issue redrive {found.fingerprint}  (all of them)")
+    return [Cause("issue", sentence, tuple(steps))]
+
+
+def _cancelled(seen: Situation) -> list[Cause]:
+    who = seen.cancel_actor or "somebody"
+    sentence = f"cancelled {_ended(seen)} by {who}{because(seen.cancel_reason)}"
+    return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
+
+
+def _open_again(seen: Situation) -> tuple[str, ...]:
+    return () if seen.task.discarded_at is not None else (f"grns task redrive {seen.task.id}",)
+
+
+def _set_aside(seen: Situation) -> list[Cause]:
+    task = seen.task
+    if task.discarded_at is None:
+        return []
+    who = task.discarded_by or "somebody"
+    return [
+        Cause("discarded", f"set aside by {who} at {clock(task.discarded_at, seen.now)}: lists leave it out")
+    ]
+
+
+_READERS: dict[Status, Callable[[Situation], list[Cause]]] = {
+    Status.WAITING: _waiting,
+    Status.QUEUED: obstacles,
+    Status.RUNNING: _running,
+    Status.RETRY_WAIT: _retry_wait,
+    Status.SUCCEEDED: _succeeded,
+    Status.FAILED: _failed,
+    Status.DEAD: _dead,
+    Status.CANCELLED: _cancelled,
+}

@@ -1,0 +1,133 @@
+"""What has to be known of a task, and of what is around it, to say why it is where it is.
+
+All seconds are by the database's clock, at the moment in which it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from grns.model.daemon_status import Pulse
+from grns.model.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who may run a task: the live workers of its agent type, and those of them that have a handler for it.
+
+    `task_types` are what any of the live ones handle, `silent_workers` those that neither ended in order nor
+    were heard of for a lease, and `silent_seconds` is since when nobody was; None where nobody is known.
+    """
+
+    workers: int = 0
+    serving: int = 0
+    slots: int = 0
+    running: int = 0
+    task_types: Sequence[str] = ()
+    silent_workers: int = 0
+    silent_seconds: float | None = None
+
+    @property
+    def free(self) -> int:
+        """How many tasks those that serve it have room for, as of their last heartbeats."""
+        return max(0, self.slots - self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The worker that has claimed a task: what it said of itself, and for how long it has been silent."""
+
+    agent_id: str
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    lease_seconds: float | None = None
+    silent_seconds: float | None = None
+    has_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSeen:
+    """A pause of the task's pool that is in force: of one task type, or of all of it (None)."""
+
+    task_type: str | None
+    paused_by: str
+    paused_at: datetime
+    reason: str | None = None
+    left_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is queued in the same pool and comes first; where it `has_more`, there is so much at least."""
+
+    count: int = 0
+    has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A transaction that is open and has locked a task's row, or refers to it; and whose it is."""
+
+    pid: int | None = None
+    seconds: float | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSeen:
+    """The task's lane at the broker: what waits, what is delivered and not ended, and how many fetch."""
+
+    exists: bool = True
+    pending: int = 0
+    ack_pending: int = 0
+    fetching: int = 0
+    paused_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IssueSeen:
+    """The issue that a dead or failed task belongs to."""
+
+    fingerprint: str
+    state: str
+    open_count: int
+    total: int
+    first_seen: datetime
+    owner: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All of it. `history` is what the log has of the task up to its present version, in order.
+
+    `trouble` says why the broker was not asked, where it should have been.
+    """
+
+    now: datetime
+    task: Task
+    attempt_limit: int | None = None
+    cancel_reason: str | None = None
+    cancel_actor: str | None = None
+    crew: Crew = Crew()
+    owner: Owner | None = None
+    pauses: Sequence[PauseSeen] = ()
+    ahead: Ahead = Ahead()
+    lock: Lock | None = None
+    pulse: Pulse = field(default_factory=Pulse)
+    lane: LaneSeen | None = None
+    trouble: str | None = None
+    issue: IssueSeen | None = None
+    history: Sequence[Mapping[str, Any]] = ()
+
+    def since(self, moment: datetime | None) -> float:
+        """Return the seconds from a moment until now; 0 where there is none."""
+        return 0.0 if moment is None else (self.now - moment).total_seconds()
+
+    def commands_at(self, version: int) -> int:
+        """Return how many commands were sent for the task while it was at a version."""
+        return sum(row["kind"] == "cmd.task.execute" and row["version"] == version for row in self.history)

@@ -1,0 +1,1 @@
+"""HTTP workers and requests over NATS."""

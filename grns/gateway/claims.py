@@ -1,0 +1,217 @@
+"""Claims over HTTP: agents wait here for their tasks, and hold no connection to the database meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from grns.access.keys import recognise
+from grns.access.limiter import Places
+from grns.access.principals import Principal
+from grns.errors import GrnsError, TooManyRequests
+from grns.gateway.long_poll import Pace, Waiter, WaitingRoom
+from grns.gateway.registry import Attendance
+from grns.gateway.wakeups import Nudges
+from grns.model.claim_token import Ticket
+from grns.model.outcome import Claim
+from grns.postgres.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.agent import ClaimReturned
+from grns.worker.claims import Claimant, Claims
+from grns.worker.executor import Reception
+from grns.worker.finishes import Finishes
+
+# How long lanes get to bring what they have, before somebody who will not wait is told that it is nothing.
+_LEAST_WAIT_SECONDS = 0.25
+_ROOM_SECONDS = 60.0
+_MOST_WAITING, _MOST_OF_ONE = 300, 100
+_MOST_TYPES = 50
+
+MakeReception = Callable[[Claims, Claimant], Reception]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeking:
+    """An agent that asks for a task: who it is, whose key it shows, and how long it will wait."""
+
+    claimant: Claimant
+    name: str
+    version: str
+    principal: Principal
+    wait_seconds: float
+    nudge_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A task that an agent has got, and the ticket with which it says what comes of it."""
+
+    claim: Claim
+    ticket: Ticket
+
+
+class AgentClaims:
+    """The waiting rooms of one process, one for each agent type of a workspace that somebody asks for."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        make_reception: MakeReception,
+        make_room: Callable[[Claimant], WaitingRoom],
+        attendance: Attendance,
+        nudges: Nudges,
+        pace: Pace,
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._make_reception = make_reception
+        self._make_room = make_room
+        self._nudges = nudges
+        self._pace = pace
+        self._emit = emit
+        self._attendance = attendance
+        self._rooms: dict[tuple[str, str], WaitingRoom] = {}
+        self._types: dict[str, set[str]] = {}
+        self.places = Places("waiting claims", most=_MOST_WAITING, most_of_one=_MOST_OF_ONE)
+        self._ending: asyncio.Future[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def next_task(self, seeking: Seeking, gone: asyncio.Future[None]) -> Handed | None:
+        """Return a task for an agent, None where there was none in time, or `gone` was done before.
+
+        What was claimed for somebody who has gone, or for a key that ended meanwhile, is given back.
+        Raises `TooManyRequests`, `BadInput`, and `Denied` if the key has ended.
+        """
+        who, began_at = seeking.claimant, time.monotonic()
+        with self.places.place(seeking.principal):
+            if seeking.nudge_url is not None:
+                self._nudges.keep(
+                    seeking.nudge_url,
+                    workspace=who.workspace,
+                    agent_type=who.agent_type,
+                    principal=seeking.principal,
+                )
+                self._nudges.begin()
+            await self._attendance.register(who, name=seeking.name, version=seeking.version)
+            waiter = self._waiter(who)
+            try:
+                claim = await self._wait(waiter, seeking.wait_seconds, gone)
+            except asyncio.CancelledError:
+                if waiter.given.done():
+                    self._spawn(self._give_back(waiter.given.result()))
+                raise
+        if claim is None:
+            return None
+        try:
+            await self._check_key(seeking.principal, began_at)
+        except BaseException:
+            self._spawn(self._give_back(claim))
+            raise
+        if gone.done():
+            await self._give_back(claim)
+            return None
+        self._attendance.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
+        return Handed(claim, _ticket(claim, who))
+
+    async def _check_key(self, principal: Principal, began_at: float) -> None:
+        """Refuse a key that ended while its holder waited, with `Denied`."""
+        if principal.key_id is not None and time.monotonic() - began_at > _LEAST_WAIT_SECONDS:
+            await recognise(self._database, principal.key_id)
+
+    def stop(self) -> None:
+        """Let nobody wait any longer: the process ends."""
+        ending = self._end()
+        if not ending.done():
+            ending.set_result(None)
+
+    async def close(self) -> None:
+        """Close all rooms."""
+        self.stop()
+        await self._nudges.close()
+        rooms, self._rooms = list(self._rooms.values()), {}
+        await asyncio.gather(*(room.close() for room in rooms))
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def waiting(self, workspace: str) -> dict[str, int]:
+        """Return how many agents of a workspace wait in this process, by agent type."""
+        return {
+            agent_type: room.waiting
+            for (of, agent_type), room in self._rooms.items()
+            if of == workspace and room.waiting
+        }
+
+    async def _wait(self, waiter: Waiter, seconds: float, gone: asyncio.Future[None]) -> Claim | None:
+        ends = (gone, self._end())
+        room = self._room(waiter.claimant)
+        waiter.reception.on_paused.append(room.note_paused)
+        claim = await room.wait(waiter, seconds=max(seconds, _LEAST_WAIT_SECONDS), ends=ends)
+        if claim is not None or seconds >= self._pace.after_seconds or any(end.done() for end in ends):
+            return claim
+        # For so short a wait the room may not have looked.
+        began_ns = time.time_ns()
+        for found in await waiter.claims.claim_next(1, older_than_seconds=0.0):
+            waiter.reception.note_claim(found, "floor", began_ns)
+            return found
+        return None
+
+    def _waiter(self, who: Claimant) -> Waiter:
+        claims = Claims(self._database, who, batch_limit=1)
+        return Waiter(who, claims, self._make_reception(claims, who))
+
+    def _room(self, who: Claimant) -> WaitingRoom:
+        key = (who.workspace, who.agent_type)
+        room = self._rooms.get(key)
+        if room is None:
+            types = self._types.setdefault(who.workspace, set())
+            if who.agent_type not in types and len(types) >= _MOST_TYPES:
+                # Each takes durables of the broker, which stay.
+                raise TooManyRequests(f"agents of {_MOST_TYPES} types of {who.workspace} have asked already")
+            types.add(who.agent_type)
+            room = self._rooms[key] = self._make_room(who)
+            room.open()
+            self._look_in(key)
+        return room
+
+    def _look_in(self, key: tuple[str, str]) -> None:
+        """Close a room in which nobody has waited for a while; look again where somebody does."""
+        room = self._rooms.get(key)
+        if room is None:
+            return
+        if room.empty_seconds < _ROOM_SECONDS:
+            asyncio.get_running_loop().call_later(_ROOM_SECONDS, self._look_in, key)
+        else:
+            del self._rooms[key]
+            self._spawn(room.close())
+
+    def _end(self) -> asyncio.Future[None]:
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_future()
+        return self._ending
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _give_back(self, claim: Claim) -> None:
+        """Release what nobody is there for; where that cannot be, its lease runs out."""
+        with suppress(GrnsError):
+            finishes = Finishes(self._database, batch_limit=1)
+            verdict = (await finishes.release([claim], "agent_gone"))[claim.id]
+            self._emit(ClaimReturned(claim.id, claim.attempt, claim.trace_id, verdict))
+
+
+def _ticket(claim: Claim, who: Claimant) -> Ticket:
+    return Ticket.of(
+        claim,
+        workspace=who.workspace,
+        agent_type=who.agent_type,
+        agent_id=who.agent_id,
+        lease_seconds=who.lease_seconds,
+        claimed_at=time.time(),
+    )

@@ -1,0 +1,212 @@
+"""Orders carried out: each in one transaction with the note that it was, hence once, however often it comes.
+
+What had no effect is not noted: a key that belongs to another task, a task that is not there (yet). The same
+message may be sent again when that has been mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import TypeAlias
+from uuid import UUID
+
+from grns.errors import Conflict, GrnsError, NotFound
+from grns.model import subjects
+from grns.postgres.batch import Batch
+from grns.postgres.database import Connection, Database, run
+from grns.postgres.errors import translated
+from grns.postgres.singles import send_all
+from grns.tasks.submit import Prepared, submit_in
+
+# Under which consumer a message is remembered, and its id.
+Mark: TypeAlias = tuple[str, UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A submission that came as a message; its key is the message's id where it has none of its own."""
+
+    message_id: UUID
+    prepared: Prepared
+
+    @property
+    def mark(self) -> Mark:
+        """Under what it is remembered: no two workspaces share an id."""
+        return subjects.message(subjects.SUBMIT, self.prepared.submission.workspace), self.message_id
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A cancellation that came as a message."""
+
+    message_id: UUID
+    workspace: str
+    task_id: str
+    reason: str | None
+
+    @property
+    def mark(self) -> Mark:
+        """Under what it is remembered: with the task, since one id for two is a mistake and no copy."""
+        return f"{subjects.message(subjects.CANCEL, self.workspace)} {self.task_id}", self.message_id
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What became of an order: a word for it, and the task, None where it was deleted since.
+
+    `created`, `exists` (its key had its task), `cancelled`, `requested` (`agent_id` runs it, and is to be
+    told), the status that a task had ended with before, or `repeated`: it had been carried out before.
+    """
+
+    answer: str
+    task_id: str | None
+    agent_id: str | None = None
+
+
+class Orders:
+    """Carries out orders for one actor; those that arrive together share a transaction."""
+
+    def __init__(self, database: Database, *, batch_limit: int, actor: str) -> None:
+        self._database = database
+        self._actor = actor
+        self._submissions: Batch[Submit, Carried | GrnsError] = Batch(self._submit_all, limit=batch_limit)
+        self._cancellations: Batch[Cancel, Carried | GrnsError] = Batch(self._cancel_all, limit=batch_limit)
+
+    async def submit(self, order: Submit) -> Carried:
+        """Create the task, or find the one that has its key.
+
+        Raises `Conflict` where that one is another, and where a message of the same id said something else.
+        """
+        return _settled(await self._submissions.ask(order))
+
+    async def cancel(self, order: Cancel) -> Carried:
+        """End the task, or ask for its end; `NotFound` where there is none."""
+        return _settled(await self._cancellations.ask(order))
+
+    async def _submit_all(self, batch: Sequence[Submit]) -> Sequence[Carried | GrnsError]:
+        return await send_all(self._submit_once, batch)
+
+    async def _submit_once(self, batch: Sequence[Submit]) -> list[Carried | GrnsError]:
+        with translated():
+            async with self._database.transaction() as connection:
+                are_new = await _mark(connection, batch)
+                repeated = [order for order, is_new in zip(batch, are_new, strict=True) if not is_new]
+                created = iter(await self._create(connection, list(compress(batch, are_new))))
+                found = iter(await _find(connection, repeated))
+        return [next(created if is_new else found) for is_new in are_new]
+
+    async def _create(self, connection: Connection, batch: Sequence[Submit]) -> list[Carried | GrnsError]:
+        if not batch:
+            return []
+        answers = await submit_in(connection, [order.prepared for order in batch], actor=self._actor)
+        refused = [one for one, answer in zip(batch, answers, strict=True) if isinstance(answer, Conflict)]
+        await _unmark(connection, {order.mark for order in refused})
+        return [
+            answer
+            if isinstance(answer, Conflict)
+            else Carried("created" if answer.is_new else "exists", answer.id)
+            for answer in answers
+        ]
+
+    async def _cancel_all(self, batch: Sequence[Cancel]) -> list[Carried | GrnsError]:
+        """Cancel tasks, those of one workspace and for one reason together."""
+        alike: dict[tuple[str, str | None], list[int]] = {}
+        for place, order in enumerate(batch):
+            alike.setdefault((order.workspace, order.reason), []).append(place)
+        answers: dict[int, Carried | GrnsError] = {}
+        for places in alike.values():
+            answers |= zip(places, await self._cancel_alike([batch[place] for place in places]), strict=True)
+        return [answers[place] for place in range(len(batch))]
+
+    async def _cancel_alike(self, batch: Sequence[Cancel]) -> Sequence[Carried | GrnsError]:
+        try:
+            return await send_all(self._cancel_once, batch)
+        except GrnsError as error:  # that of these; the others have answers of their own
+            return [error] * len(batch)
+
+    async def _cancel_once(self, batch: Sequence[Cancel]) -> list[Carried | GrnsError]:
+        workspace, reason = batch[0].workspace, batch[0].reason
+        with translated():
+            async with self._database.transaction() as connection:
+                are_new = await _mark(connection, batch)
+                new = list(compress(batch, are_new))
+                told = await self._cancel(connection, [order.task_id for order in new], reason, workspace)
+                unknown = {order.mark for order in new if order.task_id not in told}
+                await _unmark(connection, unknown)
+        fresh = (told.get(order.task_id) for order in batch)
+        return [
+            _unknown(order) if order.mark in unknown else answer if is_new and answer else _repeated(order)
+            for order, is_new, answer in zip(batch, are_new, fresh, strict=True)
+        ]
+
+    async def _cancel(
+        self, connection: Connection, ids: Sequence[str], reason: str | None, workspace: str
+    ) -> dict[str, Carried]:
+        if not ids:
+            return {}
+        rows = await run(connection, "cancel", ids, reason, workspace, self._actor)
+        return {row["id"]: Carried(row["answer"], row["id"], row["agent_id"]) for row in rows}
+
+
+def _settled(answer: Carried | GrnsError) -> Carried:
+    if isinstance(answer, GrnsError):
+        raise answer
+    return answer
+
+
+def _unknown(order: Cancel) -> NotFound:
+    return NotFound(f"there is no task {order.task_id} in workspace {order.workspace}")
+
+
+def _repeated(order: Cancel) -> Carried:
+    return Carried("repeated", order.task_id)
+
+
+async def _mark(connection: Connection, batch: Sequence[Submit | Cancel]) -> list[bool]:
+    """Remember all of them, and say of each whether it is new: of equal ones, the first may be."""
+    marks = [order.mark for order in batch]
+    rows = await run(connection, "mark_messages", *_columns(marks))
+    fresh = {(row["consumer"], row["message_id"]) for row in rows}
+    are_new = []
+    for mark in marks:
+        are_new.append(mark in fresh)
+        fresh.discard(mark)
+    return are_new
+
+
+async def _unmark(connection: Connection, marks: Collection[Mark]) -> None:
+    if marks:
+        await run(connection, "unmark_messages", *_columns(marks))
+
+
+async def _find(connection: Connection, batch: Sequence[Submit]) -> list[Carried | GrnsError]:
+    """Return what is left of submissions that had been carried out before."""
+    if not batch:
+        return []
+    said = [(order.prepared, order.prepared.submission) for order in batch]
+    rows = await run(
+        connection,
+        "find_submitted",
+        [one.workspace for _, one in said],
+        [one.idempotency_key for _, one in said],
+        [one.task_type for _, one in said],
+        [one.agent_type for _, one in said],
+        [prepared.payload for prepared, _ in said],
+    )
+    found: list[Carried | GrnsError] = [Carried("repeated", None) for _ in batch]
+    for row in rows:
+        place = row["ordinal"] - 1
+        found[place] = (
+            Carried("repeated", row["task_id"]) if row["same"] else _other(batch[place], row["task_id"])
+        )
+    return found
+
+
+def _other(order: Submit, task_id: str) -> Conflict:
+    return Conflict(f"message {order.message_id} was handled before, and task {task_id} is another one")
+
+
+def _columns(marks: Collection[Mark]) -> tuple[list[str], list[UUID]]:
+    return [consumer for consumer, _ in marks], [message_id for _, message_id in marks]

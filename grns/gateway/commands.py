@@ -1,0 +1,225 @@
+"""The clerk: carries out orders, ends the deliveries of commands, and answers requests.
+
+A command is acknowledged once its effect has committed, and comes again until then; a request comes once,
+and whoever sent it hears what became of it, or asks again under the same message id. Nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+
+import orjson
+
+from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.store import Corpse, bury
+from grns.errors import BadInput, BrokerRefused, Conflict, GrnsError, NotFound, OutcomeUnknown, Unavailable
+from grns.gateway import task_command as order
+from grns.gateway.command_store import Cancel, Carried, Orders, Submit
+from grns.gateway.task_command import Order
+from grns.model import problem, subjects
+from grns.model.events import TaskCancel, TaskSubmit, Truncated
+from grns.model.json import Limits
+from grns.model.task import Task
+from grns.nats.interface import Delivery, Request, Transport
+from grns.postgres.batch import Batch
+from grns.postgres.database import Database
+from grns.tasks import read
+from grns.tasks.submit import prepare
+from grns.telemetry import failpoint
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.order import OrderHandled
+from grns.telemetry.facts.work import DeliveryDeferred
+from grns.telemetry.spans import NO_SPANS, Spans
+from grns.worker.executor import UNKNOWN_TASK_DELAYS
+
+_COMMAND, _REQUEST = "command", "request"
+_READ_AT_ONCE = 20  # tasks with all that is in them
+_BURIED_AT_ONCE = 20
+_UNKEPT_SECONDS = 5.0
+_NO_REPLY = "no inbox to answer to: what nobody waits for is sent as a command, cmd. instead of req."
+_JSON = {"Content-Type": "application/json"}
+_PROBLEM = {"Content-Type": "application/problem+json"}
+
+
+class Clerk:
+    """Takes one order from its message to the end; any number at a time."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        orders: Orders,
+        envelope_limits: Limits,
+        payload_limits: Limits,
+        emit: Emit,
+        spans: Spans = NO_SPANS,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._orders = orders
+        self._envelope_limits = envelope_limits
+        self._payload_limits = payload_limits
+        self._emit = emit
+        self._spans = spans
+        self._tasks: Batch[tuple[str, str], Task | None] = Batch(self._read_tasks, limit=_READ_AT_ONCE)
+        self._corpses: Batch[Corpse, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
+
+    async def follow(self, delivery: Delivery) -> float:
+        """Carry out a command and end its delivery.
+
+        Returns for how long nothing else is to be taken in its place, in seconds: while Postgres is away,
+        that would only be given back as well.
+        """
+        try:
+            wanted = order.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
+            carried = await self._carry_out(wanted)
+        except (BadInput, Conflict) as error:
+            return await self._bury(delivery, problem.of(error).code, error)
+        except NotFound as error:
+            return await self._wait_for_task(delivery, error)
+        except Unavailable as error:
+            return await self._put_off(delivery, error)
+        failpoint.reach("desk.carried_out")
+        self._note(wanted, _COMMAND, carried)
+        with suppress(GrnsError):  # it comes again, and is known
+            await delivery.ack()
+        return 0.0
+
+    async def answer(self, request: Request) -> None:
+        """Carry out a request and send its answer: the task, or what is in its way."""
+        if not request.is_awaited:
+            await self._keep(request)
+            return
+        try:
+            wanted = order.read(request.body, subject=request.subject, limits=self._envelope_limits)
+            carried = await self._carry_out(wanted)
+            failpoint.reach("desk.not_answered")
+            self._tell(request, carried, await self._read(wanted, carried))
+        except Exception as error:
+            self.refuse(request, error)
+            if not isinstance(error, GrnsError):
+                raise
+            return
+        self._note(wanted, _REQUEST, carried)
+
+    def refuse(self, request: Request, error: Exception) -> None:
+        """Say why a request is not met."""
+        said = problem.of(error)
+        self._emit(OrderHandled(_kind(request.subject), _REQUEST, said.code, None, None))
+        headers = {"Nats-Service-Error-Code": str(said.status), "Nats-Service-Error": said.code}
+        with suppress(GrnsError):  # whoever asked cannot be reached
+            request.answer(orjson.dumps(said), _PROBLEM | headers)
+
+    # What is asked for
+
+    async def _carry_out(self, wanted: Order) -> Carried:
+        if isinstance(wanted.wanted, TaskCancel):
+            return await self._cancel(wanted, wanted.wanted)
+        return await self._submit(wanted, wanted.wanted)
+
+    async def _submit(self, wanted: Order, submission: TaskSubmit) -> Carried:
+        prepared = prepare(submission, self._payload_limits)
+        with self._spans.submitting(
+            task_id=prepared.id, task_type=submission.task_type, trace_id=prepared.trace_id
+        ):
+            carried = await self._orders.submit(Submit(wanted.message_id, prepared))
+        if carried.answer == "created":
+            await self._transport.nudge(subjects.RELAY_NUDGE)
+        return carried
+
+    async def _cancel(self, wanted: Order, cancellation: TaskCancel) -> Carried:
+        carried = await self._orders.cancel(
+            Cancel(wanted.message_id, wanted.workspace, cancellation.task_id, cancellation.reason)
+        )
+        if carried.agent_id is not None:
+            await self._transport.nudge(subjects.lease_nudge(carried.agent_id))
+        if carried.answer == "cancelled":
+            await self._transport.nudge(subjects.RELAY_NUDGE)
+        return carried
+
+    def _note(self, wanted: Order, way: str, carried: Carried) -> None:
+        self._emit(OrderHandled(wanted.kind, way, carried.answer, str(wanted.message_id), carried.task_id))
+
+    # Commands
+
+    async def _bury(self, delivery: Delivery, reason: str, error: GrnsError) -> float:
+        self._emit(OrderHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
+        graveyard = Graveyard(self._database, emit=self._emit)
+        is_kept = False
+        with suppress(GrnsError):  # it comes again, and is buried once
+            is_kept = await graveyard.bury(delivery, reason, str(error))
+        return 0.0 if is_kept else _UNKEPT_SECONDS
+
+    async def _wait_for_task(self, delivery: Delivery, error: NotFound) -> float:
+        """Give back what names a task that may still be uncommitted, and bury it in the end."""
+        if delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
+            return await self._bury(delivery, "unknown_task", error)
+        with suppress(GrnsError):
+            await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
+        return 0.0
+
+    async def _put_off(self, delivery: Delivery, error: Unavailable) -> float:
+        delay_seconds = random.uniform(1.0, 5.0)
+        self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], delay_seconds))
+        with suppress(GrnsError):
+            await delivery.nak(delay_seconds)
+        return delay_seconds
+
+    # Requests
+
+    async def _read(self, wanted: Order, carried: Carried) -> Task:
+        """Return the task that an order is about, as it is now."""
+        task: Task | None = None
+        if carried.task_id is not None:
+            try:
+                task = await self._tasks.ask((wanted.workspace, carried.task_id))
+            except Unavailable as error:
+                raise OutcomeUnknown(f"it was carried out, and cannot be read now: {error}") from error
+        if task is None:
+            raise NotFound(
+                f"message {wanted.message_id} was handled before: what it was about has been deleted since,"
+                " or had another idempotency_key"
+            )
+        return task
+
+    def _tell(self, request: Request, carried: Carried, task: Task) -> None:
+        """Send the task, or where the broker is too small for it, what to look it up by."""
+        headers = _JSON | {"Grns-Answer": carried.answer}
+        stub = Truncated(ref=f"db://tasks/{task.id}", task_id=task.id)
+        with suppress(Unavailable):  # whoever asked cannot be reached
+            try:
+                # asyncpg's ids are of a class of their own, which orjson does not know
+                request.answer(orjson.dumps(task, default=str, option=orjson.OPT_UTC_Z), headers)
+            except BrokerRefused:
+                request.answer(stub.model_dump_json().encode(), headers)
+
+    async def _keep(self, request: Request) -> None:
+        """Keep what cannot be answered, as far as that is possible: nobody else has it."""
+        self._emit(OrderHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
+        self._emit(MessageRejected("no_reply", request.subject, 0, _NO_REPLY))
+        corpse = Corpse("no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body)
+        with suppress(GrnsError):
+            await self._corpses.ask(corpse)
+
+    # What goes together
+
+    async def _read_tasks(self, wanted: Sequence[tuple[str, str]]) -> list[Task | None]:
+        found: dict[tuple[str, str], Task] = {}
+        for workspace in {workspace for workspace, _ in wanted}:
+            ids = [task_id for owner, task_id in wanted if owner == workspace]
+            tasks = await read.tasks(self._database, ids, workspace)
+            found |= {(workspace, task_id): task for task_id, task in tasks.items()}
+        return [found.get(one) for one in wanted]
+
+    async def _bury_all(self, corpses: Sequence[Corpse]) -> list[None]:
+        await bury(self._database, corpses)
+        return [None] * len(corpses)
+
+
+def _kind(subject: str) -> str:
+    """Return what a message on this subject asks for."""
+    return subjects.parse(subjects.command_of(subject)).kind

@@ -1,0 +1,392 @@
+"""A waiting room: the agents of one type that wait here, over HTTP, for a task.
+
+To broker and Postgres it is one worker, whose free slots are those who wait: it fetches commands from the
+pool's lanes and, where nothing comes, looks into Postgres as a worker does: once for all of them. Each task
+is claimed by the statements of workers, in the name of the agent that gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grns.errors import GrnsError
+from grns.model import subjects
+from grns.model.outcome import Claim, Unclaimed
+from grns.nats.interface import Consumer, Delivery, Transport
+from grns.postgres.database import Database
+from grns.runtime.service import Daemon
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.work import TaskNotClaimed, WalkBroke
+from grns.worker.claims import Claimant, Claims
+from grns.worker.command import Command
+from grns.worker.executor import Reception
+from grns.worker.pause_watch import PauseWatch
+from grns.worker.poller import Floor
+from grns.worker.slots import Slots
+
+_OPEN_AGAIN_SECONDS = 5.0
+_NOBODY_HERE_SECONDS = 10.0
+_WATCH_SECONDS = 0.5
+_MOST_MISSED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a room looks into Postgres: as a worker does, see `Floor`."""
+
+    after_seconds: float
+    longest_pause_seconds: float
+    busy_age_seconds: float
+
+
+class Waiter:
+    """An agent that waits: who it is, and what claims in its name."""
+
+    def __init__(self, claimant: Claimant, claims: Claims, reception: Reception) -> None:
+        self.claimant = claimant
+        self.claims = claims
+        self.reception = reception
+        self.given: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_leaving = False
+
+    @property
+    def is_free(self) -> bool:
+        """Say whether it waits on, and nothing is being claimed for it."""
+        return self._idle.is_set() and not self.given.done() and not self._is_leaving
+
+    def serves(self, task_type: str | None) -> bool:
+        """Say whether it takes tasks of this type; None is any."""
+        return task_type is None or task_type in self.claimant.handled
+
+    def hold(self) -> None:
+        """Let nobody else claim for it meanwhile."""
+        self._idle.clear()
+
+    def let_go(self, claim: Claim | None = None) -> None:
+        """Give it what was claimed, or have it wait on."""
+        if claim is not None:
+            self.given.set_result(claim)
+        self._idle.set()
+
+    async def end(self) -> None:
+        """Have nothing more claimed for it; returns once nothing is."""
+        self._is_leaving = True
+        await self._idle.wait()
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One lane of the pool: its consumer, and how many of its deliveries are held."""
+
+    consumer: Consumer | None = None
+    held: int = 0
+    depth: int = -1
+
+
+class WaitingRoom:
+    """Gives tasks to those who wait; `reception` is the room's own, and claims nothing."""
+
+    def __init__(
+        self,
+        *,
+        claimant: Claimant,
+        reception: Reception,
+        database: Database,
+        transport: Transport,
+        pace: Pace,
+        emit: Emit,
+    ) -> None:
+        self._handled: dict[str, int | None] = {}
+        self._who = replace(claimant, handled=self._handled)
+        self._reception = reception
+        self._transport = transport
+        self._emit = emit
+        self._waiters: list[Waiter] = []
+        self._slots = Slots(0)
+        self._slots.on_free.append(self._fetch)
+        self._lanes = [_Lane() for _ in subjects.PRIORITIES]
+        self._missed: set[str] = set()
+        self._last_delivery_at = time.monotonic()
+        self._left_at = time.monotonic()
+        self._floor = Floor(
+            claims=self,
+            walk=reception,
+            slots=self._slots,
+            start=lambda _claim: None,  # its waiter has it
+            last_delivery_at=lambda: self._last_delivery_at,
+            is_broker_failing=self._is_broker_failing,
+            after_seconds=pace.after_seconds,
+            longest_pause_seconds=pace.longest_pause_seconds,
+            busy_age_seconds=pace.busy_age_seconds,
+            emit=emit,
+        )
+        self._look_at = 0.0
+        self._is_failing = True
+        self._floor_loop = Daemon("agent_floor", self._look, emit=emit)
+        self._pause_watch = PauseWatch(
+            database=database, claimant=self._who, slots=self._slots, on_resumed=self.catch_up, emit=emit
+        )
+        self._pause_loop = Daemon("agent_pause_watch", self._look_for_pauses, emit=emit)
+        self._running: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiters)
+
+    @property
+    def empty_seconds(self) -> float:
+        """For how long nobody has waited here."""
+        return 0.0 if self._waiters else time.monotonic() - self._left_at
+
+    def open(self) -> None:
+        """Begin to look for tasks, from now on and for whatever is queued already."""
+        self._floor.catch_up()
+        loops = (self._open_lanes(), self._floor_loop.run(), self._pause_loop.run())
+        self._loops = [asyncio.create_task(loop) for loop in loops]
+
+    async def close(self) -> None:
+        """Look no more, and give back what has come and nobody has got."""
+        opening, *daemons = self._loops
+        opening.cancel()
+        self._floor_loop.stop()
+        self._pause_loop.stop()
+        consumers = [lane.consumer for lane in self._lanes if lane.consumer is not None]
+        await asyncio.gather(*(consumer.stop() for consumer in consumers), return_exceptions=True)
+        await asyncio.wait([opening, *daemons, *self._running])
+
+    def catch_up(self) -> None:
+        """Look for tasks that no command tells of any more."""
+        self._floor.catch_up()
+        self._look_now()
+
+    async def wait(
+        self, waiter: Waiter, *, seconds: float, ends: Collection[asyncio.Future[None]]
+    ) -> Claim | None:
+        """Wait for a task, so long at most and until one of `ends`; what is claimed by then is returned."""
+        watched: set[asyncio.Future[Any]] = {waiter.given, *ends}
+        self._enter(waiter)
+        try:
+            await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await waiter.end()
+            self._leave(waiter)
+        return waiter.given.result() if waiter.given.done() else None
+
+    # Who comes and goes
+
+    def _enter(self, waiter: Waiter) -> None:
+        types = waiter.claimant.handled.keys()
+        is_news = not self._waiters or not types <= self._handled.keys()
+        has_missed = not self._missed.isdisjoint(types)
+        self._waiters.append(waiter)
+        self._note_types()
+        if has_missed:
+            self._missed -= types
+            self._floor.catch_up()
+        if is_news or has_missed:
+            self._look_now()
+            self._pause_loop.wake()
+        self._slots.give()
+
+    def _leave(self, waiter: Waiter) -> None:
+        if not waiter.given.done():
+            self._waiters.remove(waiter)
+            self._slots.take()
+            self._note_departure()
+
+    def _note_departure(self) -> None:
+        self._note_types()
+        self._left_at = time.monotonic()
+        self._fetch()
+
+    def _note_types(self) -> None:
+        """Keep which task types are waited for, or were: the watch of pauses looks there."""
+        if self._waiters:
+            self._handled.clear()
+        for waiter in self._waiters:
+            self._handled.update(waiter.claimant.handled)
+
+    def _choose(self, task_type: str | None = None) -> Waiter | None:
+        """Hold who has waited the longest for such a task."""
+        for waiter in self._waiters:
+            if waiter.is_free and waiter.serves(task_type):
+                waiter.hold()
+                return waiter
+        return None
+
+    def _settle(self, waiter: Waiter, claim: Claim | None) -> None:
+        """Give a waiter, whose slot is taken, what was claimed for it, or let it go on waiting."""
+        if claim is None:
+            waiter.let_go()
+            self._slots.give()
+        else:
+            self._waiters.remove(waiter)
+            waiter.let_go(claim)
+            self._note_departure()
+
+    # What comes from the broker
+
+    async def _open_lanes(self) -> None:
+        await self._transport.wait_connected()
+        await asyncio.gather(*(self._open_lane(priority) for priority in subjects.PRIORITIES))
+
+    async def _open_lane(self, priority: int) -> None:
+        lane = self._lanes[priority]
+        subject = subjects.lane(self._who.workspace, self._who.agent_type, priority)
+        while lane.consumer is None:
+            try:
+                lane.consumer = await self._transport.consume(
+                    subject, lambda delivery: self._receive(lane, delivery), depth=0
+                )
+            except Exception as error:  # somebody may mend it
+                self._emit(WalkBroke(type(error).__name__, f"{subject}: {error}"[:500]))
+                await asyncio.sleep(_OPEN_AGAIN_SECONDS)
+        self._fetch()
+
+    def _is_broker_failing(self) -> bool:
+        return any(lane.consumer is None or lane.consumer.is_failing for lane in self._lanes)
+
+    def _fetch(self) -> None:
+        """Tell each lane to fetch as much as there are who wait for it."""
+        room = 0 if self._slots.is_held else max(0, self._slots.free)
+        for lane in self._lanes:
+            depth = lane.held + room
+            if lane.consumer is not None and depth != lane.depth:
+                lane.depth = depth
+                lane.consumer.set_depth(depth)
+
+    def _receive(self, lane: _Lane, delivery: Delivery) -> None:
+        self._last_delivery_at = time.monotonic()
+        lane.held += 1
+        waiter = self._choose()
+        if waiter is None:
+            self._spawn(lane, delivery.nak())
+        else:
+            self._slots.take()
+            self._spawn(lane, self._follow(waiter, delivery))
+        self._fetch()
+
+    def _spawn(self, lane: _Lane, work: Awaitable[None]) -> None:
+        task = asyncio.create_task(self._hold(lane, work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _hold(self, lane: _Lane, work: Awaitable[None]) -> None:
+        """See one delivery to its end; where that breaks, the broker brings it again."""
+        try:
+            await work
+        except Exception as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+        finally:
+            lane.held -= 1
+            if lane.consumer is not None:
+                lane.consumer.done()
+            self._fetch()
+
+    async def _follow(self, waiter: Waiter, delivery: Delivery) -> None:
+        command = None
+        try:
+            command = await self._reception.read(delivery)
+        finally:
+            if command is None:
+                self._settle(waiter, None)
+        if command is not None:
+            await self._offer(waiter, command, delivery)
+
+    async def _offer(self, waiter: Waiter, command: Command, delivery: Delivery) -> None:
+        """Claim a command's task for a waiter; the delivery is acknowledged once that has committed."""
+
+        async def pass_on(answer: Unclaimed, delivery: Delivery) -> None:
+            other = self._choose(answer.task_type)
+            if other is None:
+                await self._miss(answer, delivery)
+            else:
+                self._slots.take()
+                await self._offer(other, command, delivery)
+
+        claim = None
+        try:
+            claim = await waiter.reception.claim(command, delivery, "lane", on_unhandled=pass_on)
+        finally:
+            self._settle(waiter, claim)
+        if claim is not None:
+            await delivery.ack()
+
+    async def _miss(self, answer: Unclaimed, delivery: Delivery) -> None:
+        """Let a task wait that nobody here serves now: whoever comes and does finds it."""
+        if answer.task_type is not None and len(self._missed) < _MOST_MISSED:
+            self._missed.add(answer.task_type)
+        self._emit(TaskNotClaimed(answer.id, answer.reason))
+        await delivery.ack()
+
+    # What comes from Postgres
+
+    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
+        """Claim what is queued, for those who wait: where one finds nothing, none with its types looks."""
+        chosen: list[Waiter] = []
+        while len(chosen) < count and (waiter := self._choose()) is not None:
+            chosen.append(waiter)
+        claims: list[Claim] = []
+        empty: set[frozenset[str]] = set()
+        try:
+            for waiter in chosen:
+                types = frozenset(waiter.claimant.handled)
+                if types in empty:
+                    continue
+                found = await waiter.claims.claim_next(1, older_than_seconds=older_than_seconds)
+                if not found:
+                    empty.add(types)
+                for claim in found:
+                    self._settle(waiter, claim)
+                claims += found
+        except GrnsError:
+            if not claims:
+                raise
+        finally:
+            for waiter in chosen:
+                if not waiter.given.done():
+                    waiter.let_go()  # the floor gives its slot back
+        return claims
+
+    def _look_now(self) -> None:
+        self._look_at = 0.0
+        self._floor_loop.wake()
+
+    async def _look(self) -> float:
+        return await self._guarded(self._look_in_time)
+
+    async def _look_in_time(self) -> float:
+        """Look when it is time for that, and as soon as the broker fails: the floor may pause for long."""
+        was_failing, self._is_failing = self._is_failing, self._is_broker_failing()
+        if time.monotonic() >= self._look_at or (self._is_failing and not was_failing):
+            pause = await self._floor.tick()
+            self._look_at = time.monotonic() + pause
+        return max(0.0, min(self._look_at - time.monotonic(), _WATCH_SECONDS))
+
+    async def _look_for_pauses(self) -> float:
+        return await self._guarded(self._pause_watch.tick)
+
+    async def _guarded(self, tick: Callable[[], Awaitable[float]]) -> float:
+        """Tick while somebody waits. A bug there ends the look, and not the room."""
+        if not self._waiters:
+            return _NOBODY_HERE_SECONDS
+        try:
+            return await tick()
+        except GrnsError:
+            raise
+        except Exception as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+            return _OPEN_AGAIN_SECONDS
+
+    def note_paused(self, task_type: str) -> None:
+        """Take note of a command whose task nobody may claim while it is paused."""
+        if self._pause_watch.note(task_type):
+            self._pause_loop.wake()

@@ -1,0 +1,89 @@
+"""Which agents work over HTTP, and how many tasks each has, as far as this process has heard of it.
+
+Their heartbeats are their requests: each makes its agent known, or notes that it lives, every few seconds at
+most. What is known here is for lists of workers; no guard looks at it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from grns.errors import GrnsError
+from grns.postgres.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.work import WalkBroke
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant
+
+_NOTE_SECONDS = 5.0
+_MOST = 10_000
+
+
+@dataclass(slots=True)
+class _Seen:
+    """When an agent was noted last, and until when it holds which leases, unless it renews them."""
+
+    noted_at: float = -_NOTE_SECONDS
+    is_registered: bool = False
+    leases: dict[UUID, float] = field(default_factory=dict)
+
+
+class Attendance:
+    """Notes who is there. What cannot be written now is written with a later request.
+
+    Whose agent it is counts, too: whoever holds a ticket could write somebody else's agent into it.
+    """
+
+    def __init__(self, database: Database, *, emit: Emit) -> None:
+        self._database = database
+        self._emit = emit
+        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
+
+    async def register(self, claimant: Claimant, *, name: str, version: str) -> None:
+        """Make an agent known that asks for a task."""
+        seen = self._of(claimant.workspace, claimant.agent_id)
+        if seen.is_registered:
+            await self.note(claimant.workspace, claimant.agent_id)
+        if seen.is_registered:
+            return
+        try:
+            await agent.register(
+                self._database, claimant, concurrency=1, version=version, host=name, pid=agent.NO_PROCESS
+            )
+        except GrnsError as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+        else:
+            seen.is_registered, seen.noted_at = True, time.monotonic()
+
+    async def note(self, workspace: str, agent_id: str) -> None:
+        """Note that an agent lives, unless that was noted a moment ago."""
+        seen, now = self._of(workspace, agent_id), time.monotonic()
+        if now - seen.noted_at < _NOTE_SECONDS:
+            return
+        seen.noted_at = now
+        seen.leases = {lease_id: until for lease_id, until in seen.leases.items() if until > now}
+        try:
+            seen.is_registered &= await agent.touch(
+                self._database, agent_id, idle_seconds=0.0, running=len(seen.leases), workspace=workspace
+            )
+        except GrnsError as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+
+    def holds(self, workspace: str, agent_id: str, lease_id: UUID, lease_seconds: float) -> None:
+        """Take note of a lease that an agent has from now on, or goes on having."""
+        self._of(workspace, agent_id).leases[lease_id] = time.monotonic() + lease_seconds
+
+    def ended(self, workspace: str, agent_id: str, lease_id: UUID) -> None:
+        """Take note of a lease that is over."""
+        self._of(workspace, agent_id).leases.pop(lease_id, None)
+
+    def _of(self, workspace: str, agent_id: str) -> _Seen:
+        who = (workspace, agent_id)
+        seen = self._seen.setdefault(who, _Seen())
+        self._seen.move_to_end(who)
+        if len(self._seen) > _MOST:
+            self._seen.popitem(last=False)
+        return seen

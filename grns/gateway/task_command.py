@@ -1,0 +1,77 @@
+"""An order: a task to create or to cancel, as others ask for it over the bus.
+
+The message is the same whether it is sent as a command, on a subject of the stream, or as a request, on one
+that is answered: its `message_id` says which one it is, and each is carried out once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from grns.errors import BadInput, Rejected
+from grns.model import envelope, subjects
+from grns.model import events as payloads
+from grns.model.envelope import Envelope
+from grns.model.events import TaskCancel, TaskSubmit
+from grns.model.json import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody asks for: its own id, the kind, the workspace that its subject names, and the task."""
+
+    message_id: UUID
+    kind: str
+    workspace: str
+    wanted: TaskSubmit | TaskCancel
+
+
+def read(body: bytes, *, subject: str, limits: Limits) -> Order:
+    """Return the order in `body`; `Rejected` says why it cannot be accepted.
+
+    Codes: those of `envelope.decode` and `payloads.read` (of a submission `bad_submission`, as at every
+    door), `bad_name` where the subject names what can be no workspace, and `unexpected_kind`.
+    """
+    command = subjects.command_of(subject)
+    said = envelope.decode(body, subject=command, limits=limits)
+    workspace = _workspace(command)
+    wanted = _payload(said)
+    if isinstance(wanted, TaskSubmit):
+        return Order(said.message_id, said.kind, workspace, _completed(wanted, said, workspace))
+    if isinstance(wanted, TaskCancel):
+        return Order(said.message_id, said.kind, workspace, wanted)
+    raise Rejected("unexpected_kind", f"{said.kind} is not served here")
+
+
+def _workspace(subject: str) -> str:
+    try:
+        return subjects.workspace_of(subject)
+    except BadInput as error:
+        raise Rejected(error.code, str(error)) from error
+
+
+def _payload(said: Envelope) -> object:
+    try:
+        return payloads.read(said)
+    except Rejected as error:
+        if said.kind == subjects.SUBMIT and error.code == "bad_payload":
+            raise Rejected("bad_submission", str(error)) from error
+        raise
+
+
+def _completed(wanted: TaskSubmit, said: Envelope, workspace: str) -> TaskSubmit:
+    """Return a submission in which its subject and envelope have told what it does not say itself.
+
+    Its message id is its key: however often it comes, and by whichever way, it is one task.
+    """
+    if "workspace" in wanted.model_fields_set and wanted.workspace != workspace:
+        raise Rejected("bad_submission", f"payload.workspace: the subject is that of workspace {workspace}")
+    return wanted.model_copy(
+        update={
+            "workspace": workspace,
+            "idempotency_key": wanted.idempotency_key or str(said.message_id),
+            "trace_id": wanted.trace_id or said.trace_id,
+            "causation_id": wanted.causation_id or said.message_id,
+        }
+    )

@@ -1,0 +1,133 @@
+"""Nudges: agents that do not wait here are told, at a URL of theirs, that something waits for them.
+
+It is only a hint, which may get lost, and nothing depends on it: no task is handed over with it, and agents
+look for themselves when they start and now and then. Who has asked for it is known to this process alone, and
+only for as long as they come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from grns.access.limiter import Places
+from grns.access.principals import Principal
+from grns.errors import GrnsError
+from grns.model import wakeup_url as nudge_url
+from grns.postgres.database import Database
+from grns.runtime.service import Daemon
+from grns.tasks.pools import read_pools
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
+
+LOOK_SECONDS = 2.0
+_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 600.0
+_KEPT_SECONDS = 3600.0
+_MOST, _MOST_OF_ONE = 1000, 50
+_AT_ONCE = 20
+
+# Sends one; returns the status of the answer, or raises `Unavailable`.
+Post = Callable[[str, bytes], Awaitable[int]]
+
+
+@dataclass(slots=True)
+class _Bell:
+    """One URL of an agent, and when it may be nudged again."""
+
+    workspace: str
+    agent_type: str
+    principal: Principal
+    url: str
+    kept_until: float
+    due_at: float = 0.0
+    failures: int = 0
+
+
+class Nudges:
+    """Looks every two seconds what waits, with one statement for each workspace, as long as anybody cares."""
+
+    def __init__(self, *, database: Database, hosts: frozenset[str], post: Post, emit: Emit) -> None:
+        self._database = database
+        self._hosts = hosts
+        self._post = post
+        self._emit = emit
+        self.places = Places("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
+        self._bells: dict[tuple[str, str, str], _Bell] = {}
+        self._loop = Daemon("agent_nudges", self.tick, emit=emit)
+        self._running: asyncio.Task[None] | None = None
+
+    def keep(self, url: str, *, workspace: str, agent_type: str, principal: Principal) -> None:
+        """Nudge an agent there from now on: it asks for tasks just now, and knows what there is.
+
+        Raises `BadInput` where the URL is on no host that was allowed, `TooManyRequests` where there are
+        enough.
+        """
+        nudge_url.check(url, self._hosts)
+        now, key = time.monotonic(), (workspace, agent_type, url)
+        known = self._bells.get(key)
+        if known is None:
+            self.places.take(principal)
+        holder = principal if known is None else known.principal
+        self._bells[key] = _Bell(workspace, agent_type, holder, url, now + _KEPT_SECONDS, now + LOOK_SECONDS)
+
+    def begin(self) -> None:
+        """Look from now on, if nobody does."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._loop.run())
+
+    async def close(self) -> None:
+        """Nudge nobody any more."""
+        self._loop.stop()
+        if self._running is not None:
+            await asyncio.wait({self._running})
+
+    async def tick(self) -> float:
+        """Nudge whoever has something that waits for it, and say when to look again."""
+        now = time.monotonic()
+        for key, bell in list(self._bells.items()):
+            if bell.kept_until <= now:
+                del self._bells[key]
+                self.places.give_back(bell.principal)
+        due: dict[str, list[_Bell]] = defaultdict(list)
+        for bell in self._bells.values():
+            if bell.due_at <= now:
+                due[bell.workspace].append(bell)
+        for workspace, bells in due.items():
+            busy = await self._busy(workspace, sorted({bell.agent_type for bell in bells}))
+            await self._nudge([bell for bell in bells if bell.agent_type in busy])
+        return LOOK_SECONDS
+
+    async def _busy(self, workspace: str, agent_types: list[str]) -> set[str]:
+        """Return the agent types for which something waits that may be claimed."""
+        pools = await read_pools(self._database, workspace, agent_types)
+        return {
+            pool["agent_type"]
+            for pool in pools
+            if pool["queued"] and all(pause["task_type"] is not None for pause in pool["pauses"])
+        }
+
+    async def _nudge(self, bells: list[_Bell]) -> None:
+        for start in range(0, len(bells), _AT_ONCE):
+            await asyncio.gather(*(self._ring(bell) for bell in bells[start : start + _AT_ONCE]))
+
+    async def _ring(self, bell: _Bell) -> None:
+        body = b'{"workspace":"%b","agent_type":"%b"}' % (bell.workspace.encode(), bell.agent_type.encode())
+        host = nudge_url.shown(bell.url)
+        error = ""
+        bell.due_at = time.monotonic() + _AGAIN_SECONDS
+        try:
+            status = await self._post(bell.url, body)
+            if not 200 <= status < 300:
+                error = f"HTTP {status}"
+        except GrnsError as refused:
+            error = str(refused)
+        bell.failures = bell.failures + 1 if error else 0
+        pause = min(_AGAIN_SECONDS * 2 ** min(bell.failures, 10), _LONGEST_PAUSE_SECONDS)
+        bell.due_at = time.monotonic() + pause
+        if error:
+            self._emit(NudgeFailed(bell.agent_type, host, error[:200], pause))
+        else:
+            self._emit(AgentNudged(bell.agent_type, host))

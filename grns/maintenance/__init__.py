@@ -1,0 +1,1 @@
+"""Daemons that put tasks back, delete what is old and check the rest."""

@@ -1,0 +1,102 @@
+"""The meter: gauges that nobody's facts tell. What they are about may be just that nobody is there.
+
+It asks Postgres and the broker, never what a process remembers; it reads what is counted, and the oldest
+of what waits, and costs no scan. Any number may read: they find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import product
+
+from grns.maintenance import glance as gauge
+from grns.model.task import Status
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.telemetry import registry
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.upkeep import Measured
+from grns.telemetry.metric import Metric
+
+
+class Meter:
+    """Reads each kind of gauge by itself: where one cannot be read, the others can."""
+
+    def __init__(self, *, database: Database, transport: Transport, emit: Emit) -> None:
+        self._database = database
+        self._transport = transport
+        self._emit = emit
+
+    @property
+    def chores(self) -> dict[str, Callable[[], Awaitable[bool]]]:
+        """What there is to read, by name; each says that nothing is left to do at once."""
+        return {
+            "queue_ages": self.read_lanes,
+            "states": self.read_states,
+            "lags": self.read_lags,
+            "workers": self.read_workers,
+            "consumers": self.read_consumers,
+        }
+
+    async def read_lanes(self) -> bool:
+        """Read how old the queues are, and what nobody serves."""
+        lanes = await gauge.lanes(self._database)
+        self._tell(
+            registry.QUEUE_OLDEST,
+            [((lane.workspace, lane.agent_type, str(lane.priority)), lane.oldest_seconds) for lane in lanes],
+        )
+        unserved: dict[tuple[str, str, str], float] = {}
+        for lane in lanes:
+            for task_type, seconds in lane.unserved_seconds.items():
+                place = (lane.workspace, lane.agent_type, task_type)
+                unserved[place] = max(seconds, unserved.get(place, 0.0))
+        self._tell(registry.UNSERVED_OLDEST, unserved.items())
+        return False
+
+    async def read_states(self) -> bool:
+        """Read how many tasks are in each state."""
+        states = await gauge.states(self._database)
+        # All of them, so that the first dead task of a workspace is seen as one more than none.
+        counts = dict.fromkeys(product({workspace for workspace, _, _ in states}, Status), 0)
+        counts |= {(workspace, Status(status)): count for workspace, status, count in states}
+        self._tell(registry.TASKS, counts.items())
+        return False
+
+    async def read_lags(self) -> bool:
+        """Read what waits for the daemons."""
+        lags = await gauge.lags(self._database)
+        for metric, seconds in (
+            (registry.DUE_OLDEST, lags.due_seconds),
+            (registry.LAPSED_OLDEST, lags.lapsed_seconds),
+            (registry.UNPUBLISHED_OLDEST, lags.unpublished_seconds),
+            (registry.UNCOUNTED_OLDEST, lags.uncounted_seconds),
+        ):
+            self._tell(metric, [((), max(0.0, seconds))])
+        return False
+
+    async def read_workers(self) -> bool:
+        """Read who is there to work."""
+        forces = await gauge.workforces(self._database)
+        for metric, numbers in (
+            (registry.WORKERS, [force.workers for force in forces]),
+            (registry.WORKER_SLOTS, [force.slots for force in forces]),
+            (registry.WORKER_SLOTS_TAKEN, [force.running for force in forces]),
+        ):
+            places = [(force.workspace, force.agent_type) for force in forces]
+            self._tell(metric, list(zip(places, numbers, strict=True)))
+        return False
+
+    async def read_consumers(self) -> bool:
+        """Read how far the durables are behind; while the broker is away, nobody knows."""
+        lags = await self._transport.lags() if self._transport.is_connected else ()
+        for metric, numbers in (
+            (registry.CONSUMER_PENDING, [lag.pending for lag in lags]),
+            (registry.CONSUMER_UNACKNOWLEDGED, [lag.unacknowledged for lag in lags]),
+            (registry.CONSUMER_REDELIVERED, [lag.redelivered for lag in lags]),
+        ):
+            places = [(lag.stream, lag.consumer) for lag in lags]
+            self._tell(metric, list(zip(places, numbers, strict=True)))
+        return False
+
+    def _tell(self, metric: Metric, readings: Iterable[tuple[Sequence[str], float]]) -> None:
+        self._emit(Measured(metric.name, list(readings)))

@@ -1,0 +1,71 @@
+"""What a glance at Postgres shows, without a look at all of anything: what is counted, what is oldest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grns.postgres.database import Database
+
+# Of more agent types than that nobody looks at each; of a lane the front is enough, see the statement.
+_MOST_POOLS = 1000
+_FRONT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One lane: for how long its oldest task has been queued (0: it is empty), and the oldest of each task
+    type among its first that no live worker has a handler for."""
+
+    workspace: str
+    agent_type: str
+    priority: int
+    oldest_seconds: float
+    unserved_seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """For how long the oldest has waited that should have gone on, in seconds; 0 where nothing waits."""
+
+    due_seconds: float
+    lapsed_seconds: float
+    unpublished_seconds: float
+    uncounted_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workforce:
+    """The live workers of a pool: how many, their slots, and what they ran at their last heartbeats."""
+
+    workspace: str
+    agent_type: str
+    workers: int
+    slots: int
+    running: int
+
+
+async def lanes(database: Database) -> Sequence[Lane]:
+    """Return the lanes that hold tasks or have live workers."""
+    return [
+        Lane(
+            row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"],
+            dict(zip(row["unserved"], row["unserved_seconds"], strict=True)),
+        )
+        for row in await database.run("read_queue_ages", _MOST_POOLS, _FRONT)
+    ]  # fmt: skip
+
+
+async def states(database: Database) -> Sequence[tuple[str, str, int]]:
+    """Return workspace, state and number of tasks, as far as the log is counted."""
+    return [tuple(row) for row in await database.run("count_all_states")]
+
+
+async def lags(database: Database) -> Lags:
+    """Return what has waited for the daemons, whether they run or not."""
+    return Lags(*(await database.run("read_lags"))[0])
+
+
+async def workforces(database: Database) -> Sequence[Workforce]:
+    """Return the pools that have live workers."""
+    return [Workforce(*row) for row in await database.run("count_workers")]

@@ -1,0 +1,1 @@
+"""Values of the domain: no I/O, no clock."""

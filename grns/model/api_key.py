@@ -1,0 +1,88 @@
+"""API keys: `grns_<id>_<secret>`. The id may be shown; of the secret only the digest is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass, field
+
+from grns.errors import BadInput
+
+_KEY = re.compile(r"grns_([0-9a-f]{20})_([0-9a-f]{64})")
+_ID = re.compile(r"[0-9a-f]{20}")
+# One that was cut off somewhere is a secret, too.
+_SHOWN = re.compile(r"grns_([0-9a-f]{20})_[0-9a-f]+")
+# The token that creates the first key (see grns/api/invitation.py).
+_BOOTSTRAP = re.compile(r"grns_bootstrap_[0-9a-f]+")
+# What webhooks are signed with (see grns/webhooks/model.py) has nothing in it that may be shown.
+_SIGNING = re.compile(r"whsec_[A-Za-z0-9+/=_-]+")
+
+_LONGEST_NAME = 100
+_LONGEST_SECONDS = 3660 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key. What is printed of it by accident is without its secret."""
+
+    id: str
+    secret: str = field(repr=False)
+
+    def reveal(self) -> str:
+        """Return the key as its holder shows it."""
+        return f"grns_{self.id}_{self.secret}"
+
+
+def make(milliseconds: int) -> ApiKey:
+    """Return a new key: an id of 20 hex digits that sorts by time, and a secret of 256 random bits.
+
+    The time only puts lists in order; nothing is ever decided by it.
+    """
+    return ApiKey(f"{milliseconds & (2**48 - 1):012x}{secrets.token_hex(4)}", secrets.token_hex(32))
+
+
+def check(name: str, expires_seconds: float | None) -> None:
+    """Refuse a name that nobody can read, and a time in which no key can expire, with `BadInput`."""
+    if not (0 < len(name) <= _LONGEST_NAME and name.isprintable()):
+        raise BadInput("bad_name", f"a key's name is 1 to {_LONGEST_NAME} printable characters")
+    if expires_seconds is not None and not 0 < expires_seconds <= _LONGEST_SECONDS:
+        raise BadInput("bad_expiry", "a key expires after more than no time, and ten years at most")
+
+
+def parse(text: str) -> ApiKey:
+    """Return the key that somebody shows; `BadInput('bad_key')` where it is none, and repeats none of it."""
+    found = _KEY.fullmatch(text)
+    if found is None:
+        raise BadInput("bad_key", "a key is grns_<id>_<secret>, as it was shown when it was made")
+    return ApiKey(found[1], found[2])
+
+
+def key_id(text: str) -> str:
+    """Return the id that is meant, of a whole key too: whoever revokes one that leaked has that at hand.
+
+    `BadInput('bad_key')` repeats none of what is neither.
+    """
+    if _ID.fullmatch(text):
+        return text
+    try:
+        return parse(text).id
+    except BadInput as error:
+        raise BadInput("bad_key", "a key's id is 20 of 0-9 a-f, as the list of keys shows it") from error
+
+
+def digest(secret: str) -> bytes:
+    """Return what is kept of a secret. It is random, so that it needs neither salt nor a slow hash."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def matches(secret: str, kept: bytes) -> bool:
+    """Say whether it is the secret that was kept, in a time that tells nothing of how much of it is right."""
+    return hmac.compare_digest(digest(secret), kept)
+
+
+def redacted(text: str) -> str:
+    """Return a text in which keys are without their secrets, and those of webhooks are not."""
+    text = _BOOTSTRAP.sub("grns_bootstrap_***", _SHOWN.sub(r"grns_\1_***", text))
+    return _SIGNING.sub("whsec_***", text)

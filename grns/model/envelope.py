@@ -1,0 +1,177 @@
+"""The envelope: what every command, event and dead letter looks like on the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+
+from grns.errors import BadInput, Rejected
+from grns.model import subjects
+from grns.model.json import Limits, parse
+
+SCHEMA_VERSION: Literal["v1"] = "v1"
+ENVELOPE_LIMITS = Limits(document_bytes=512 * 1024, nodes=10_100)
+
+
+def _not_nil(value: UUID) -> UUID:
+    if value.int == 0:
+        raise ValueError("the nil UUID names no message")
+    return value
+
+
+def _text_of_time(value: object) -> object:
+    # pydantic takes numbers for seconds since 1970; the wire has RFC 3339 only
+    if isinstance(value, datetime) or (isinstance(value, str) and "T" in value.upper()):
+        return value
+    raise ValueError("a time is RFC 3339 text, as 2026-02-06T21:00:00Z")
+
+
+MessageId = Annotated[UUID, AfterValidator(_not_nil)]
+TraceId = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
+Kind = Annotated[str, Field(pattern=r"^(cmd|evt|dlq)(\.[A-Za-z0-9_-]{1,64}){2,4}$")]
+Instant = Annotated[
+    AwareDatetime,
+    Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(9998, 12, 31, tzinfo=UTC)),
+    BeforeValidator(_text_of_time),
+]
+
+
+class Envelope(BaseModel):
+    """One message.
+
+    `message_id` is unique per logical message and stable when the same message is sent
+    again; `causation_id` is the message that led to this one; `trace_id` is the same for
+    everything about one task. Unknown fields are ignored.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: Literal["v1"] = SCHEMA_VERSION
+    message_id: MessageId
+    trace_id: TraceId
+    causation_id: MessageId | None = None
+    kind: Kind
+    emitted_at: Instant
+    payload: dict[str, Any]
+
+
+def decode(body: bytes, *, subject: str | None = None, limits: Limits = ENVELOPE_LIMITS) -> Envelope:
+    """Return the envelope in `body`; `Rejected` says why it cannot be accepted.
+
+    Codes: those of `strict_json.parse`, `unknown_version`, `bad_envelope`, and
+    `kind_mismatch` where `subject` names another kind or version than the body.
+    """
+    try:
+        document = parse(body, limits)
+    except BadInput as error:
+        raise Rejected(error.code, str(error)) from error
+    if not isinstance(document, dict):
+        raise Rejected("bad_envelope", "an envelope is a JSON object")
+    version = document.get("schema_version")
+    if version is not None and version != SCHEMA_VERSION:
+        raise Rejected("unknown_version", f"schema_version {ascii(version)[:40]} is not known here")
+    try:
+        envelope = Envelope.model_validate(document)
+    except ValidationError as error:
+        raise Rejected("bad_envelope", first_problem(error)) from error
+    if "schema_version" not in document:
+        raise Rejected("bad_envelope", "schema_version: Field required")
+    if subject is not None:
+        _check_subject(envelope, subject)
+    return envelope
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Return the envelope as the bytes that go on the wire."""
+    return envelope.model_dump_json().encode()
+
+
+def assemble(
+    *,
+    message_id: str,
+    trace_id: str,
+    causation_id: str | None,
+    kind: str,
+    emitted_at: datetime,
+    payload: str,
+) -> bytes:
+    """Return an envelope around a payload that is JSON text already, without parsing it.
+
+    The caller vouches for the fields: they come from the log, where they were checked.
+    """
+    causation = "null" if causation_id is None else f'"{causation_id}"'
+    trace = trace_id.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        f'{{"schema_version":"{SCHEMA_VERSION}","message_id":"{message_id}","trace_id":"{trace}",'
+        f'"causation_id":{causation},"kind":"{kind}","emitted_at":"{rfc3339(emitted_at)}","payload":{payload}}}'
+    ).encode()
+
+
+_W3C_TRACE = re.compile(r"(?!0{32})[0-9a-f]{32}\Z")
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-[0-9a-f]{2}(-.*)?\Z"
+)
+
+
+def traceparent(trace_id: str, message_id: str) -> str:
+    """Return the W3C trace header of a message: its task's trace, and the span in which it was published."""
+    return f"00-{w3c_trace(trace_id)}-{message_span(message_id)}-01"
+
+
+def w3c_trace(trace_id: str) -> str:
+    """Return the trace as tracers know it: an id of 32 hex digits as it is, any other by its digest."""
+    return trace_id if _W3C_TRACE.match(trace_id) else hashlib.sha256(trace_id.encode()).hexdigest()[:32]
+
+
+def message_span(message_id: str) -> str:
+    """Return the id of the span in which a message is published: ids of one statement differ at the end."""
+    return message_id.replace("-", "")[16:]
+
+
+def read_traceparent(header: str) -> tuple[str, str] | None:
+    """Return the trace and the span that a W3C trace header names; None where it is none."""
+    found = _TRACEPARENT.match(header)
+    return (found[1], found[2]) if found else None
+
+
+@lru_cache(maxsize=8)  # what one statement wrote bears one time, and is read in a row
+def rfc3339(instant: datetime) -> str:
+    """Return `instant` in UTC as RFC 3339 with a `Z`."""
+    return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()[:-6] + "Z"
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first thing that is wrong, as `field: what is wrong`, without echoing values."""
+    detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(str(part) for part in detail["loc"]) or "document"
+    return f"{ascii(field)[1:-1][:100]}: {_printable(detail['msg'])[:200]}"
+
+
+def _printable(text: str) -> str:
+    # pydantic names the one character that does not fit, whatever it is
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _check_subject(envelope: Envelope, subject: str) -> None:
+    if f"{subject}.".startswith(f"{envelope.kind}.{envelope.schema_version}."):
+        return
+    try:
+        said = subjects.parse(subject)
+    except BadInput as error:
+        raise Rejected(error.code, str(error)) from error
+    if (said.kind, said.version) != (envelope.kind, envelope.schema_version):
+        raise Rejected("kind_mismatch", "the subject names another kind than the envelope")

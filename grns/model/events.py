@@ -1,0 +1,267 @@
+"""One model per kind: what the payload of each command, event and dead letter holds.
+
+`schemas/` is generated from these. `v1` never changes meaning; fields may be added.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grns.errors import Rejected
+from grns.model import subjects
+from grns.model.audit_events import CHANGES
+from grns.model.envelope import Envelope, Instant, first_problem
+from grns.model.field_types import Actor, AgentId, Attempt, ErrorClass, ErrorDetail, Payload, Reason, TaskId
+from grns.model.submission import AgentType, Submission, Token
+
+
+class TaskExecute(Payload):
+    """Run a task. It only names one: the row in Postgres decides everything."""
+
+    task_id: TaskId
+    target_agent_type: AgentType
+    reason: Annotated[str, Field(max_length=64)] = "new_task"
+
+
+class TaskSubmit(Submission):
+    """Create a task and run it."""
+
+
+class TaskCancel(Payload):
+    """End a task that has not ended."""
+
+    task_id: TaskId
+    reason: Reason | None = None
+
+
+class AgentCommand(Payload):
+    """A directed request to the agents of one type: a free JSON object."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class MailboxCommand(AgentCommand):
+    """A directed request to one agent: `action` and a free JSON object."""
+
+    action: Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class TaskQueued(Payload):
+    """The task may be claimed. Where it was redriven: by whom, why, and of what it was dead or failed."""
+
+    task_id: TaskId
+    task_type: Token
+    agent_type: AgentType
+    priority: Annotated[int, Field(ge=0, le=3)]
+    reason: str
+    actor: Actor | None = None
+    fingerprint: str | None = None
+    operation_id: str | None = None
+    why: str | None = None
+
+
+class TaskWaiting(Payload):
+    """The task was handed in with a delay."""
+
+    task_id: TaskId
+    task_type: Token
+    agent_type: AgentType
+    priority: Annotated[int, Field(ge=0, le=3)]
+    next_attempt_at: Instant
+
+
+class TaskClaimed(Payload):
+    """A worker owns the task until `lease_until`, or longer if it renews."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    lease_until: Instant
+    queued_ms: Annotated[int, Field(ge=0)] | None = None
+
+
+class TaskCompleted(Payload):
+    """The task succeeded.
+
+    `result` is what the handler returned, up to 4 KiB of JSON. A larger result is left out and
+    `result_omitted` is true: read it from the task.
+    """
+
+    task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
+    agent_id: AgentId
+    attempt: Attempt
+    result: Any = None
+    result_omitted: bool = False
+    result_ref: str
+    duration_ms: Annotated[int, Field(ge=0)]
+
+
+class TaskFailed(Payload):
+    """The task failed, and another attempt cannot help."""
+
+    task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
+    agent_id: AgentId
+    attempt: Attempt
+    error: ErrorDetail
+    error_class: ErrorClass
+    fingerprint: str | None = None
+
+
+class TaskRetryScheduled(Payload):
+    """The attempt failed; another one follows at `next_attempt_at`."""
+
+    task_id: TaskId
+    attempt: Attempt
+    next_attempt_at: Instant
+    backoff_ms: Annotated[int, Field(ge=0)]
+    error_class: ErrorClass
+
+
+class TaskLeaseExpired(Payload):
+    """The worker did not renew in time; the task is queued again."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    lease_until: Instant
+
+
+class TaskReleased(Payload):
+    """A worker that shuts down gave the task back."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    reason: str
+
+
+class TaskDead(Payload):
+    """The task failed, and no attempt is left."""
+
+    task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
+    agent_id: AgentId | None = None
+    attempt: Attempt
+    max_attempts: Annotated[int, Field(ge=1)]
+    error: ErrorDetail
+    error_class: ErrorClass
+    fingerprint: str | None = None
+
+
+class TaskCancelled(Payload):
+    """The task was cancelled before it ended."""
+
+    task_id: TaskId
+    task_type: Token | None = None
+    agent_type: AgentType | None = None
+    agent_id: AgentId | None = None
+    attempt: Attempt
+    reason: str | None = None
+    actor: Actor | None = None
+
+
+class AgentEvent(Payload):
+    """A fact that an agent publishes: a free JSON object."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class _DeadLetter(Payload):
+    task_type: Token
+    payload: dict[str, Any]
+
+
+class DeadTask(TaskDead, _DeadLetter):
+    """A dead task, with what is needed to understand it."""
+
+
+class FailedTask(TaskFailed, _DeadLetter):
+    """A failed task, with what is needed to understand it."""
+
+
+class MessageRejected(Payload):
+    """A message that could not be accepted.
+
+    `body_base64` has the first 4 KiB of its body, `headers` the first ones that fit into 4 KiB. The whole
+    message is in `grns.dead_letters`.
+    """
+
+    reason: str
+    subject: str
+    stream: str | None = None
+    stream_seq: int | None = None
+    delivery_count: int | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    body_base64: str
+    body_size: Annotated[int, Field(ge=0)]
+    body_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Truncated(Payload):
+    """Stands in for a payload that the broker is too small for: read it in Postgres."""
+
+    truncated: Literal[True] = True
+    ref: str
+    task_id: TaskId | None = None
+    message_id: UUID | None = None
+
+
+PAYLOADS: dict[str, type[BaseModel]] = {
+    subjects.EXECUTE: TaskExecute,
+    subjects.SUBMIT: TaskSubmit,
+    subjects.CANCEL: TaskCancel,
+    "evt.task.queued": TaskQueued,
+    "evt.task.waiting": TaskWaiting,
+    "evt.task.claimed": TaskClaimed,
+    "evt.task.completed": TaskCompleted,
+    "evt.task.failed": TaskFailed,
+    "evt.task.retry_scheduled": TaskRetryScheduled,
+    "evt.task.lease_expired": TaskLeaseExpired,
+    "evt.task.released": TaskReleased,
+    "evt.task.dead": TaskDead,
+    "evt.task.cancelled": TaskCancelled,
+    **CHANGES,
+    "dlq.task.dead": DeadTask,
+    "dlq.task.failed": FailedTask,
+    "dlq.message.rejected": MessageRejected,
+}
+
+# Kinds with names of the users' own in them, in the order in which they are tried.
+PATTERNS: dict[str, type[BaseModel]] = {
+    "cmd.agent.instance.<agent_id>": MailboxCommand,
+    "cmd.agent.<agent_type>.<action>": AgentCommand,
+    "evt.agent.<agent_type>.<event>": AgentEvent,
+}
+_COMPILED = [
+    (re.compile(re.sub(r"<[a-z_]+>", "[A-Za-z0-9_-]{1,64}", pattern.replace(".", r"\.")) + r"\Z"), model)
+    for pattern, model in PATTERNS.items()
+]
+
+
+def model_of(kind: str) -> type[BaseModel]:
+    """Return the model of a kind's payload; `Rejected('unknown_kind')` where there is none."""
+    model = PAYLOADS.get(kind)
+    if model is not None:
+        return model
+    for pattern, candidate in _COMPILED:
+        if pattern.match(kind):
+            return candidate
+    raise Rejected("unknown_kind", f"the kind {kind[:100]} is not known here")
+
+
+def read(envelope: Envelope) -> BaseModel:
+    """Return the payload as its model; `Rejected('bad_payload')` where it does not fit."""
+    model = model_of(envelope.kind)
+    try:
+        return model.model_validate(envelope.payload)
+    except ValidationError as error:
+        raise Rejected("bad_payload", "payload." + first_problem(error)) from error

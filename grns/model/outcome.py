@@ -1,0 +1,83 @@
+"""What came of an attempt: a value. Deciding is separate from writing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+from grns.model.subjects import DEFAULT_WORKSPACE
+
+
+class Verb(StrEnum):
+    """What the attempt asks for; the row decides what becomes of it (attempts left, cancellation)."""
+
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    RETRY = "retry"
+    CANCEL = "cancel"
+    RELEASE = "release"
+
+
+@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+class Outcome:
+    """How an attempt ended. `result` and `error` are JSON text; `backoff_seconds` is for retries."""
+
+    verb: Verb
+    result: str | None = None
+    error: str | None = None
+    error_class: str | None = None
+    fingerprint: str | None = None
+    backoff_seconds: float = 0.0
+
+
+@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+class Claim:
+    """One claimed attempt: what it may write with, and what its handler needs.
+
+    `id`, `workspace`, `attempt` and `lease_id` together are the fence: nothing is written without all
+    four. `expires_at` is on the local monotonic clock, counted from before the request
+    was sent, hence never later than the database's `lease_until`.
+    """
+
+    id: str
+    task_type: str
+    priority: int
+    payload: str
+    attempt: int
+    attempt_limit: int
+    forgiven: int
+    lease_id: UUID
+    trace_id: str
+    causation_id: UUID | None
+    queued_seconds: float
+    expires_at: float
+    workspace: str = DEFAULT_WORKSPACE
+
+    @property
+    def counted_attempts(self) -> int:
+        """How many attempts count, this one included."""
+        return self.attempt - self.forgiven
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Why a task could not be claimed: `lost_race`, `not_due`, `terminal`, `no_handler`, `unknown_task`,
+    `other_workspace`, `other_agent_type`, `paused`, `locked`, `stopping`."""
+
+    id: str
+    reason: str
+    task_type: str | None = field(default=None, compare=False)
+
+
+@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+class Finished:
+    """What the row became; `status` is `lost` where the attempt owned it no more."""
+
+    status: str
+    total_seconds: float | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether nothing was written."""
+        return self.status == "lost"

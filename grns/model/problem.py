@@ -1,0 +1,79 @@
+"""A problem: what somebody is told whose request cannot be met, the same at every door (RFC 9457)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from grns.errors import (
+    BadInput,
+    BrokerRefused,
+    Conflict,
+    Denied,
+    Forbidden,
+    GrnsError,
+    LeaseLost,
+    NotFound,
+    OutcomeUnknown,
+    Stale,
+    TooManyRequests,
+    Unavailable,
+    WaitTimeout,
+)
+from grns.model import api_key as key
+
+_LONGEST_DETAIL = 500
+# The first that fits is the one.
+_KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
+    (NotFound, HTTPStatus.NOT_FOUND, "not_found"),
+    (Stale, HTTPStatus.PRECONDITION_FAILED, "stale"),
+    (Conflict, HTTPStatus.CONFLICT, "conflict"),
+    (LeaseLost, HTTPStatus.CONFLICT, "stale_token"),
+    (Forbidden, HTTPStatus.FORBIDDEN, "forbidden"),
+    (Denied, HTTPStatus.UNAUTHORIZED, "denied"),
+    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests"),
+    (OutcomeUnknown, HTTPStatus.SERVICE_UNAVAILABLE, "outcome_unknown"),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
+    (BrokerRefused, HTTPStatus.CONFLICT, "refused_by_broker"),
+    (WaitTimeout, HTTPStatus.GATEWAY_TIMEOUT, "timeout"),
+)
+_STATUS_OF_INPUT = {
+    "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "bad_content_type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+}
+# What goes wrong on our side is told in our words: those of the error name hosts, users and statements.
+_DETAILS = {
+    "too_many_requests": "too many requests are under way: nothing was changed, ask again later",
+    "outcome_unknown": "it may or may not have happened: ask again with the same message_id or key",
+    "unavailable": "what this needs cannot be reached now: nothing was changed, ask again later",
+    "refused_by_broker": "the broker does not take this message",
+    "refused_by_database": "the database cannot keep that",
+    "internal_error": "this is a bug in grns: its log says more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong. `code` is stable and short, `status` the one of HTTP that comes nearest to it."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
+def of(error: Exception) -> Problem:
+    """Return an error as a problem; what is none of grns' own is `internal_error`."""
+    status, code = _kind(error)
+    detail = _DETAILS.get(code) or key.redacted(str(error))[:_LONGEST_DETAIL]
+    return Problem("about:blank", status.phrase, status.value, code, detail)
+
+
+def _kind(error: Exception) -> tuple[HTTPStatus, str]:
+    if isinstance(error, BadInput):
+        return _STATUS_OF_INPUT.get(error.code, HTTPStatus.BAD_REQUEST), error.code
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            return status, code
+    return HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"

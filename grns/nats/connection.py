@@ -1,0 +1,246 @@
+"""The connection to the broker, kept alive: what is listened to survives every client of nats-py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
+from grns.nats.interface import HeaderLines
+from grns.nats.line import Line
+from grns.nats.options import PENDING_BYTES, options
+from grns.nats.reader import OnMessage, OnPlain
+from grns.nats.signals import OnFact
+from grns.nats.subscription import Subscription
+from grns.nats.watchdog import Watchdog
+from grns.nats.wire import encode, size
+from grns.settings import Settings
+
+Hook = Callable[[], None]
+
+_FAREWELL_SECONDS = 1.0
+_MOST_BACKLOG = 4 * 1024 * 1024
+_DRAIN_SECONDS = 0.005
+
+
+class Connection:
+    """Owns the line to the broker, and replaces it where nats-py gives up."""
+
+    def __init__(self, settings: Settings, *, name: str, on_fact: OnFact) -> None:
+        self._settings = settings
+        self._name = name
+        self.prefix = settings.nats_prefix  # of our streams and subjects, as the broker knows them
+        self.inbox_prefix = settings.nats_inbox_prefix
+        self._fact = on_fact
+        self._line: Line | None = None
+        self._newest: Line | None = None  # from before the first one is in use
+        self._closing = False
+        self._refused = asyncio.Event()
+        self._up = asyncio.Event()
+        self._last_error: Exception | None = None
+        self._subscriptions: set[Subscription] = set()
+        self._watchdog = Watchdog(
+            lease_seconds=settings.lease_seconds, on_fact=on_fact, rebuild=self._rebuild
+        )
+        self.on_connected: list[Hook] = []
+        self.on_disconnected: list[Hook] = []
+        # Called with what the server said, in small letters: it does not answer a forbidden request itself.
+        self.on_forbidden: list[Callable[[str], None]] = []
+
+    @property
+    def is_connected(self) -> bool:
+        """True while there is a connection that is read from."""
+        return self._line is not None and not self._closing and self._line.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message, headers included, that the server takes."""
+        return 0 if self._line is None else self._line.client.max_payload
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server, for people."""
+        return "unknown" if self._line is None else self._line.server_version
+
+    async def open(self) -> None:
+        """Connect within the startup deadline, or raise `Unavailable`; a refused user is told at once."""
+        self._refused.clear()
+        line = self._new_line()
+        dialling = asyncio.create_task(line.dial())
+        refused = asyncio.create_task(self._refused.wait())
+        deadline = self._settings.nats_startup_seconds
+        connected = False
+        try:
+            await asyncio.wait({dialling, refused}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+            connected = dialling.done() and dialling.exception() is None
+        finally:  # also where it has connected in the moment in which nobody wants it any more
+            refused.cancel()
+            if not connected:
+                dialling.cancel()
+                await asyncio.wait({dialling})
+                await line.hang_up()
+        if not connected:
+            raise self._no_start(dialling)
+        self._line = line
+        self._watchdog.start(line)
+        self._up.set()
+        self._fact("broker_connected", {"server": line.server})
+
+    async def close(self) -> None:
+        """Close it after the server has read what was written; never raises."""
+        if self._closing:
+            return
+        if self.is_connected and self._line is not None:
+            await self._line.answers(within_seconds=_FAREWELL_SECONDS)
+        self._closing = True
+        self._up.set()
+        if self._line is None:
+            return
+        self._run(self.on_disconnected)
+        await self._watchdog.stop()
+        for subscription in list(self._subscriptions):
+            await subscription.drop()
+        await self._line.hang_up()
+
+    async def wait_connected(self) -> None:
+        """Return as soon as there is a connection; `Unavailable` once this one is closed."""
+        while not self.is_connected:
+            if self._closing:
+                raise Unavailable("the connection to the broker is closed")
+            self._up.clear()
+            await self._up.wait()
+
+    async def wait_drained(self) -> None:
+        """Return as soon as the socket has taken most of what was written."""
+        # nats-py has no event for it
+        while self._line is not None and self._line.backlog > _MOST_BACKLOG and self._line.is_connected:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_SECONDS)
+
+    def publish(
+        self, subject: str, body: bytes = b"", *, reply: str = "", headers: HeaderLines | None = None
+    ) -> None:
+        """Hand one message to the socket, or to the buffer while the server is away."""
+        line = self._require()
+        command = encode(subject, body, reply=reply, headers=headers)
+        limit = line.client.max_payload
+        # What is larger the server would answer by closing the connection.
+        if len(command) > limit and (bytes_sent := size(command)) > limit:
+            raise BrokerRefused(
+                "too_large",
+                f"a message of {bytes_sent} bytes is more than the broker's {limit}",
+            )
+        if not line.is_connected:
+            if line.is_gone:
+                raise Unavailable("the broker is away: the connection is being made anew")
+            if line.backlog + len(command) > PENDING_BYTES:
+                raise Unavailable("the broker is away, and what waits for it already fills the buffer")
+        line.write(command)
+
+    async def subscribe(
+        self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None, *, group: str = ""
+    ) -> Subscription:
+        """Listen to a subject for good, also after the client was built anew."""
+        line = self._require()
+        subscription = Subscription(subject, handler, on_plain, group=group)
+        self._subscriptions.add(subscription)
+        if line.is_dialled:  # else it is bound together with all others, as soon as the line is
+            try:
+                await subscription.bind(line)
+            except BaseException:
+                self._subscriptions.discard(subscription)
+                subscription.abandon()
+                raise
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop listening; the handler still gets what the server had sent."""
+        self._subscriptions.discard(subscription)
+        await subscription.drain()
+
+    def _require(self) -> Line:
+        """Return the line, connected or not."""
+        if self._line is None or self._closing:
+            raise Unavailable("the connection to the broker is not open")
+        return self._line
+
+    def _new_line(self) -> Line:
+        self._newest = line = Line(options(self._settings, name=self._name), self._callbacks)
+        return line
+
+    def _callbacks(self, line: Line) -> dict[str, Callable[..., Awaitable[None]]]:
+        """Return what nats-py calls for this line. From one that was replaced nothing is heard any more."""
+
+        async def error(error: Exception) -> None:
+            if line is self._newest:
+                self._on_error(error)
+
+        async def disconnected() -> None:
+            line.forget_pings()
+            if line is self._line and not self._closing:
+                self._fact("broker_disconnected", {})
+                self._run(self.on_disconnected)
+
+        async def reconnected() -> None:
+            if line is self._line:
+                self._on_reconnected(line)
+
+        async def closed() -> None:
+            if line is self._line:
+                self._watchdog.look()
+
+        return {
+            "error_cb": error,
+            "disconnected_cb": disconnected,
+            "reconnected_cb": reconnected,
+            "closed_cb": closed,
+        }
+
+    def _no_start(self, dialling: asyncio.Task[None]) -> GrnsError:
+        """Say why there is no connection, and what to do."""
+        servers = self._settings.nats_hosts()
+        if self._refused.is_set():
+            return Unavailable(
+                f"the broker at {servers} refused the user: check GRNS_NATS_URL or GRNS_NATS_CREDENTIALS_FILE"
+            )
+        if not dialling.cancelled() and (failure := dialling.exception()) is not None:
+            return SettingsError(f"cannot connect to {servers}: {failure}")
+        return Unavailable(
+            f"no broker answered at {servers} within {self._settings.nats_startup_seconds:g} s"
+            f" ({self._last_error or 'no answer'}): start one with `grns dev`, or set GRNS_NATS_URL"
+        )
+
+    async def _rebuild(self, pause_seconds: float) -> Line:
+        """Connect with a new client, however long it takes, and listen again to everything."""
+        if self._line is not None:
+            self._run(self.on_disconnected)
+            await self._line.hang_up()
+        await asyncio.sleep(pause_seconds)
+        self._line = line = self._new_line()
+        await line.dial()
+        for subscription in list(self._subscriptions):
+            try:
+                await subscription.bind(line)
+            except BrokerRefused as error:  # must not keep all others from being heard
+                self._subscriptions.discard(subscription)
+                self._fact("broker_error", {"error": str(error)})
+        self._on_reconnected(line)
+        return line
+
+    def _run(self, hooks: list[Hook]) -> None:
+        for hook in hooks:
+            hook()
+
+    def _on_error(self, error: Exception) -> None:
+        self._last_error = error
+        text = str(error).lower()
+        if "permissions violation" in text:
+            for hook in self.on_forbidden:
+                hook(text)
+        elif "authorization violation" in text:
+            self._refused.set()
+        self._fact("broker_error", {"error": f"{type(error).__name__}: {error}"})
+
+    def _on_reconnected(self, line: Line) -> None:
+        self._fact("broker_reconnected", {"server": line.server})
+        self._up.set()
+        self._run(self.on_connected)

@@ -1,0 +1,244 @@
+"""A continuous pull: the broker always holds a request of ours, as long as there is room for deliveries.
+
+Not nats-py's `fetch`: that is deaf to a lost server, a deleted durable and missing
+heartbeats until its timeout, and slower. Demand is one number: minus one for each
+message, minus what a request gives back when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from nats.aio.msg import Msg
+
+from grns.nats.config import NANOSECONDS
+from grns.nats.connection import Connection
+from grns.nats.delivery import ACK_PREFIX, JetStreamDelivery
+from grns.nats.inbox import Inbox
+from grns.nats.interface import Delivery
+from grns.nats.signals import OnFact
+from grns.telemetry import failpoint
+
+_EXPIRES_SECONDS = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_RECALL_SECONDS = 0.1
+_STOP_SECONDS = 2.0
+_GIVEN_BACK = "Nats-Pending-Messages"
+
+
+class Puller:
+    """Implements `Consumer` on one durable."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        durable: str,
+        *,
+        ensure: Callable[[], Awaitable[None]],
+        on_delivery: Callable[[Delivery], None],
+        depth: int,
+        heartbeat_seconds: float,
+        on_fact: OnFact,
+    ) -> None:
+        self._connection = connection
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{durable}"
+        self._ensure = ensure
+        self._on_delivery = on_delivery
+        self._fact = on_fact
+        self._durable = durable
+        self._heartbeat = heartbeat_seconds
+        self._depth = depth
+        self._held = 0
+        self._wanted = 0
+        # Tags requests, so that what an earlier one still says is not taken for the answer to a later one.
+        self._generation = 0
+        self._heard = time.monotonic()
+        self._recalled = 0.0
+        self._doubt: str | None = None
+        self._failures = 0
+        self._told = ""
+        self._stopping = False
+        self._inbox = Inbox(connection, self._receive)
+        self._kick = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    # What `Consumer` promises
+
+    @property
+    def is_failing(self) -> bool:
+        """True while nothing can be fetched."""
+        return not self._connection.is_connected or self._doubt is not None or self._failures > 1
+
+    def set_depth(self, depth: int) -> None:
+        """Hold at most `depth` deliveries; what comes beyond it is given back."""
+        self._depth = max(0, depth)
+        if self._should_pull or self._has_excess:
+            self._kick.set()
+
+    def done(self) -> None:
+        """Make room for one more."""
+        self._held = max(0, self._held - 1)
+        if self._should_pull:
+            self._kick.set()
+
+    async def start(self, *, doubt: str | None = None) -> None:
+        """Begin to fetch. With a `doubt` it first makes sure of the durable, as often as that takes."""
+        await self._inbox.renew()
+        self._connection.on_connected.append(self._begin_anew)
+        if doubt is not None:
+            self._suspect(doubt)
+        self._loop = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Fetch no more; what the broker had already sent goes back to others at once."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._kick.set()
+        if self._begin_anew in self._connection.on_connected:
+            self._connection.on_connected.remove(self._begin_anew)
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.wait({self._loop}, timeout=_STOP_SECONDS)
+        await self._inbox.close()
+
+    # The loop
+
+    async def _run(self) -> None:
+        self._kick.set()
+        while not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RECALL_SECONDS if self._has_excess else self._heartbeat):
+                    await self._kick.wait()
+            self._kick.clear()
+            if self._stopping or not self._connection.is_connected:
+                continue
+            try:
+                await self._turn()
+            except Exception as error:  # a loop that ended would be a consumer that looks alive
+                self._doubt = None
+                self._suspect(str(error) or type(error).__name__)
+
+    async def _turn(self) -> None:
+        now = time.monotonic()
+        if self._wanted and now - self._heard > 2 * self._heartbeat:
+            self._suspect("missed heartbeats")
+        if self._doubt is not None:
+            await self._mend()
+        if self._has_excess and now - self._recalled > _RECALL_SECONDS:
+            self._recalled = now
+            await self._recall()
+        if self._should_pull:
+            await self._pull()
+
+    @property
+    def _should_pull(self) -> bool:
+        room = self._depth - self._held - self._wanted
+        return room > 0 and (self._wanted == 0 or room >= self._depth // 2)
+
+    @property
+    def _has_excess(self) -> bool:
+        """True where the broker still holds requests for more than there is room."""
+        return self._wanted > 0 and self._held + self._wanted > self._depth
+
+    async def _pull(self) -> None:
+        room = self._depth - self._held - self._wanted
+        if self._wanted == 0:
+            self._heard = time.monotonic()
+        self._wanted += room
+        expires, heartbeat = int(_EXPIRES_SECONDS * NANOSECONDS), int(self._heartbeat * NANOSECONDS)
+        request = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (room, expires, heartbeat)
+        self._connection.publish(self._subject, request, reply=f"{self._inbox.address}.{self._generation}")
+
+    async def _recall(self) -> None:
+        """Take back requests that are larger than the room by now. Not often: it costs a subscription."""
+        self._forget_requests()
+        await self._inbox.renew()
+
+    # Trouble
+
+    def _suspect(self, reason: str) -> None:
+        """Stop trusting the requests that are out."""
+        self._forget_requests()
+        self._kick.set()
+        if self._doubt is None:
+            self._doubt = reason
+            self._failures += 1
+            if reason != self._told:
+                self._told = reason
+                self._fact("consumer_failing", {"durable": self._durable, "reason": reason})
+
+    async def _mend(self) -> None:
+        """Make sure that the durable is there, and ask on a new inbox: older requests may still be known."""
+        if self._failures > 1:
+            pause = min(_FIRST_PAUSE * 2 ** min(self._failures - 2, 10), _LONGEST_PAUSE)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        await self._ensure()
+        await self._inbox.renew()
+        self._doubt = None
+        self._fact("consumer_mended", {"durable": self._durable})
+
+    def _is_well(self) -> None:
+        self._failures = 0
+        self._told = ""
+
+    def _forget_requests(self) -> None:
+        self._wanted = 0
+        self._generation += 1
+
+    def _begin_anew(self) -> None:
+        """Ask again at once: the requests ended with the connection that they were made on."""
+        self._forget_requests()
+        self._doubt, self._failures = None, 0
+        self._heard = time.monotonic()
+        self._kick.set()
+
+    # What arrives
+
+    def _receive(self, message: Msg) -> None:
+        self._heard = time.monotonic()
+        if message.reply.startswith(ACK_PREFIX):  # not by the header: a message may have its own `Status`
+            self._wanted = max(0, self._wanted - 1)
+            self._is_well()
+            self._hand_over(message)
+        else:
+            self._hear(message)
+
+    def _hand_over(self, message: Msg) -> None:
+        if self._stopping or self._held >= self._depth:
+            self._inbox.give_back(message)
+            return
+        self._held += 1
+        try:
+            failpoint.reach("puller.received")
+            self._on_delivery(JetStreamDelivery(self._connection, message))
+        except Exception as error:  # a bad callback must not cost a place
+            self._held -= 1
+            self._fact("callback_failed", {"error": f"{type(error).__name__}: {error}"})
+            self._inbox.give_back(message, delay_seconds=1.0)
+        if self._should_pull:
+            self._kick.set()
+
+    def _hear(self, message: Msg) -> None:
+        """Take in a status: only its number means something in all versions of the server."""
+        headers = message.headers or {}
+        status = headers.get("Status", "")
+        if status == "100":
+            self._is_well()
+            return
+        if message.subject != f"{self._inbox.address}.{self._generation}":
+            return
+        given_back = headers.get(_GIVEN_BACK, "")
+        if status == "404":
+            self._wanted = 0
+        elif given_back.isdecimal() and status in ("408", "409"):
+            self._wanted = max(0, self._wanted - int(given_back))
+            if status == "408":
+                self._is_well()
+        else:
+            self._suspect(f"{status} {headers.get('Description', '').strip()}")
+        self._kick.set()

@@ -1,0 +1,176 @@
+"""What there is at the broker, for people: streams, their durables, and how far they are from grns' own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grns.model import subjects
+from grns.nats.api import NO_CONSUMER, NO_STREAM, Api, ApiError
+from grns.nats.config import (
+    NANOSECONDS,
+    Config,
+    drift,
+    expected_durable,
+    expected_streams,
+    expected_subscriber,
+    filters,
+)
+from grns.nats.interface import DurableState, Lag
+from grns.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class DurableReport:
+    """One durable: what it serves, what waits for it, what has been delivered and not ended, and its bounds.
+
+    `is_ours` is whether grns has made it; of others there is no drift.
+    """
+
+    name: str
+    subjects: list[str]
+    pending: int
+    ack_pending: int
+    redelivered: int
+    fetching: int
+    drift: list[str]
+    is_ours: bool = True
+    ack_wait_seconds: float = 0.0
+    max_ack_pending: int = 0
+    max_waiting: int = 0
+    paused_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """One stream. One that does not exist says so in its drift. What has no bound has -1 there."""
+
+    name: str
+    exists: bool = True
+    messages: int = 0
+    size_bytes: int = 0
+    max_bytes: int = -1
+    max_consumers: int = -1
+    duplicate_window_seconds: float = 0.0
+    replicas: int = 1
+    first_seq: int = 0
+    last_seq: int = 0
+    drift: list[str] = field(default_factory=list)
+    durables: list[DurableReport] = field(default_factory=list)
+
+
+class Reporter:
+    """Reads and changes nothing."""
+
+    def __init__(self, api: Api, settings: Settings) -> None:
+        self._api = api
+        self._settings = settings
+
+    async def report(self) -> list[StreamReport]:
+        """Return what there is of each stream of grns."""
+        return [await self._stream(expected) for expected in expected_streams(self._settings)]
+
+    async def durable(self, stream: str, name: str) -> DurableState | None:
+        """Return what one durable says of itself; None where there is none."""
+        try:
+            info = await self._api.call(f"CONSUMER.INFO.{stream}.{name}")
+        except ApiError as error:
+            if error.number in (NO_CONSUMER, NO_STREAM):
+                return None
+            raise
+        return DurableState(
+            pending=info["num_pending"],
+            ack_pending=info["num_ack_pending"],
+            fetching=info["num_waiting"],
+            paused_seconds=info.get("pause_remaining", 0) / NANOSECONDS,
+        )
+
+    async def lags(self) -> list[Lag]:
+        """Return how far each durable is behind; a stream that is not there has none."""
+        prefix, found = self._settings.nats_prefix, list[Lag]()
+        for expected in expected_streams(self._settings):
+            name = expected["name"]
+            try:
+                found += [
+                    self._lag(name.removeprefix(prefix), durable) async for durable in self._durables(name)
+                ]
+            except ApiError as error:
+                if error.number != NO_STREAM:
+                    raise
+        return found
+
+    def _lag(self, stream: str, info: Mapping[str, Any]) -> Lag:
+        served = filters(info["config"])
+        return Lag(
+            stream,
+            served[0].removeprefix(self._settings.nats_prefix) if len(served) == 1 else info["name"],
+            info["num_pending"],
+            info["num_ack_pending"],
+            info["num_redelivered"],
+        )
+
+    async def _stream(self, expected: Config) -> StreamReport:
+        name = expected["name"]
+        try:
+            info = await self._api.call(f"STREAM.INFO.{name}")
+        except ApiError as error:
+            if error.number != NO_STREAM:
+                raise
+            return StreamReport(name, exists=False, drift=[f"{name} does not exist"])
+        state, config = info["state"], info["config"]
+        durables = [self._durable(name, durable) async for durable in self._durables(name)]
+        return StreamReport(
+            name,
+            messages=state["messages"],
+            size_bytes=state["bytes"],
+            max_bytes=config.get("max_bytes", -1),
+            max_consumers=config.get("max_consumers", -1),
+            duplicate_window_seconds=config.get("duplicate_window", 0) / NANOSECONDS,
+            replicas=config.get("num_replicas", 1),
+            first_seq=state["first_seq"],
+            last_seq=state["last_seq"],
+            drift=drift(expected, config),
+            durables=sorted(durables, key=lambda durable: durable.subjects),
+        )
+
+    def _durable(self, stream: str, info: Mapping[str, Any]) -> DurableReport:
+        config = info["config"]
+        return DurableReport(
+            name=info["name"],
+            subjects=filters(config),
+            pending=info["num_pending"],
+            ack_pending=info["num_ack_pending"],
+            redelivered=info["num_redelivered"],
+            fetching=info["num_waiting"],
+            drift=self._drift(stream, info["name"], config),
+            is_ours=_is_ours(config),
+            ack_wait_seconds=config.get("ack_wait", 0) / NANOSECONDS,
+            max_ack_pending=config.get("max_ack_pending", 0),
+            max_waiting=config.get("max_waiting", 0),
+            paused_seconds=info.get("pause_remaining", 0) / NANOSECONDS,
+        )
+
+    def _drift(self, stream: str, name: str, actual: Mapping[str, Any]) -> list[str]:
+        """Compare a durable of ours; one that somebody else has made is theirs."""
+        served = filters(actual)
+        if not _is_ours(actual):
+            return []
+        if stream == self._settings.nats_prefix + subjects.EVT_STREAM:
+            return drift(expected_subscriber(name, served, self._settings), actual)
+        return drift(expected_durable(served[0], self._settings), actual)
+
+    async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = await self._api.call(f"CONSUMER.LIST.{stream}", {"offset": offset})
+            consumers = page.get("consumers") or []
+            if not consumers:
+                return
+            for consumer in consumers:
+                yield consumer
+            offset, total = offset + len(consumers), page.get("total", 0)
+
+
+def _is_ours(durable: Mapping[str, Any]) -> bool:
+    return bool((durable.get("metadata") or {}).get("grns.subject"))

@@ -1,0 +1,172 @@
+"""Looking into streams: their state, single messages, and what nobody fetches."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from grns.errors import NotFound
+from grns.model import subjects
+from grns.nats.api import NO_MESSAGE, NO_SEQUENCE, NO_STREAM, NOT_DELETED, Api, ApiError
+from grns.nats.config import EPOCH, filters
+from grns.nats.interface import StoredMessage, StreamState
+
+_SUBJECTS_PER_LOOK, _MESSAGES_PER_SUBJECT, _MESSAGES_PER_LOOK = 256, 10, 100
+_READ_AT_ONCE = 100
+_NOT_THERE = ("no message found", "stream store EOF")
+
+
+class Streams:
+    """Reads streams through the API."""
+
+    def __init__(self, api: Api, prefix: str) -> None:
+        self._api = api
+        self._prefix = prefix
+        # Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
+        self._lanes = f"{prefix}{subjects.front_door()}."
+
+    async def state(self, stream: str) -> StreamState:
+        """Return what the stream says of itself."""
+        info = await self._call("STREAM.INFO", stream)
+        state = info["state"]
+        # A stream of somebody else's making has no epoch; its date of birth serves as well.
+        epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
+        first_at = datetime.fromisoformat(state["first_ts"]) if state["messages"] else None
+        return StreamState(
+            epoch=epoch, last_seq=state["last_seq"], messages=state["messages"], first_at=first_at
+        )
+
+    async def clock(self, stream: str) -> datetime:
+        """Return the time by the clock of the server that leads a stream."""
+        return datetime.fromisoformat((await self._call("STREAM.INFO", stream))["ts"])
+
+    async def last_message(self, stream: str) -> StoredMessage | None:
+        """Return the newest message that is still there."""
+        return _stored(stream, await self._message(stream, {"last_by_subj": ">"}))
+
+    async def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
+        """Read what was stored between two moments: by its number each, many at a time."""
+        seq, last_seq = await self._first_since(stream, since)
+        while seq <= last_seq:
+            numbers = range(seq, min(seq + _READ_AT_ONCE, last_seq + 1))
+            for found in await asyncio.gather(*(self._message(stream, {"seq": n}) for n in numbers)):
+                message = _stored(stream, found)
+                if message is not None and message.stored_at > until:
+                    return
+                if message is not None:
+                    yield message
+            seq = numbers.stop
+
+    async def _first_since(self, stream: str, since: datetime) -> tuple[int, int]:
+        """Return the first number that was stored at that moment or later, and the last number."""
+        state = (await self._call("STREAM.INFO", stream))["state"]
+        low, top = max(1, state["first_seq"]), state["last_seq"] + 1
+        while low < top:
+            middle = (low + top) // 2
+            found = await self._message(stream, {"next_by_subj": ">", "seq": middle})
+            message = _stored(stream, found)
+            if message is not None and message.stored_at < since:
+                low = message.seq + 1
+            else:
+                top = middle
+        return low, state["last_seq"]
+
+    async def discard(self, stream: str, seq: int) -> None:
+        """Remove one message; done where it is not there."""
+        try:
+            await self._call("STREAM.MSG.DELETE", stream, {"seq": seq, "no_erase": True})
+        except ApiError as error:
+            is_gone = error.number == NOT_DELETED and error.description in _NOT_THERE
+            if not is_gone and error.number != NO_SEQUENCE:
+                raise
+
+    async def unserved(self, stream: str, *, older_than_seconds: float) -> list[StoredMessage]:
+        """Return old messages on subjects without a durable, by the broker's clock, oldest first."""
+        served = [pattern async for durable in self._durables(stream) for pattern in filters(durable)]
+        info = await self._call("STREAM.INFO", stream)
+        before = datetime.fromisoformat(info["ts"]) - timedelta(seconds=older_than_seconds)
+        lonely = [
+            subject
+            async for subject in self._subjects(stream)
+            if not subject.startswith(self._lanes)
+            and not any(subjects.matches(pattern, subject) for pattern in served)
+        ]
+        found: list[StoredMessage] = []
+        # A sample, so that many subjects with young messages cannot hide the old ones for ever.
+        for subject in random.sample(lonely, min(len(lonely), _SUBJECTS_PER_LOOK)):
+            found += [message async for message in self._old_messages(stream, subject, before)]
+        return sorted(found, key=lambda message: message.seq)[:_MESSAGES_PER_LOOK]
+
+    async def _old_messages(
+        self, stream: str, subject: str, before: datetime
+    ) -> AsyncIterator[StoredMessage]:
+        seq = 1
+        for _ in range(_MESSAGES_PER_SUBJECT):
+            message = _stored(stream, await self._message(stream, {"next_by_subj": subject, "seq": seq}))
+            if message is None or message.stored_at > before:
+                return
+            yield message
+            seq = message.seq + 1
+
+    async def _subjects(self, stream: str) -> AsyncIterator[str]:
+        offset, total = 0, 1
+        while offset < total:
+            page = await self._call("STREAM.INFO", stream, {"subjects_filter": ">", "offset": offset})
+            named = page["state"].get("subjects") or {}
+            if not named:
+                return
+            for subject in named:
+                yield subject
+            offset, total = offset + len(named), page.get("total", 0)
+
+    async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = await self._call("CONSUMER.LIST", stream, {"offset": offset})
+            consumers = page.get("consumers") or []
+            if not consumers:
+                return
+            for consumer in consumers:
+                yield consumer["config"]
+            offset, total = offset + len(consumers), page.get("total", 0)
+
+    async def _message(self, stream: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        try:
+            answer = await self._call("STREAM.MSG.GET", stream, request)
+        except ApiError as error:
+            if error.number == NO_MESSAGE:
+                return None
+            raise
+        found: dict[str, Any] = answer["message"]
+        found["subject"] = found["subject"].removeprefix(self._prefix)
+        return found
+
+    async def _call(
+        self, operation: str, stream: str, request: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        operation = f"{operation}.{self._prefix}{stream}"
+        try:
+            return await self._api.call(operation, request)
+        except ApiError as error:
+            if error.number == NO_STREAM:
+                raise NotFound(f"the broker has no such stream ({operation})") from error
+            raise
+
+
+def _stored(stream: str, found: Mapping[str, Any] | None) -> StoredMessage | None:
+    if found is None:
+        return None
+    body = base64.b64decode(found.get("data", ""))
+    headers = base64.b64decode(found.get("hdrs", "")).decode("utf-8", "replace")
+    stored_at = datetime.fromisoformat(found["time"])
+    return StoredMessage(stream, found["seq"], found["subject"], body, parse_headers(headers), stored_at)
+
+
+def parse_headers(block: str) -> dict[str, str]:
+    """Return the headers of a stored message: `NATS/1.0`, then one a line."""
+    pairs = (line.partition(":") for line in block.split("\r\n")[1:] if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,192 @@
+"""Which subjects each component of grns needs at the broker: one NATS user per component.
+
+`authorization` writes them as a block of nats-server's configuration; `docs/security.md` says what each user
+can do if its password is stolen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from grns.model import subjects
+from grns.settings import Settings
+
+_STREAMS = (subjects.CMD_STREAM, subjects.EVT_STREAM, subjects.DLQ_STREAM)
+_NUDGE_LEASES = subjects.lease_nudge("*")
+_VERBS = ("submit", "cancel")
+# The durables of the request desk.
+_DESK = ("submit", "cancel", "submit_workspaces", "cancel_workspaces")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A NATS user and the subjects that it may publish and subscribe to. `purpose` is for people.
+
+    Its inboxes begin with `_INBOX_<name>`: nobody else can read the answers to its requests.
+    """
+
+    name: str
+    purpose: str
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...] = ()
+    may_answer: bool = False
+
+    @property
+    def inbox(self) -> str:
+        """What GRNS_NATS_INBOX_PREFIX has to be for this user."""
+        return f"_INBOX_{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of nats-server that holds the password."""
+        return f"GRNS_NATS_PASSWORD_{self.name.upper().replace('-', '_')}"
+
+
+def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence[str] = ()) -> list[User]:
+    """Return the users of an installation.
+
+    With `pools`, each of them has a worker's user of its own, for the workspace of the settings. Each of the
+    `workspaces` has a `submitter` and a `listener`, for clients in any language. Raises BadInput: `bad_name`.
+    """
+    prefix = settings.nats_prefix
+    commands, events, letters = (prefix + name for name in _STREAMS)
+    nudges = (prefix + subjects.RELAY_NUDGE, prefix + _NUDGE_LEASES)
+    bus = tuple(f"{prefix}{root}.>" for root in ("cmd", "evt", "dlq"))
+    streams = (commands, events, letters)
+    readable = _api("STREAM.INFO", *streams) + _api("CONSUMER.LIST", *streams)
+    manage = _merged(_api(f"STREAM.{verb}", *streams) for verb in ("INFO", "CREATE", "UPDATE"))
+    doors = [prefix + subjects.request(f"cmd.task.{verb}") for verb in _VERBS]
+    relay = User(
+        "relay",
+        "grns relay: publishes the log",
+        (*bus, *manage, *_api("STREAM.MSG.GET", *streams)),
+        (prefix + subjects.RELAY_NUDGE,),
+    )
+    gateway = User(
+        "gateway",
+        "grns request-desk: takes in what clients ask for",
+        (*nudges, *_durables(commands, _DESK)),
+        tuple(subject for door in doors for subject in (door, f"{door}.*")),
+        may_answer=True,
+    )
+    janitor = User(
+        "janitor",
+        "grns janitor: measures queues, files what nobody serves",
+        (*nudges, *readable, *_api("STREAM.MSG.GET", commands), *_api("STREAM.MSG.DELETE", commands)),
+    )
+    daemon = User("daemon", "reaper, retry scheduler, operation runner, counter, webhook sender", nudges)
+    api = User(
+        "api",
+        "grns api: the HTTP API, the dashboard, and agents over HTTP",
+        (*nudges, f"{prefix}cmd.>", *readable, *_durables(commands, ("*",))),
+    )
+    server = User(
+        "server",
+        "grns server: all daemons in one process; with --api also the API",
+        _merged(one.publish for one in (relay, gateway, janitor, daemon, api)),
+        _merged(one.subscribe for one in (relay, gateway, janitor, daemon, api)),
+        may_answer=True,
+    )
+    found = [
+        relay,
+        gateway,
+        janitor,
+        daemon,
+        api,
+        server,
+        *_workers(settings, commands, nudges, pools),
+        User(
+            "subscriber",
+            "programs that call client.subscribe; they have the database's URL, too",
+            (*nudges, *_durables(events, ("*",))),
+        ),
+        User("client", "programs that submit with the database's URL", nudges),
+        User("admin", "you: grns broker, doctor, events replay, pool pause", ("$JS.API.>", *bus, *nudges)),
+    ]
+    for workspace in workspaces:
+        found += _of_workspace(prefix, subjects.token(workspace, name="workspace"))
+    return found
+
+
+def _workers(
+    settings: Settings, commands: str, nudges: tuple[str, ...], pools: Sequence[str]
+) -> Iterable[User]:
+    prefix, lease = settings.nats_prefix, (settings.nats_prefix + _NUDGE_LEASES,)
+    if not pools:
+        yield User("worker", "workers of any pool", (*nudges, *_durables(commands, ("*",))), lease)
+    for pool in pools:
+        served = [subjects.front_door(settings.workspace)]
+        agent = subjects.agent_type(pool)
+        served += [subjects.lane(settings.workspace, agent, priority) for priority in subjects.PRIORITIES]
+        names = [subjects.durable(prefix + subject) for subject in served]
+        rights = (*nudges, *_durables(commands, names))
+        yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, lease)
+
+
+def _of_workspace(prefix: str, workspace: str) -> Iterable[User]:
+    asked = [subjects.request(f"cmd.task.{verb}", workspace) for verb in _VERBS]
+    sent = [subjects.message(f"cmd.task.{verb}", workspace) for verb in (*_VERBS, "execute")]
+    yield User(
+        f"submitter-{workspace}",
+        f"systems that create and cancel tasks of {workspace}",
+        tuple(prefix + subject for subject in (*asked, *sent)),
+    )
+    behind = "" if workspace == subjects.DEFAULT_WORKSPACE else f".{workspace}"
+    heard = [f"{root}.{subjects.VERSION}{behind}" for root in ("evt.*.*", "evt.agent.*.*", "dlq.task.*")]
+    yield User(
+        f"listener-{workspace}",
+        f"systems that follow the events of {workspace}, payloads of dead tasks included",
+        (),
+        tuple(prefix + subject for subject in heard),
+    )
+
+
+def authorization(found: Sequence[User], passwords: Mapping[str, str] | None = None) -> str:
+    """Return the block for nats-server's configuration.
+
+    Without `passwords` by the users' names, nats-server takes each from its environment (`User.variable`).
+    """
+    blocks = []
+    for user in found:
+        password = f"${user.variable}" if passwords is None else json.dumps(passwords[user.name])
+        publish, subscribe = _listed(user.publish), _listed((*user.subscribe, f"{user.inbox}.>"))
+        answers = "\n        allow_responses: true" if user.may_answer else ""
+        blocks.append(
+            f"    # {user.purpose}; GRNS_NATS_INBOX_PREFIX={user.inbox}\n"
+            f"    {{\n      user: {json.dumps(user.name)}, password: {password}\n"
+            f"      permissions {{\n        publish: {publish}\n"
+            f"        subscribe: {subscribe}{answers}\n      }}\n    }}"
+        )
+    return "authorization {\n  users: [\n" + "\n".join(blocks) + "\n  ]\n}\n"
+
+
+def _listed(allowed: Sequence[str]) -> str:
+    if not allowed:
+        return '{ deny: [">"] }'
+    lines = "".join(f"\n          {json.dumps(subject)}" for subject in allowed)
+    return f"{{ allow: [{lines}\n        ] }}"
+
+
+def _api(operation: str, *streams: str) -> tuple[str, ...]:
+    return tuple(f"$JS.API.{operation}.{stream}" for stream in streams)
+
+
+def _durables(stream: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return what it takes to make durables of a stream, to fetch from them, and to acknowledge."""
+    return tuple(
+        subject
+        for name in names
+        for subject in (
+            *(
+                f"$JS.API.CONSUMER.{verb}.{stream}.{name}"
+                for verb in ("INFO", "CREATE", "DELETE", "PAUSE", "MSG.NEXT")
+            ),
+            f"$JS.ACK.{stream}.{name}.>",
+        )
+    )
+
+
+def _merged(parts: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(subject for part in parts for subject in part))

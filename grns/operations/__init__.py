@@ -1,0 +1,1 @@
+"""Bulk operations on the tasks that a filter matches."""

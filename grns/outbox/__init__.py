@@ -1,0 +1,1 @@
+"""The event log, and the relay that publishes it."""

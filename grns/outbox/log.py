@@ -1,0 +1,169 @@
+"""The log as the relay reads it, and the relay's cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from grns.model import subjects
+from grns.postgres.database import Database, Row, Session
+
+_NOTHING = (None, None)
+
+Span = tuple[int, int]  # numbers from the first up to, but not including, the second
+
+
+class Entry(NamedTuple):  # made for each message: a dataclass takes several times as long to make
+    """One row of the log."""
+
+    seq: int
+    version: int
+    message_id: str
+    workspace: str
+    task_id: str | None
+    kind: str
+    route: str | None
+    trace_id: str
+    causation_id: str | None
+    payload: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
+
+    entries: list[Entry]
+    xmin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One page of the log: where it ended, None where there was nothing, and what of it is wanted."""
+
+    last_seq: int | None
+    entries: Sequence[Entry]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Stretch:
+        """Return what a statement read: the page's last number, then the columns of `Entry` in its order."""
+        return cls(rows[0]["last_seq"], [Entry._make(row[1:]) for row in rows if row["seq"] is not None])
+
+
+class Lost(NamedTuple):
+    """Of a stream that is given back what it has lost: from which number on, and up to where it has it."""
+
+    since: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream was when it last acknowledged something: which one it was, and its highest number.
+
+    And what of the log it has lost, where it has not got all of that back.
+    """
+
+    epoch: str | None
+    last_seq: int
+    lost: Lost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far the log has been published: everything up to `low`, and `published` beyond it;
+    and what the streams of events and dead letters had then. It holds on one timeline of the server."""
+
+    epoch: int
+    timeline: int
+    low: int
+    published: list[Span]
+    places: dict[str, Place]
+
+
+async def take(database: Database | Session, owner: str, lease_seconds: float) -> Cursor | None:
+    """Take the lead, None where another relay has it."""
+    rows = await database.run("take_relay", owner, lease_seconds)
+    if not rows:
+        return None
+    row = rows[0]
+    spans = list(zip(row["published_from"], row["published_to"], strict=True))
+    places = {
+        subjects.EVT_STREAM: _place(row, "evt"),
+        subjects.DLQ_STREAM: _place(row, "dlq"),
+    }
+    return Cursor(row["epoch"], row["timeline"], row["low"], spans, places)
+
+
+def _place(row: Row, name: str) -> Place:
+    since = row[f"{name}_lost_since"]
+    lost = None if since is None else Lost(since, row[f"{name}_lost_settled"])
+    return Place(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
+
+
+async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> int | None:
+    """Persist the cursor and renew the lead; None where another relay or another server has it now.
+
+    Returns the id of the transaction that did so: those that took a number before have lower ones.
+    """
+    events, letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
+    rows = await database.run(
+        "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
+        [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
+        letters.epoch, letters.last_seq, *(letters.lost or _NOTHING), cursor.timeline,
+    )  # fmt: skip
+    return rows[0]["xid"] if rows else None
+
+
+async def drop(database: Database | Session, epoch: int) -> None:
+    """Give the lead up."""
+    await database.run("drop_relay", epoch)
+
+
+async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> Reading:
+    """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
+    rows = await database.run(
+        "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
+    )
+    # The bound of the snapshot comes first, then the columns of `Entry` in its order.
+    entries = [Entry._make(row[1:]) for row in rows if row["seq"] is not None]
+    return Reading(entries, rows[0]["snapshot_xmin"])
+
+
+async def read_stretch(
+    database: Database | Session,
+    after: int,
+    up_to: int,
+    limit: int,
+    most_bytes: int,
+    patterns: Sequence[str],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    workspace: str | None = None,
+) -> Stretch:
+    """Read one page of the log, and of it those kinds that one of `patterns` (regular expressions) finds."""
+    rows = await database.run(
+        "read_stretch", after, up_to, limit, since, until, workspace, list(patterns), most_bytes
+    )
+    return Stretch.of(rows)
+
+
+async def first_since(database: Database | Session, moment: datetime, high: int) -> int:
+    """Return a number of the log such that rows from there on are younger than a moment, by bisection."""
+    return await _first_since(database, moment, None, 0.0, high)
+
+
+async def first_near(database: Database | Session, row: int, seconds: float, high: int) -> int:
+    """Return one such that what is before it was written so many seconds before that row, or earlier."""
+    return await _first_since(database, None, row, seconds, high)
+
+
+async def _first_since(
+    database: Database | Session, moment: datetime | None, row: int | None, seconds: float, high: int
+) -> int:
+    rows = await database.run("read_log_age", moment, row, seconds, high)
+    number: int = rows[0]["seq"]
+    return number

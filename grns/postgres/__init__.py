@@ -1,0 +1,1 @@
+"""Connections, statements, migrations and errors of PostgreSQL."""

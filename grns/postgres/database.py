@@ -1,0 +1,280 @@
+"""The connections of one process to Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+from asyncpg.transaction import Transaction
+
+from grns.errors import OutcomeUnknown, SettingsError, Unavailable, Unusable
+from grns.postgres.errors import DRIVER_ERRORS, translated
+from grns.postgres.statements import statement
+from grns.telemetry import failpoint
+
+Connection = asyncpg.Connection | PoolConnectionProxy
+Row = asyncpg.Record
+# Calls something again and again for as long as Postgres is away.
+Patiently = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+
+# The hot statements look rows up by primary key, in batches. These keep a planner that has
+# no statistics yet (or stale ones) from answering them by reading the whole table.
+_PLANNER = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_memoize": "off",  # no id is asked for twice
+    "enable_bitmapscan": "off",  # reads all that is due to sort it, where the first few are wanted
+}
+_LOCK_SECONDS = 2.0
+# What nobody waits for any more, the server need not go on with: its locks are in the way of others.
+_GIVEN_UP_SECONDS = 1.0
+_UTC = {"timezone": "UTC"}
+# A guard that has waited for a row, or comes after others have written it, judges what the row is by then.
+_ISOLATION = {"default_transaction_isolation": "read committed"}
+_FOREVER = 2**62
+
+
+def _timeouts(answer_seconds: float) -> dict[str, str]:
+    """Return the server's bounds: it gives a lock up before we do, and a statement soon after us."""
+    lock_seconds = min(_LOCK_SECONDS, answer_seconds / 2)
+    return {
+        "lock_timeout": f"{1000 * lock_seconds:.0f}ms",
+        "statement_timeout": f"{1000 * (answer_seconds + _GIVEN_UP_SECONDS):.0f}ms",
+    }
+
+
+async def _keep(_connection: asyncpg.Connection) -> None:
+    """Skip the pool's reset between statements: ours leave nothing behind."""
+
+
+class Database:
+    """A pool of connections, and the statements run on them.
+
+    `answer_seconds` bounds the wait for each answer; an answer that never comes is
+    `OutcomeUnknown`, a connection that cannot be had `Unavailable`. One `for_handlers` is as the
+    server is set up, opens nothing until somebody borrows, and lets borrowers wait for their turn.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        size: int = 4,
+        is_tuned: bool = True,
+        answer_seconds: float = 30.0,
+        for_handlers: bool = False,
+    ) -> None:
+        self._url = url
+        self._name = name
+        self._size = size
+        self._is_tuned = is_tuned and not for_handlers
+        self._answer_seconds = answer_seconds
+        self._turn_seconds = None if for_handlers else answer_seconds
+        self._opens_first = not for_handlers
+        self._pool: asyncpg.Pool | None = None
+        self._endings: set[asyncio.Future[tuple[bool, Exception | None]]] = set()
+
+    @property
+    def url(self) -> str:
+        """The URL, with its password: for those who need connections of another kind."""
+        return self._url
+
+    @property
+    def size(self) -> int:
+        """How many connections there are at most."""
+        return self._size
+
+    async def connect(self) -> None:
+        """Open the first connection, where one is kept, or say why it cannot be had."""
+        settings = {"application_name": f"grns {self._name}"[:63]}
+        if self._is_tuned:
+            settings |= _PLANNER | _timeouts(self._answer_seconds) | _UTC | _ISOLATION
+        try:
+            with translated():
+                # With a minimum, the pool logs a traceback a second while Postgres is away.
+                self._pool = await asyncpg.create_pool(
+                    self._url,
+                    min_size=0,
+                    max_size=self._size,
+                    max_queries=_FOREVER,
+                    command_timeout=self._answer_seconds,
+                    timeout=min(10.0, self._answer_seconds),
+                    reset=_keep,
+                    server_settings=settings,
+                )
+                if self._opens_first:
+                    async with self._pool.acquire():
+                        pass
+        except (ValueError, TypeError) as error:
+            raise SettingsError(f"GRNS_DATABASE_URL is no URL of a PostgreSQL database: {error}") from error
+        except OutcomeUnknown as error:
+            await self.close()
+            raise Unavailable(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
+
+    @asynccontextmanager
+    async def opened(self, patiently: Patiently | None = None) -> AsyncIterator[None]:
+        """Be open for a while; `patiently` calls `connect` until Postgres is there."""
+        await (self.connect() if patiently is None else patiently(self.connect))
+        try:
+            yield
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; those in use are cut."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            pool.terminate()
+
+    async def run(self, name: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement by its name, in a transaction of its own, and return its rows."""
+        async with self.connection() as connection:
+            return await run(connection, name, *arguments)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Lend one connection for long: once it breaks, everything asked of it fails."""
+        async with self.connection() as connection:
+            yield Session(connection)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend one connection; one that broke meanwhile is not lent again."""
+        pool, connection = await self._borrow()
+        try:
+            yield connection
+        except OutcomeUnknown:
+            if not _is_broken(connection):
+                connection.terminate()
+            raise
+        finally:
+            with translated():
+                await pool.release(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend one connection inside a transaction; what the borrower changed on it is reset afterwards.
+
+        It is `read committed`, whatever the server's default: renewals write the row that it will finish. A
+        task of its own ends it. However often the borrower is cancelled meanwhile, no connection stays idle
+        in a transaction, or goes back to the pool with the borrower's role.
+        """
+        pool, connection = await self._borrow()
+        transaction = connection.transaction(isolation="read_committed")
+        try:
+            await transaction.start()
+        except BaseException as error:
+            _terminate(connection)
+            with suppress(*DRIVER_ERRORS):
+                await pool.release(connection)
+            if isinstance(error, DRIVER_ERRORS):
+                raise OutcomeUnknown(f"Postgres did not begin a transaction: {error}") from error
+            raise
+        raised: BaseException | None = None
+        try:
+            yield connection
+        except BaseException as borrowers:
+            raised = borrowers
+        ending = asyncio.ensure_future(_end(pool, connection, transaction, commits=raised is None))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        is_broken, failure = await asyncio.shield(ending)
+        found = raised if raised is not None else failure
+        if is_broken and isinstance(found, DRIVER_ERRORS):
+            raise OutcomeUnknown(f"Postgres went away inside a transaction: {found}") from found
+        if raised is None and isinstance(failure, OSError):
+            raise OutcomeUnknown("no answer to the end of a transaction") from failure
+        if found is not None:
+            raise found
+
+    async def _borrow(self) -> tuple[asyncpg.Pool, PoolConnectionProxy]:
+        """Return a connection, and the pool that it goes back to."""
+        if (pool := self._pool) is None:
+            raise Unusable("the connection to Postgres is closed")
+        try:
+            with translated():
+                return pool, await pool.acquire(timeout=self._turn_seconds)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
+
+
+class Session:
+    """One connection: its statements see one server, or an error."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def run(self, name: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement by its name, in a transaction of its own, and return its rows."""
+        return await run(self._connection, name, *arguments)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend the connection."""
+        yield self._connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend the connection inside a transaction, or as a part of the one that it is in."""
+        async with self._connection.transaction(isolation="read_committed"):
+            yield self._connection
+
+
+async def _end(
+    pool: asyncpg.Pool, connection: PoolConnectionProxy, transaction: Transaction, *, commits: bool
+) -> tuple[bool, Exception | None]:
+    """End a transaction, give its connection back; returns whether that broke, and what a commit raised."""
+    failure: Exception | None = None
+    try:
+        await (transaction.commit() if commits else transaction.rollback())
+    except DRIVER_ERRORS as error:
+        failure = error
+    is_broken = _is_broken(connection)
+    try:
+        if failure is not None and not commits:
+            _terminate(connection)  # whatever it is in, the server undoes it
+        elif not is_broken:
+            await connection.reset()
+    except DRIVER_ERRORS:
+        _terminate(connection)
+    with suppress(*DRIVER_ERRORS):
+        await pool.release(connection)
+    return is_broken, failure if commits else None
+
+
+def _terminate(connection: Connection) -> None:
+    if not _is_broken(connection):
+        connection.terminate()
+
+
+def _is_broken(connection: Connection) -> bool:
+    """Say whether a borrowed connection is gone; the pool has taken back one whose server hung up."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
+
+
+async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Row]:
+    """Run one statement by its name on a given connection."""
+    if failpoint.ARMED:
+        failpoint.reach(f"{name}.asked", connection.terminate)
+    with translated():
+        rows: Sequence[Row] = await connection.fetch(statement(name), *arguments)
+        if failpoint.ARMED:  # it has committed, and we are not to know
+            failpoint.reach(f"{name}.answered", partial(_lose, connection))
+    return rows
+
+
+def _lose(connection: Connection) -> None:
+    connection.terminate()
+    raise ConnectionResetError("failpoint: the connection broke before the answer")

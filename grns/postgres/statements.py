@@ -1,0 +1,20 @@
+"""SQL statements: one file each, beside the package that owns it, found by the file's name."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import grns
+
+
+@cache
+def paths() -> dict[str, Path]:
+    """Return the file of every statement by its name (`grns/<package>/sql/<name>.sql`)."""
+    return {path.stem: path for path in Path(grns.__file__).parent.glob("*/sql/*.sql")}
+
+
+@cache
+def statement(name: str) -> str:
+    """Return the text of `<name>.sql`."""
+    return paths()[name].read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Writes schemas/: JSON Schema, AsyncAPI and OpenAPI documents."""

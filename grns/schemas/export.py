@@ -1,0 +1,341 @@
+"""Writes `schemas/`: a JSON Schema for each kind of message, one AsyncAPI document about them all, and the
+OpenAPI document of the HTTP API.
+
+Everything follows from `payloads.py`, `envelope.py`, `subjects.py` and `api/`, docstrings included.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from grns.model import events as payloads
+from grns.model import subjects
+from grns.model.envelope import Envelope
+from grns.schemas import answers as export_answer
+from grns.schemas.answers import Untitled
+from grns.schemas.answers import prose as _prose
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+ASYNCAPI = "asyncapi.json"
+OPENAPI = "openapi.json"
+ENVELOPE = "envelope.schema.json"
+
+_URN = "urn:grns:schema:"
+_FORMAT = "application/schema+json;version=draft-2020-12"
+_TOKEN = "[A-Za-z0-9_-]{1,64}"  # noqa: S105 - the grammar of a word in a subject
+_PLACEHOLDER = re.compile(r"<([a-z_]+)>")
+# What others may ask for, as a command or as a request.
+_SERVED = (subjects.SUBMIT, subjects.CANCEL)
+_REFERENCE = "#/$defs/{model}"
+_PARAMETERS = {
+    "action": "What is asked for.",
+    "agent_id": "One life of a worker process.",
+    "agent_type": f"A type of agent; `{subjects.RESERVED_AGENT_TYPE}` is none.",
+    "event": "What has happened.",
+    "priority": "0 (critical) to 3 (background).",
+    "workspace": f"A workspace other than `{subjects.DEFAULT_WORKSPACE}`.",
+}
+HEADERS = {
+    "Nats-Msg-Id": "The envelope's `message_id`: the broker stores the same one only once.",
+    "traceparent": "W3C trace context, made of the envelope's `trace_id`.",
+    "Grns-Workspace": "The workspace that the message belongs to.",
+    "Grns-Task": "The task that it is about, where it is about one.",
+    "Grns-Version": "The task's version: it grows by one with each transition.",
+    "Grns-Seq": "The row of the log. It only identifies: gaps mean nothing.",
+}
+
+
+def documents() -> dict[str, str]:
+    """Return the text of every file of `schemas/`, by its name."""
+    found = {ENVELOPE: envelope_schema(), ASYNCAPI: asyncapi(), OPENAPI: openapi()}
+    found |= {file_name(kind): kind_schema(kind) for kind in _models()}
+    return {
+        name: json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        for name, document in sorted(found.items())
+    }
+
+
+def stale(directory: Path) -> list[str]:
+    """Return the files in `directory` that are missing, outdated, or there though nothing makes them."""
+    wanted = documents()
+    outdated = [name for name, text in wanted.items() if _read(directory / name) != text]
+    left_over = [
+        path.name for path in directory.glob("*.schema.json") if path.name not in wanted and _is_ours(path)
+    ]
+    return sorted({*outdated, *left_over})
+
+
+def write(directory: Path) -> list[str]:
+    """Bring `directory` up to date and return the files that have changed."""
+    wanted = documents()
+    changed = stale(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        if name in wanted:
+            (directory / name).write_text(wanted[name], encoding="utf-8")
+        else:
+            (directory / name).unlink()
+    return changed
+
+
+def file_name(kind: str) -> str:
+    """Return the file of one kind; names of the users' own in it are left out."""
+    words = [word for word in kind.split(".") if not _PLACEHOLDER.fullmatch(word)]
+    return ".".join([*words, subjects.VERSION, "schema", "json"])
+
+
+def envelope_schema() -> Schema:
+    """Return the schema of any message, whatever its kind."""
+    schema = _model_schema(Envelope)
+    schema["properties"]["message_id"]["not"] = {"const": str(UUID(int=0))}
+    # The model fills it in where grns makes an envelope; on the wire it has to be there.
+    schema["required"] = ["schema_version", *schema["required"]]
+    return {"$schema": DIALECT, "$id": _identifier("envelope"), **schema}
+
+
+def openapi() -> Schema:
+    """Return the OpenAPI document of the HTTP API."""
+    from grns.api.app import bare
+
+    return bare().openapi()
+
+
+def kind_schema(kind: str) -> Schema:
+    """Return the schema of a whole message of one kind: its envelope with its payload."""
+    models: list[type[BaseModel]] = [_models()[kind]]
+    if not kind.startswith("cmd."):
+        models.append(payloads.Truncated)
+    schema = envelope_schema()
+    schema |= {
+        "$id": _identifier(kind),
+        "title": kind,
+        "description": _prose(_models()[kind]),
+        "$defs": _definitions(models),
+    }
+    schema["properties"]["kind"] = _kind_property(kind)
+    references = [{"$ref": _REFERENCE.format(model=model.__name__)} for model in models]
+    schema["properties"]["payload"] = references[0] if len(references) == 1 else {"anyOf": references}
+    return schema
+
+
+def _models() -> dict[str, type[BaseModel]]:
+    return payloads.PAYLOADS | payloads.PATTERNS
+
+
+def _identifier(name: str) -> str:
+    return _URN + re.sub(r"[<>]", "", name) + f":{subjects.VERSION}"
+
+
+def _kind_property(kind: str) -> Schema:
+    if not _PLACEHOLDER.search(kind):
+        return {"const": kind}
+    pattern = re.escape(kind).replace("<agent_type>", f"(?!{subjects.RESERVED_AGENT_TYPE}\\.)<agent_type>")
+    return {"type": "string", "pattern": f"^{_PLACEHOLDER.sub(lambda _: _TOKEN, pattern)}$"}
+
+
+def _definitions(models: list[type[BaseModel]]) -> dict[str, Schema]:
+    found: dict[str, Schema] = {}
+    for model in models:
+        schema = _model_schema(model)
+        found |= schema.pop("$defs", {})
+        found[model.__name__] = schema
+    return found
+
+
+def _model_schema(model: type[BaseModel]) -> Schema:
+    schema = model.model_json_schema(ref_template=_REFERENCE, schema_generator=Untitled)
+    for part in (schema, *schema.get("$defs", {}).values()):
+        _refine(part)
+    return schema
+
+
+def _refine(schema: Schema) -> None:
+    """Say what the model checks and pydantic does not tell."""
+    schema["description"] = " ".join(schema.get("description", "").split())
+    for name, field in schema["properties"].items():
+        for bound in ("ge", "le"):  # of an instant: JSON Schema has no words for them
+            field.pop(bound, None)
+        if name in ("agent_type", "target_agent_type"):
+            field["not"] = {"const": subjects.RESERVED_AGENT_TYPE}
+    if schema["title"] == payloads.Truncated.__name__:  # what tells it from a payload
+        schema["required"] = ["truncated", *schema["required"]]
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether an earlier version of this module has written a file: nobody else's is removed."""
+    return f'"$id": "{_URN}' in (_read(path) or "")
+
+
+# AsyncAPI
+
+
+def asyncapi() -> Schema:
+    """Return the AsyncAPI document: who sends what where, from the point of view of grns."""
+    channels = dict(_channels())
+    return {
+        "asyncapi": "3.1.0",
+        "info": {
+            "title": "grns",
+            "version": subjects.VERSION,
+            "description": "Commands, events and dead letters of grns on NATS JetStream. "
+            f"{_kept()} Delivery is at least once; `Grns-Version` orders the events of one task. "
+            "Requests are core NATS: answered, and kept by no stream.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "servers": {
+            "nats": {
+                "host": "127.0.0.1:4222",
+                "protocol": "nats",
+                "description": "NATS with JetStream, 2.11 or later.",
+            }
+        },
+        "channels": channels,
+        "operations": _operations(channels),
+        "components": {
+            "messages": {_key(kind): _message(kind) for kind in _models()} | export_answer.messages(_FORMAT),
+            "schemas": {"Headers": _headers()} | export_answer.schemas(),
+        },
+    }
+
+
+def _kept() -> str:
+    """Return which stream keeps what, in a sentence."""
+    streams = [f"`{stream}` keeps `{word}.>`" for word, stream in subjects.STREAM_OF.items()]
+    return f"The stream {', '.join(streams)}."
+
+
+def _channels() -> list[tuple[str, Schema]]:
+    execute, version = subjects.EXECUTE, subjects.VERSION
+    found = [
+        ("front_door", _channel(execute, f"{execute}.{version}", "Any system may have a task run here.")),
+        (
+            "front_door.workspace",
+            _channel(execute, f"{execute}.{version}.{{workspace}}", "The front door of another workspace."),
+        ),
+        (
+            "lane",
+            _channel(
+                execute,
+                f"{execute}.{version}.{{workspace}}.{{agent_type}}.p{{priority}}",
+                "What the relay sends to the workers of one agent type, by urgency.",
+            ),
+        ),
+    ]
+    for kind in _models():
+        if kind == execute:
+            continue
+        address = _PLACEHOLDER.sub(r"{\1}", kind) + f".{version}"
+        found.append((_key(kind), _channel(kind, address, _prose(_models()[kind]))))
+        if not kind.startswith("cmd."):
+            elsewhere = f"{_prose(_models()[kind])} In another workspace than the default one."
+            found.append((f"{_key(kind)}.workspace", _channel(kind, f"{address}.{{workspace}}", elsewhere)))
+    return [*found, *_requests(), (export_answer.INBOX, export_answer.inbox())]
+
+
+def _requests() -> list[tuple[str, Schema]]:
+    """Return the channels of what others may ask for, but for the commands of the default workspace."""
+    any_workspace = "{workspace}"
+    return [
+        _request(kind, address)
+        for kind in _SERVED
+        for address in (
+            subjects.message(kind, any_workspace),
+            subjects.request(kind),
+            subjects.request(kind, any_workspace),
+        )
+    ]
+
+
+def _request(kind: str, address: str) -> tuple[str, Schema]:
+    description = _prose(_models()[kind])
+    if "{" in address:
+        description += " In another workspace than the default one."
+    if address.startswith("req."):
+        description += " A request: in no stream, and answered."
+    key = address.replace(f".{subjects.VERSION}", "").replace("{workspace}", "workspace")
+    return key, _channel(kind, address, description)
+
+
+def _channel(kind: str, address: str, description: str) -> Schema:
+    channel: Schema = {
+        "address": address,
+        "description": description,
+        "messages": {_key(kind): {"$ref": f"#/components/messages/{_key(kind)}"}},
+        "servers": [{"$ref": "#/servers/nats"}],
+    }
+    names = re.findall(r"\{([a-z_]+)\}", address)
+    if names:
+        channel["parameters"] = {name: _parameter(name) for name in names}
+    return channel
+
+
+def _parameter(name: str) -> Schema:
+    if name == "priority":
+        return {"description": _PARAMETERS[name], "enum": [str(number) for number in subjects.PRIORITIES]}
+    return {"description": _PARAMETERS[name]}
+
+
+def _operations(channels: dict[str, Schema]) -> Schema:
+    """Return what grns does on each channel: lanes are its own from both ends, others' are not its.
+
+    Answers are a part of what they answer.
+    """
+    found: Schema = {}
+    for key, channel in channels.items():
+        for action in _actions(key):
+            messages = [{"$ref": f"#/channels/{key}/messages/{name}"} for name in channel["messages"]]
+            found[f"{action}.{key}"] = {
+                "action": action,
+                "channel": {"$ref": f"#/channels/{key}"},
+                "summary": channel["description"],
+                "messages": messages,
+            }
+            if key.startswith("req."):
+                found[f"{action}.{key}"]["reply"] = export_answer.reply()
+    return found
+
+
+def _actions(channel: str) -> list[str]:
+    if channel == "lane":
+        return ["receive", "send"]
+    if channel.startswith(("front_door", "req.", *_SERVED)):
+        return ["receive"]
+    is_others = channel.startswith(("cmd.", "evt.agent."))
+    return [] if is_others or channel == export_answer.INBOX else ["send"]
+
+
+def _key(kind: str) -> str:
+    return _PLACEHOLDER.sub(r"\1", kind)
+
+
+def _message(kind: str) -> Schema:
+    prose = _prose(_models()[kind])
+    return {
+        "name": kind,
+        "title": kind,
+        "summary": prose,
+        "contentType": "application/json",
+        "headers": {"$ref": "#/components/schemas/Headers"},
+        "payload": {"schemaFormat": _FORMAT, "schema": {"$ref": f"./{file_name(kind)}"}},
+    }
+
+
+def _headers() -> Schema:
+    return {
+        "type": "object",
+        "description": "What grns sets on everything that it publishes. From others, none is needed.",
+        "properties": {name: {"type": "string", "description": text} for name, text in HEADERS.items()},
+    }

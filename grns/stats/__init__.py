@@ -1,0 +1,1 @@
+"""Counts and issues, aggregated from the event log."""

@@ -1,0 +1,135 @@
+"""The counter: counts what the log says, each row once.
+
+One counter leads at a time, others stand by. What it reads it counts in one statement that also moves the
+cursor, and that does nothing where the lead is another's by then: whenever a counter dies, the next one goes
+on exactly there. A number that is missing holds nothing up: it is counted when its row becomes visible.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown, Unavailable
+from grns.outbox.watermark import Progress, Span
+from grns.postgres.database import Database
+from grns.runtime.adaptive_batch import Stride
+from grns.runtime.service import Daemon
+from grns.stats import counts as count
+from grns.telemetry import failpoint
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.upkeep import CounterFollows, CounterLeads, LogCounted
+
+_MOST_ROWS = 5000
+_LEASE_SECONDS = 5.0
+_STANDBY_SECONDS = 0.5
+
+
+class Lead:
+    """The lead, while it lasts: the cursor as its row has it, and what of the log is missing."""
+
+    def __init__(self, database: Database, cursor: count.Cursor, *, lease_seconds: float, emit: Emit) -> None:
+        self._database = database
+        self._cursor = cursor
+        self._lease_seconds = lease_seconds
+        self._progress = Progress(cursor.low, cursor.counted)
+        self._kept_at = time.monotonic()
+        self._emit = emit
+
+    @property
+    def epoch(self) -> int:
+        """The number of this lead."""
+        return self._cursor.epoch
+
+    async def step(self, rows: int) -> bool:
+        """Count what is new and what was missing; True where there may be more.
+
+        Raises `Unavailable` where it leads no more.
+        """
+        progress = self._progress
+        reading = await count.read(self._database, progress.missing, progress.high, rows)
+        numbers = [number for span in reading.spans for number in range(*span)]
+        taken = progress.take(numbers, xmin=reading.xmin, limit=rows)
+        spans = [span for span in reading.spans if span[1] <= numbers[taken - 1] + 1] if taken else []
+        if spans or time.monotonic() > self._kept_at + self._lease_seconds / 3:
+            await self._count(spans, taken)
+        return len(numbers) >= rows
+
+    async def _count(self, spans: list[Span], rows: int) -> None:
+        done = self._progress.done
+        for span in spans:
+            done.add_span(*span)
+        failpoint.reach("counter.read")
+        self._kept_at = time.monotonic()
+        counted = await count.count(
+            self._database,
+            self._cursor,
+            spans,
+            low=done.low,
+            counted=done.beyond,
+            lease_seconds=self._lease_seconds,
+        )
+        if counted is None:
+            raise Unavailable("another counter counts now, or Postgres was failed over")
+        self._progress.bound(counted.xid)
+        self._cursor = replace(self._cursor, moves=self._cursor.moves + 1, low=done.low, counted=done.beyond)
+        self._emit(LogCounted(rows, done.low, self._progress.missing_count, counted.age_seconds))
+
+
+class Counter:
+    """Leads, or stands by to."""
+
+    def __init__(self, *, database: Database, owner: str, tick_seconds: float, emit: Emit) -> None:
+        self._database = database
+        self._owner = owner
+        self._tick_seconds = tick_seconds
+        self._lease_seconds = max(_LEASE_SECONDS, 3 * tick_seconds)  # it is renewed in ticks
+        self._emit = emit
+        self._stride = Stride(_MOST_ROWS)
+        self._lead: Lead | None = None
+        self._daemon = Daemon("counter", self._tick, emit=emit)
+
+    async def run(self) -> None:
+        """Count until stopped."""
+        await self._daemon.run()
+        if self._lead is not None:
+            await self._hand_over(self._lead)
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._daemon.stop()
+
+    async def _tick(self) -> float:
+        if self._lead is None:
+            self._lead = await self._take()
+        if self._lead is None:
+            return _STANDBY_SECONDS
+        try:
+            has_more = await self._lead.step(self._stride.rows)
+        except GrnsError as error:
+            # Whatever is known may be wrong by now: the cursor is read again.
+            self._follow(str(error))
+            if isinstance(error, BadInput | Contended | OutcomeUnknown):
+                self._stride.shorten()  # fewer may be counted in time, or without the row that is to blame
+            raise
+        self._stride.lengthen()
+        return 0.0 if has_more else self._tick_seconds
+
+    async def _take(self) -> Lead | None:
+        cursor = await count.take(self._database, self._owner, self._lease_seconds)
+        if cursor is None:
+            return None
+        self._emit(CounterLeads(cursor.epoch, cursor.low))
+        return Lead(self._database, cursor, lease_seconds=self._lease_seconds, emit=self._emit)
+
+    async def _hand_over(self, lead: Lead) -> None:
+        """Give the lead up, so that a standby need not wait."""
+        self._follow("stopped")
+        try:
+            await count.drop(self._database, lead.epoch)
+        except GrnsError:
+            return  # its lease ends by itself
+
+    def _follow(self, reason: str) -> None:
+        self._lead = None
+        self._emit(CounterFollows(reason))

@@ -1,0 +1,128 @@
+"""The log as the counter reads it, the counter's cursor, and what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from grns.errors import BadInput
+from grns.model.task import LETTERS, STATUS_AFTER, Status
+from grns.outbox.log import Span
+from grns.postgres.database import Database, Session
+
+_MOST_STEPS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far the log is counted: everything up to `low`, and `counted` beyond it.
+
+    It is the row's as long as `epoch` and `moves` are.
+    """
+
+    epoch: int
+    moves: int
+    low: int
+    counted: list[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Which numbers one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
+
+    spans: list[Span]
+    xmin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """That rows were counted: by which transaction, and how old the latest of them is (0 of none)."""
+
+    xid: int
+    age_seconds: float
+
+
+async def take(database: Database, owner: str, lease_seconds: float) -> Cursor | None:
+    """Take the lead, None where another counter has it."""
+    rows = await database.run("take_counter", owner, lease_seconds)
+    if not rows:
+        return None
+    row = rows[0]
+    spans = list(zip(row["counted_from"], row["counted_to"], strict=True))
+    return Cursor(row["epoch"], row["moves"], row["low"], spans)
+
+
+async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> Numbers:
+    """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
+    rows = await database.run(
+        "read_numbers", [span[0] for span in missing], [span[1] for span in missing], high, limit
+    )
+    spans = [(row["lower_seq"], row["upper_seq"]) for row in rows if row["lower_seq"] is not None]
+    return Numbers(spans, rows[0]["snapshot_xmin"])
+
+
+async def count(
+    database: Database,
+    cursor: Cursor,
+    spans: Sequence[Span],
+    *,
+    low: int,
+    counted: Sequence[Span],
+    lease_seconds: float,
+) -> Counted | None:
+    """Count the rows of these numbers, move the cursor to `low` and `counted`, renew the lead: all at once.
+
+    None, and nothing done, where the cursor is not the row's any more, or not all of these rows are there.
+    """
+    rows = await database.run(
+        "count_log", cursor.epoch, cursor.moves, lease_seconds, [span[0] for span in spans],
+        [span[1] for span in spans], sum(end - start for start, end in spans), low,
+        [span[0] for span in counted], [span[1] for span in counted], *_TABLE,
+    )  # fmt: skip
+    return Counted(rows[0]["xid"], max(0.0, rows[0]["age_seconds"] or 0.0)) if rows else None
+
+
+async def drop(database: Database, epoch: int) -> None:
+    """Give the lead up."""
+    await database.run("drop_counter", epoch)
+
+
+async def count_states(database: Database | Session, *, workspace: str) -> dict[str, int]:
+    """Return how many tasks are in each state, as far as the log is counted; it reads no task."""
+    counts = dict.fromkeys((status.value for status in Status), 0)
+    return counts | {row["status"]: row["count"] for row in await database.run("count_states", workspace)}
+
+
+async def read_minutes(
+    database: Database | Session,
+    *,
+    workspace: str,
+    since: datetime,
+    until: datetime,
+    step_seconds: int = 60,
+    task_type: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return what happened between two times, step by step, of one task type or of all.
+
+    A row has the step's beginning (`at`), how many tasks were `submitted`, `claimed`, `succeeded`, `failed`,
+    `dead`, `cancelled`, `retried`, `expired`, `released` and `redriven` in it, and two sums of milliseconds
+    with how many they are of: `queue_ms_sum` of `queue_count` claims, `run_ms_sum` of `run_count` attempts
+    that came to their own end. Steps in which nothing happened have no row; too many are `BadInput`.
+    """
+    if step_seconds < 60 or (until - since).total_seconds() > _MOST_STEPS * step_seconds:
+        raise BadInput(
+            "bad_step", f"a step is a minute at least, and of these there are {_MOST_STEPS} at most"
+        )
+    rows = await database.run("read_minutes", workspace, since, until, step_seconds, task_type)
+    return [dict(row) for row in rows]
+
+
+# Where events lead, and what the letters in the log mean, as the statement takes them.
+_TABLE = (
+    list(STATUS_AFTER),
+    [status.value for status in STATUS_AFTER.values()],
+    list(LETTERS.values()),
+    [status.value for status in LETTERS],
+)

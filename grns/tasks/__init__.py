@@ -1,0 +1,1 @@
+"""Submit, read, search, edit and pause: one module per verb."""

@@ -1,0 +1,55 @@
+"""Editing and setting aside: what changes a task and is no transition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grns.errors import Conflict, NotFound, Stale
+from grns.model.task import Task
+from grns.postgres.database import Database, Session
+
+_REFUSALS = {
+    "running": "it runs",
+    "succeeded": "it has succeeded",
+    "not waiting": "it waits for no time",
+}
+
+
+async def edit_task(
+    database: Database | Session,
+    seen: Task,
+    *,
+    priority: int | None,
+    delay_seconds: float | None,
+    payload: str | None,
+    actor: str,
+    reason: str | None = None,
+) -> None:
+    """Change a task that does not run, if it still is as it was seen; what is None stays.
+
+    Raises `Stale` where it is not, `Conflict` where it cannot be changed, and `NotFound`.
+    """
+    rows = await database.run(
+        "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority, delay_seconds, payload,
+        actor, reason,
+    )  # fmt: skip
+    if not rows:
+        raise NotFound(f"there is no task {seen.id} in workspace {seen.workspace}")
+    answer: str = rows[0]["answer"]
+    if answer == "changed meanwhile":
+        raise Stale(f"task {seen.id} cannot be changed: somebody has changed it since it was read")
+    if answer != "changed":
+        raise Conflict(f"task {seen.id} cannot be changed: {_REFUSALS[answer]}")
+
+
+async def discard_tasks(
+    database: Database | Session,
+    task_ids: Sequence[str],
+    *,
+    workspace: str,
+    actor: str,
+    reason: str | None = None,
+) -> dict[str, str]:
+    """Set ended tasks aside; returns `discarded`, `discarded before` or the status, by the id of each."""
+    rows = await database.run("discard_tasks", list(task_ids), workspace, actor, reason)
+    return {row["id"]: row["answer"] for row in rows}

@@ -1,0 +1,93 @@
+"""Filters as conditions on rows of tasks; what they were given is always a parameter."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnCollection, ColumnElement, and_, func, literal, or_, true
+
+from grns.model.filter import Filter
+from grns.model.filter_term import Number, Pattern, Term
+from grns.postgres.tables import tasks
+
+Columns = ColumnCollection[str, Any]
+Condition = ColumnElement[bool]
+
+_COLUMNS = {
+    "state": "status",
+    "type": "task_type",
+    "agent": "agent_type",
+    "worker": "owner_agent_id",
+    "fingerprint": "fingerprint",
+    "trace": "trace_id",
+    "key": "idempotency_key",
+    "id": "id",
+    "priority": "priority",
+    "attempt": "attempt",
+}
+_SIGNS: dict[str, Callable[[Any, Any], Condition]] = {
+    "": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+# Who is older was created earlier.
+_EARLIER = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_SPECIAL = re.compile(r"[\\%_]")
+
+
+def conditions(wanted: Filter, of: Columns = tasks.c) -> list[Condition]:
+    """Return what all has to be true of a row that is wanted, of `tasks` or of what has its columns."""
+    found = [_condition(term, of) for term in wanted.terms if term.name != "discarded"]
+    return [*found, *discarded(wanted, of)]
+
+
+def discarded(wanted: Filter, of: Columns = tasks.c) -> list[Condition]:
+    """Return what of that is about discarding: none may be, unless asked for, or named by its id."""
+    asked = [_condition(term, of) for term in wanted.terms if term.name == "discarded"]
+    return asked or ([of.discarded_at.is_(None)] if wanted.patterns("id") is None else [])
+
+
+def _condition(term: Term, of: Columns) -> Condition:
+    either = [*_alike(term, of), *(_compared(term, number, of) for number in term.numbers)]
+    bounds = [_compared(term, bound, of) for bound in term.bounds]
+    if bounds:
+        either.append(or_(*bounds) if term.is_negated else and_(*bounds))
+    # Where there is no value at all, none of it fits.
+    return or_(*either).is_not(true()) if term.is_negated else or_(*either)
+
+
+def _alike(term: Term, of: Columns) -> list[Condition]:
+    if term.name == "discarded":
+        is_left = of.discarded_at.is_(None)
+        return [is_left if pattern.fits("no") else ~is_left for pattern in term.patterns]
+    return [_fits(pattern, text) for pattern in term.patterns for text in _texts(term, of)]
+
+
+def _texts(term: Term, of: Columns) -> list[ColumnElement[Any]]:
+    """Return the texts one of which has to be like a pattern."""
+    if term.kind.name == "payload":
+        return [func.jsonb_extract_path_text(of.payload, *term.path)]
+    if term.name == "error":
+        return [of.last_error["class"].astext, of.last_error["message"].astext]
+    return [of[_COLUMNS[term.name]]]
+
+
+def _fits(pattern: Pattern, text: ColumnElement[Any]) -> Condition:
+    if pattern.is_exact:
+        return text == pattern.pieces[0]
+    if not any(pattern.pieces):
+        return text.is_not(None)
+    return text.like("%".join(_SPECIAL.sub(r"\\\g<0>", piece) for piece in pattern.pieces))
+
+
+def _compared(term: Term, number: Number, of: Columns) -> Condition:
+    if term.name == "age":
+        since = func.now() - literal(timedelta(seconds=number.number))
+        return _SIGNS[_EARLIER[number.sign]](of.created_at, since)
+    return _SIGNS[number.sign](of[_COLUMNS[term.name]], number.number)

@@ -1,0 +1,125 @@
+"""Pausing pools: nothing more of them is claimed, what runs goes on.
+
+A row in Postgres does it, which every claim looks at. That the lanes' durables are paused, too, only saves
+deliveries of what nobody may take. It is done for a minute at a time, for as long as the row is there: where
+the word that a pause is over does not reach the broker, the lanes go on by themselves, and until then the
+floor finds what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+
+from grns.errors import BadInput, GrnsError
+from grns.model import subjects
+from grns.nats.interface import Transport
+from grns.postgres.database import Database, Session
+from grns.tasks import pauses as pause
+from grns.tasks.pauses import Pause
+
+_LANE_SECONDS = 60.0
+_LONGEST_REASON = 1000
+_PAGE = 50
+
+
+class Pauses:
+    """Pauses and resumes the pools of one workspace. `actor` is who asks, as the log will name them."""
+
+    def __init__(self, *, database: Database | Session, transport: Transport, workspace: str) -> None:
+        self._database = database
+        self._transport = transport
+        self._workspace = workspace
+
+    async def pause(
+        self,
+        agent_type: str,
+        task_type: str | None = None,
+        *,
+        actor: str,
+        reason: str | None = None,
+        until: float | datetime | None = None,
+    ) -> Pause:
+        """Pause a pool, or one task type of it, until then, for so many seconds, or until it is resumed.
+
+        No claim that begins later takes anything of it. One that is paused already is from now on paused
+        for this reason and until this time. Raises `BadInput`.
+        """
+        _check(agent_type, task_type)
+        if reason is not None and (len(reason) > _LONGEST_REASON or "\x00" in reason):
+            raise BadInput("bad_reason", f"a reason has no NUL and at most {_LONGEST_REASON} characters")
+        begun = await pause.begin(
+            self._database,
+            workspace=self._workspace,
+            agent_type=agent_type,
+            task_type=task_type,
+            actor=actor,
+            reason=reason,
+            until=until,
+        )
+        if task_type is None:
+            await _pause_lanes(self._transport, begun)
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return begun
+
+    async def resume(self, agent_type: str, task_type: str | None = None, *, actor: str) -> Pause | None:
+        """End a pause, and return what it was; None where there was none. Raises `BadInput`.
+
+        That of a whole pool ends none of its task types.
+        """
+        _check(agent_type, task_type)
+        ended = await pause.end(
+            self._database,
+            workspace=self._workspace,
+            agent_type=agent_type,
+            task_type=task_type,
+            actor=actor,
+        )
+        if ended is not None and task_type is None:
+            await _set_lanes(self._transport, self._workspace, agent_type, 0.0)
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        return ended
+
+
+class PausedLanes:
+    """Sees to it that the lanes of paused pools stay paused: of some pools at a time, again and again."""
+
+    def __init__(self, *, database: Database, transport: Transport) -> None:
+        self._database = database
+        self._transport = transport
+        self._after = ("", "")
+
+    async def step(self) -> bool:
+        """Look after some pools; True while there are more of them."""
+        if not self._transport.is_connected:
+            return False
+        found = await pause.of_whole_pools(self._database, self._after, _PAGE)
+        for one in found:
+            await _pause_lanes(self._transport, one)
+        is_more_left = len(found) == _PAGE
+        self._after = (found[-1].workspace, found[-1].agent_type) if is_more_left else ("", "")
+        return is_more_left
+
+
+def _check(agent_type: str, task_type: str | None) -> None:
+    subjects.agent_type(agent_type)
+    if task_type is not None:
+        subjects.token(task_type, name="task_type")
+
+
+async def _pause_lanes(transport: Transport, of: Pause) -> None:
+    left = of.left_seconds
+    await _set_lanes(
+        transport, of.workspace, of.agent_type, _LANE_SECONDS if left is None else min(left, _LANE_SECONDS)
+    )
+
+
+async def _set_lanes(transport: Transport, workspace: str, agent_type: str, seconds: float) -> None:
+    """Pause a pool's lanes for so long, or have them go on, where the broker can be told."""
+
+    async def set_lane(priority: int) -> None:
+        with suppress(GrnsError):
+            await transport.pause(subjects.lane(workspace, agent_type, priority), seconds=seconds)
+
+    await asyncio.gather(*(set_lane(priority) for priority in subjects.PRIORITIES))

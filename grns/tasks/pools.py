@@ -1,0 +1,68 @@
+"""The pools as they are now: who works in them, what waits in their lanes, and whether they are paused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from grns.postgres.database import Database, Row, Session
+from grns.postgres.paging import Page
+from grns.tasks import pauses as pause
+from grns.tasks.pauses import Pause
+
+_MOST_COUNTED = 1000
+
+
+async def list_pools(
+    database: Database | Session, *, workspace: str, limit: int = 50, after: str | None = None
+) -> Page:
+    """Return the pools that have workers, queued tasks or a pause, in the order of their agent types."""
+    rows = await database.run("read_agent_types", workspace, after or "", limit + 1)
+    agent_types = [row["agent_type"] for row in rows]
+    shown = agent_types[:limit]
+    pools = await read_pools(database, workspace, shown)
+    return Page(pools, shown[-1] if len(agent_types) > limit else None)
+
+
+async def read_pools(
+    database: Database | Session, workspace: str, agent_types: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return pools by their agent types, in that order, whether anybody has heard of them or not.
+
+    `slots` and `running` are as of their workers' last heartbeats. Of each lane up to a thousand queued tasks
+    are counted: where `has_more`, there are so many at least.
+    """
+    rows = await database.run("read_pools", workspace, list(agent_types), _MOST_COUNTED + 1)
+    pauses = await pause.in_force(database, workspace, agent_types)
+    return [
+        _pool(workspace, row, [one for one in pauses if one.agent_type == row["agent_type"]]) for row in rows
+    ]
+
+
+def _pool(workspace: str, row: Row, pauses: Sequence[Pause]) -> dict[str, Any]:
+    lanes: list[dict[str, Any]] = [
+        {
+            "priority": priority,
+            "queued": min(queued, _MOST_COUNTED),
+            "has_more": queued > _MOST_COUNTED,
+            "oldest_seconds": oldest_seconds,
+        }
+        for priority, (queued, oldest_seconds) in enumerate(
+            zip(row["queued"], row["oldest_seconds"], strict=True)
+        )
+    ]
+    return {
+        "workspace": workspace,
+        "agent_type": row["agent_type"],
+        "workers": row["workers"],
+        "slots": row["slots"],
+        "running": row["running"],
+        "queued": sum(lane["queued"] for lane in lanes),
+        "has_more": any(lane["has_more"] for lane in lanes),
+        "oldest_seconds": max(
+            (lane["oldest_seconds"] for lane in lanes if lane["oldest_seconds"] is not None), default=None
+        ),
+        "lanes": lanes,
+        "pauses": [asdict(one) for one in pauses],
+    }

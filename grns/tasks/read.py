@@ -1,0 +1,37 @@
+"""Reading tasks, their history and dead letters, for clients and people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grns.model.json import loads_stored
+from grns.model.task import Status, Task
+from grns.postgres.database import Database, Row, Session
+
+
+async def tasks(database: Database | Session, ids: Sequence[str], workspace: str) -> dict[str, Task]:
+    """Return the tasks that exist, by id."""
+    return {row["id"]: task(row) for row in await database.run("read_tasks", list(ids), workspace)}
+
+
+async def statuses(database: Database | Session, ids: Sequence[str], workspace: str) -> dict[str, Status]:
+    """Return where the tasks that exist are, by id."""
+    return {
+        row["id"]: Status(row["status"]) for row in await database.run("read_statuses", list(ids), workspace)
+    }
+
+
+async def history(database: Database | Session, task_id: str, workspace: str) -> list[dict[str, Any]]:
+    """Return the rows of the log about one task, in order, payloads parsed."""
+    rows = await database.run("read_history", task_id, workspace)
+    return [{**row, "payload": loads_stored(row["payload"])} for row in rows]
+
+
+def task(row: Row | Mapping[str, Any]) -> Task:
+    """Return one row as a task."""
+    values: dict[str, Any] = dict(row)
+    for name in ("payload", "result", "last_error"):
+        values[name] = loads_stored(values[name])
+    values["status"] = Status(values["status"])
+    return Task(**values)

@@ -1,0 +1,189 @@
+"""Submitting: tasks with their events and commands, in one statement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import getrandbits
+from typing import Any
+
+from grns.errors import BadInput, Conflict, GrnsError
+from grns.model.json import Limits, dumps
+from grns.model.submission import Submission
+from grns.model.task import new_id
+from grns.postgres.batch import Batch
+from grns.postgres.database import Database, Row, Session
+from grns.postgres.singles import send_all
+from grns.postgres.statements import statement
+
+_MOST_KNOWN = 1000
+_EMPTY: dict[str, Any] = {}
+
+
+@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+class Prepared:
+    """A submission that is checked, has its id, and its payload as text."""
+
+    id: str
+    submission: Submission
+    payload: str
+    trace_id: str
+
+
+@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+class Submitted:
+    """What became of a submission: the task's id and trace, and whether this submission created it."""
+
+    id: str
+    is_new: bool
+    trace_id: str
+
+
+def prepare(submission: Submission, limits: Limits) -> Prepared:
+    """Give a submission its id and its payload's text; `BadInput` where the payload cannot be kept."""
+    return _prepared(submission, submission.payload, limits)
+
+
+def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -> Prepared:
+    task_id = new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, "big"))
+    trace_id = submission.trace_id or f"{getrandbits(128):032x}"
+    return Prepared(task_id, submission, dumps(payload, limits), trace_id)
+
+
+class Preparer:
+    """Prepares many submissions: what they say alike, all but their payloads, is checked once.
+
+    `read` checks all of one and returns it, or raises `BadInput`.
+    """
+
+    def __init__(self, read: Callable[[Any], Submission], limits: Limits) -> None:
+        self._read = read
+        self._limits = limits
+        self._known: dict[tuple[Any, ...] | None, Submission] = {}
+
+    def prepare(self, fields: Any) -> Prepared:
+        """Prepare one submission; `BadInput` where anything in it is wrong."""
+        key = _all_but_payload(fields)
+        try:
+            said = self._known.get(key)
+        except TypeError:  # lists and the like, which are wrong everywhere
+            key = said = None
+        if said is not None:
+            with suppress(BadInput):  # met again below, where all of it is read: its first fault is told
+                return _prepared(said, fields.get("payload", _EMPTY), self._limits)
+        said = self._read(fields)
+        if key is not None and len(self._known) < _MOST_KNOWN:
+            self._known[key] = said
+        return prepare(said, self._limits)
+
+
+def _all_but_payload(fields: Any) -> tuple[Any, ...] | None:
+    """Return what can be compared of a submission besides its payload; None where it is not worth it."""
+    if type(fields) is not dict or "idempotency_key" in fields:
+        return None
+    if type(fields.get("payload", _EMPTY)) is not dict:
+        return None
+    # With the types: True is 1 for Python, but no priority.
+    return tuple([(name, type(value), value) for name, value in fields.items() if name != "payload"])
+
+
+def columns(batch: Sequence[Prepared], actor: str | None = None) -> tuple[Any, ...]:
+    """Return what `submit_tasks` takes: arrays, short where they say one thing or nothing, and who asks."""
+    said = [prepared.submission for prepared in batch]
+    return (
+        [prepared.id for prepared in batch],
+        _one_if_alike([one.workspace for one in said]),
+        _one_if_alike([one.task_type for one in said]),
+        _one_if_alike([one.agent_type for one in said]),
+        _one_if_alike([one.priority for one in said]),
+        [prepared.payload for prepared in batch],
+        _none_if_unsaid([one.delay_seconds for one in said]),
+        _none_if_unsaid([one.max_attempts for one in said]),
+        _none_if_unsaid([one.idempotency_key for one in said]),
+        [prepared.trace_id for prepared in batch],
+        _none_if_unsaid([one.causation_id for one in said]),
+        actor,
+    )
+
+
+def _one_if_alike(column: list[Any]) -> list[Any]:
+    return column[:1] if len(set(column)) == 1 else column
+
+
+def _none_if_unsaid(column: list[Any]) -> list[Any]:
+    return column if any(column) else []
+
+
+def answers(batch: Sequence[Prepared], rows: Sequence[Row]) -> list[Submitted | Conflict]:
+    """Match the statement's rows to the batch; a key that belongs to another task is a `Conflict`.
+
+    What has no row was created.
+    """
+    answered: list[Submitted | Conflict] = [Submitted(one.id, True, one.trace_id) for one in batch]
+    for row in rows:
+        place = row["ordinal"] - 1
+        answered[place] = _answer(batch[place], row)
+    return answered
+
+
+def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
+    key = prepared.submission.idempotency_key
+    if row["task_id"] is None:
+        return Conflict(
+            f"idempotency_key {key!r} is taken by a task that this transaction cannot see; try again"
+        )
+    if not row["same"]:
+        return Conflict(f"idempotency_key {key!r} belongs to task {row['task_id']}, which is another one")
+    return Submitted(row["task_id"], False, row["trace_id"])
+
+
+class Submissions:
+    """Creates tasks, all for one actor; single ones that arrive together share a statement."""
+
+    def __init__(self, database: Database | Session, *, batch_limit: int, actor: str | None = None) -> None:
+        self._database = database
+        self._actor = actor
+        self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
+        # Only a key can have to wait for a stranger: what has none does not wait with it.
+        self._keyed: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_keyed, limit=batch_limit)
+
+    async def submit(self, prepared: Prepared) -> Submitted:
+        """Create one task, or return the one that has its key."""
+        batch = self._batch if prepared.submission.idempotency_key is None else self._keyed
+        answer = await batch.ask(prepared)
+        if isinstance(answer, GrnsError):
+            raise answer
+        return answer
+
+    async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
+        """Create many tasks in one statement and one transaction: all that do not conflict."""
+        return answers(batch, await self._database.run("submit_tasks", *columns(batch, self._actor)))
+
+    async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
+        """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
+        return await send_all(self.submit_many, batch)
+
+
+async def submit_in(
+    connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
+) -> list[Submitted | Conflict]:
+    """Create tasks inside the caller's transaction.
+
+    `connection` is an asyncpg connection, or an AsyncSession or AsyncConnection of
+    SQLAlchemy on asyncpg. Nothing exists unless the caller commits.
+    """
+    arguments = columns(batch, actor)
+    if hasattr(connection, "fetch"):
+        return answers(batch, await connection.fetch(statement("submit_tasks"), *arguments))
+    if not hasattr(connection, "exec_driver_sql"):
+        if not hasattr(connection, "connection"):
+            raise BadInput(
+                "bad_connection",
+                "connection must be asyncpg's, or an AsyncSession or AsyncConnection, "
+                f"not {type(connection).__name__}",
+            )
+        connection = await connection.connection()  # a session lends its own
+    result = await connection.exec_driver_sql(statement("submit_tasks"), arguments)
+    return answers(batch, result.mappings().all())

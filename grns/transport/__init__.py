@@ -1,1 +1,0 @@
-"""The broker: nothing here knows the store, and nothing here knows tasks."""

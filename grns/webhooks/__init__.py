@@ -1,0 +1,1 @@
+"""Webhooks: their model, deliveries and sender."""

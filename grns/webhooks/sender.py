@@ -1,0 +1,268 @@
+"""The webhook sender: tells webhooks what the log says, each of what it wants to hear, until it is taken.
+
+Each event becomes one row for each webhook that is told of it, in the statement that moves the cursor; that
+row is taken, attempted, and ended or put off. Who is killed, frozen or cut off in between has put it off till
+the lease is over, and then anybody attempts it again: each event is sent at least once, with the same id each
+time. Any number of senders may run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from uuid import uuid4
+
+from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
+from grns.model.url_policy import Guard
+from grns.postgres.database import Database
+from grns.runtime.adaptive_batch import Stride
+from grns.runtime.service import Daemon
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.facts.webhook import Delivered, DeliveriesMade, NotDelivered, WebhookDisabled
+from grns.webhooks import deliveries as delivery
+from grns.webhooks import model as webhook
+from grns.webhooks.deliveries import Claimed, Ending, Event
+from grns.webhooks.http import Posted, Poster
+from grns.webhooks.model import Secret
+
+_NAME = "webhook_sender"
+_MOST_NUMBERS = 2000
+_MOST_OF_ONE = 10
+_MOST_OF_FAILING = 1
+_LOOK_FOR_FLOODS_SECONDS = 10.0
+# Beyond the longest attempt: looking back, writing what came of it, and writing it again.
+_LEASE_MORE_SECONDS = 45.0
+_NOTE_TIMES = 3
+_NOTE_PAUSE_SECONDS = 1.0
+_GONE = 410
+# What ends a delivery, and is nothing that its webhook has done.
+_OUR_OWN = ("event_gone", "given_up")
+_WITH_PATIENCE = (429, 503)
+
+
+class WebhookSender:
+    """Sends up to `window` deliveries at a time.
+
+    A delivery is attempted `attempts` times, each for `timeout_seconds` at most. A webhook is disabled that
+    has taken nothing for `failing_seconds`, or for which more than `most_pending` deliveries wait.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        poster: Poster,
+        guard: Guard,
+        tick_seconds: float,
+        window: int,
+        attempts: int,
+        timeout_seconds: float,
+        failing_seconds: float,
+        most_pending: int,
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._poster = poster
+        self._guard = guard
+        self._tick_seconds = tick_seconds
+        self._window = window
+        # Webhooks that fail, slowly perhaps, take no room from those that do not.
+        self._window_of_failing = max(1, window // 4)
+        self._attempts = attempts
+        self._timeout_seconds = timeout_seconds
+        self._failing_seconds = failing_seconds
+        self._most_pending = most_pending
+        self._emit = emit
+        self._stride = Stride(_MOST_NUMBERS)
+        self._make_at = 0.0
+        self._floods_at = 0.0
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._busy: Counter[str] = Counter()  # by webhook
+        self._failing = 0
+        self._is_more_due = False
+        self._bug: BaseException | None = None
+        self._daemon = Daemon(_NAME, self._tick, emit=emit)
+
+    async def run(self) -> None:
+        """Send until stopped; what is under way then comes to its end."""
+        await self._daemon.run()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._daemon.stop()
+
+    async def _tick(self) -> float:
+        if self._bug is not None:
+            raise self._bug
+        has_more = await self._make() if time.monotonic() >= self._make_at else False
+        await self._start(is_failing=True)
+        await self._start(is_failing=False)
+        await self._disable_flooded()
+        if has_more:
+            return 0.0
+        return min(self._tick_seconds, max(0.01, self._make_at - time.monotonic()))
+
+    # ------------------------------------------------------------ the log
+
+    async def _make(self) -> bool:
+        """Look through the next stretch of the log; True where it goes on."""
+        try:
+            made = await delivery.make(self._database, self._stride.rows)
+        except (BadInput, Contended, OutcomeUnknown):
+            self._stride.shorten()
+            raise
+        self._stride.lengthen()
+        if made is None:
+            self._make_at = time.monotonic() + self._tick_seconds
+            return False
+        behind = made.settled - made.low
+        self._emit(DeliveriesMade(made.deliveries, made.low, behind, made.age_seconds))
+        self._make_at = 0.0 if behind else time.monotonic() + self._tick_seconds
+        return behind > 0
+
+    # ------------------------------------------------------------ attempts
+
+    async def _start(self, *, is_failing: bool) -> None:
+        """Take what is due, as far as there is room, and begin with it."""
+        room = self._window - len(self._under_way)
+        of_one = _MOST_OF_FAILING if is_failing else _MOST_OF_ONE
+        if is_failing:
+            room = min(room, self._window_of_failing - self._failing)
+        if room <= 0:
+            return
+        taken = await delivery.claim(
+            self._database,
+            uuid4(),
+            is_failing=is_failing,
+            of_one=of_one,
+            limit=room,
+            lease_seconds=self._timeout_seconds + _LEASE_MORE_SECONDS,
+            busy=self._busy,
+        )
+        taken_at = time.monotonic()
+        for one in taken:
+            self._begin(one, taken_at, is_failing=is_failing)
+        if not is_failing:
+            self._is_more_due = len(taken) >= room or any(
+                self._busy[one.webhook_id] >= of_one for one in taken
+            )
+
+    def _begin(self, claimed: Claimed, taken_at: float, *, is_failing: bool) -> None:
+        self._busy[claimed.webhook_id] += 1
+        self._failing += is_failing
+        attempt = asyncio.create_task(self._attempt(claimed, taken_at))
+        self._under_way.add(attempt)
+
+        def end(ended: asyncio.Task[None]) -> None:
+            self._under_way.discard(ended)
+            self._failing -= is_failing
+            self._busy[claimed.webhook_id] -= 1
+            if not self._busy[claimed.webhook_id]:
+                del self._busy[claimed.webhook_id]
+            if not ended.cancelled() and (bug := ended.exception()) is not None:
+                self._bug = bug
+                self._daemon.wake()
+            self._ask_for_more(claimed.webhook_id)
+
+        attempt.add_done_callback(end)
+
+    def _ask_for_more(self, webhook_id: str) -> None:
+        """Look for more at once where there was more, and enough has ended to be worth a statement."""
+        is_room = self._busy[webhook_id] * 2 <= _MOST_OF_ONE or len(self._under_way) * 2 <= self._window
+        if self._is_more_due and is_room:
+            self._is_more_due = False
+            self._daemon.wake()
+
+    async def _attempt(self, claimed: Claimed, taken_at: float) -> None:
+        """Send one delivery once, and note what came of it."""
+        began_at = time.monotonic()
+        posted = await self._send(claimed, taken_at)
+        seconds = time.monotonic() - began_at
+        ending = self._ending(claimed, posted, seconds)
+        is_disabled = await self._note(claimed, ending)
+        if is_disabled is None:
+            return  # somebody else has it by now, or it could not be noted: then it is sent again
+        self._tell(claimed, posted, ending, seconds)
+        if is_disabled:
+            self._emit(WebhookDisabled(claimed.webhook_id, "gone" if ending.is_unwanted else "failing"))
+
+    async def _send(self, claimed: Claimed, taken_at: float) -> Posted:
+        event = claimed.event
+        if event is None:
+            return Posted(error="event_gone", detail="the log does not have it any more")
+        if claimed.attempt > self._attempts:
+            return Posted(error="given_up", detail="whoever attempted it last never came back")
+        try:
+            to = self._guard.destination(claimed.url)
+        except BadInput as error:  # what may be named has changed since it was
+            return Posted(error=error.code, detail=str(error))
+        body = _document(claimed, event)
+        timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)
+        headers = webhook.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
+        return await self._poster.post(to, headers, body)
+
+    def _ending(self, claimed: Claimed, posted: Posted, seconds: float) -> Ending:
+        """Decide what becomes of a delivery."""
+        took = round(1000 * seconds)
+        if posted.is_taken:
+            return Ending("delivered", status_code=posted.status, duration_ms=took)
+        is_gone = posted.status == _GONE
+        is_lost = posted.error in _OUR_OWN
+        if is_gone or is_lost or claimed.attempt >= self._attempts:
+            return Ending(
+                "failed",
+                status_code=posted.status,
+                error=posted.error,
+                duration_ms=took,
+                is_telling=not is_lost,
+                is_unwanted=is_gone,
+            )
+        asked = posted.retry_after_seconds if posted.status in _WITH_PATIENCE else None
+        delay = webhook.delay_seconds(claimed.attempt, random.random(), asked_seconds=asked)
+        return Ending("pending", delay, posted.status, posted.error, took)
+
+    async def _note(self, claimed: Claimed, ending: Ending) -> bool | None:
+        """Write what came of an attempt; what cannot be written is due again with the end of its lease."""
+        for left in reversed(range(_NOTE_TIMES)):
+            try:
+                return await delivery.finish(
+                    self._database, claimed, ending, failing_seconds=self._failing_seconds
+                )
+            except GrnsError as error:
+                self._emit(TickFailed(_NAME, str(error)))
+            if left:
+                await asyncio.sleep(_NOTE_PAUSE_SECONDS)
+        return None
+
+    def _tell(self, claimed: Claimed, posted: Posted, ending: Ending, seconds: float) -> None:
+        said = (claimed.webhook_id, claimed.seq, claimed.kind, claimed.attempt)
+        if ending.state == "delivered":
+            self._emit(Delivered(*said, seconds))
+        else:
+            error = ending.error or "unknown"
+            self._emit(NotDelivered(*said, error, posted.detail, seconds, ending.delay_seconds))
+
+    async def _disable_flooded(self) -> None:
+        if time.monotonic() < self._floods_at:
+            return
+        for webhook_id in await delivery.disable_flooded(self._database, self._most_pending):
+            self._emit(WebhookDisabled(webhook_id, "backlog"))
+        self._floods_at = time.monotonic() + _LOOK_FOR_FLOODS_SECONDS
+
+
+def _document(claimed: Claimed, event: Event) -> bytes:
+    return webhook.document(
+        workspace=claimed.workspace,
+        version=event.version,
+        message_id=claimed.message_id,
+        trace_id=event.trace_id,
+        causation_id=event.causation_id,
+        kind=claimed.kind,
+        emitted_at=event.emitted_at,
+        payload=event.payload,
+    )

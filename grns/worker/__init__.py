@@ -1,0 +1,1 @@
+"""A worker: from a delivered command to its ack."""

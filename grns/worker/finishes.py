@@ -1,0 +1,133 @@
+"""Finishing and giving back: guarded by task, workspace, attempt and lease, never by a bare task id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from grns.errors import Contended, LeaseLost, OutcomeUnknown, Unavailable
+from grns.model.outcome import Claim, Finished, Outcome
+from grns.model.task import random_uuid
+from grns.postgres.batch import Batch
+from grns.postgres.database import Connection, Database, Row, Session, run
+
+_LOCKED_PAUSE_SECONDS = 0.02
+_LOCKED_TRIES_IN_TRANSACTION = 100
+
+
+@dataclass(slots=True)
+class Finish:
+    """One outcome to be written. `event_id` is chosen before the first try, so that a finish
+    whose answer was lost can be recognised: `is_unsure` says that this has to be looked up."""
+
+    claim: Claim
+    outcome: Outcome
+    event_id: UUID
+    is_unsure: bool = False
+
+
+class Finishes:
+    """Writes outcomes, one await at a time; what waits together is one statement."""
+
+    def __init__(self, database: Database | Session, *, batch_limit: int) -> None:
+        self._database = database
+        self._batch: Batch[Finish, Finished] = Batch(self._send, limit=batch_limit)
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Write one outcome. After `Unavailable`, ask again with the same `Finish`."""
+        finished = await self._batch.ask(finish)
+        if finished.status == "locked":
+            raise Contended(f"task {finish.claim.id} is locked by another transaction")
+        return finished
+
+    async def read_back(self, finish: Finish) -> Finished | None:
+        """Say whether a finish whose answer was lost has been written, without writing anything."""
+        rows = await self._read_back([finish])
+        return _finished(rows[finish.event_id]) if rows else None
+
+    async def release(
+        self, claims: Sequence[Claim], reason: str, *, event_ids: Sequence[UUID] = ()
+    ) -> dict[str, str]:
+        """Give attempts back without spending them; returns the verdict per task id.
+
+        `event_ids` are chosen by whoever may have to look up afterwards whether it was written.
+        """
+        events = event_ids or [random_uuid() for _ in claims]
+        rows = await self._database.run(
+            "release", [claim.id for claim in claims], [claim.attempt for claim in claims],
+            [claim.lease_id for claim in claims], events, reason, [claim.workspace for claim in claims],
+        )  # fmt: skip
+        ids = dict(zip(events, (claim.id for claim in claims), strict=True))
+        return {ids[row["event_id"]]: row["verdict"] for row in rows}
+
+    async def _send(self, finishes: Sequence[Finish]) -> Sequence[Finished]:
+        known = await self._read_back([finish for finish in finishes if finish.is_unsure])
+        open_ones = [finish for finish in finishes if finish.event_id not in known]
+        try:
+            rows = await self._database.run("finish", *_columns(open_ones)) if open_ones else ()
+        except OutcomeUnknown:
+            for finish in open_ones:
+                finish.is_unsure = True
+            raise
+        known.update((row["event_id"], row) for row in rows)
+        # The first try may have committed between the look and the second try, which then lost to it.
+        known.update(
+            await self._read_back(
+                [one for one in open_ones if one.is_unsure and known[one.event_id]["verdict"] == "lost"]
+            )
+        )
+        return [_finished(known[finish.event_id]) for finish in finishes]
+
+    async def _read_back(self, unsure: Sequence[Finish]) -> dict[UUID, Row]:
+        if not unsure:
+            return {}
+        rows = await self._database.run(
+            "read_finishes",
+            [finish.claim.id for finish in unsure],
+            [finish.event_id for finish in unsure],
+            [finish.claim.workspace for finish in unsure],
+        )
+        return {row["event_id"]: row for row in rows}
+
+
+async def finish_in(connection: Connection, finish: Finish) -> Finished:
+    """Write one outcome inside the caller's transaction; `LeaseLost` must undo that transaction."""
+    for _ in range(_LOCKED_TRIES_IN_TRANSACTION):
+        rows = await run(connection, "finish", *_columns([finish]))
+        finished = _finished(rows[0])
+        if finished.is_lost:
+            raise LeaseLost(
+                f"attempt {finish.claim.attempt} of task {finish.claim.id} does not own it any more"
+            )
+        if finished.status != "locked":
+            return finished
+        await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+    raise Unavailable(f"task {finish.claim.id} stays locked by another transaction")
+
+
+def _columns(finishes: Sequence[Finish]) -> tuple[Sequence[object], ...]:
+    return (
+        [finish.claim.id for finish in finishes],
+        [finish.claim.attempt for finish in finishes],
+        [finish.claim.lease_id for finish in finishes],
+        [finish.event_id for finish in finishes],
+        [finish.outcome.verb.value for finish in finishes],
+        [finish.outcome.result for finish in finishes],
+        _filled([finish.outcome.error for finish in finishes]),
+        _filled([finish.outcome.error_class for finish in finishes]),
+        _filled([finish.outcome.fingerprint for finish in finishes]),
+        [finish.outcome.backoff_seconds for finish in finishes],
+        [finish.claim.causation_id for finish in finishes],
+        [finish.claim.workspace for finish in finishes],
+    )
+
+
+def _filled(column: list[str | None]) -> list[str | None]:
+    """Return a column, or nothing for one of nothing but NULLs: `unnest` makes them, and none is sent."""
+    return [] if column.count(None) == len(column) else column
+
+
+def _finished(row: Row) -> Finished:
+    return Finished(row["verdict"], row["total_seconds"])

@@ -1,0 +1,170 @@
+"""The keeper: renews a worker's leases from a process of its own.
+
+It looks at the worker's book every third of a lease. It says nothing for a worker that
+is gone or stopped: such a worker's leases must run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from grns.errors import GrnsError
+from grns.model import subjects
+from grns.nats.interface import Transport
+from grns.postgres.database import Database
+from grns.runtime.service import Daemon
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.work import LeasesRenewed, RenewFailed
+from grns.worker import registry as agent
+from grns.worker.leases import LeaseBook, Record, State, Verdict
+from grns.worker.renewals import Held, renew
+
+_ASK_AGAIN_SECONDS = 0.2
+_BEAT_SECONDS = 0.2
+_MOST_PER_STATEMENT = 5000
+
+
+class Keeper:
+    """Renews leases in one statement, and deliveries in the same tick, until stopped."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        transport: Transport,
+        book: LeaseBook,
+        agent_id: str,
+        workspace: str,
+        lease_seconds: float,
+        ack_wait_seconds: float,
+        is_worker_running: Callable[[], bool],
+        emit: Emit,
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._book = book
+        self._agent_id = agent_id
+        self._workspace = workspace
+        self._lease_seconds = lease_seconds
+        self._is_worker_running = is_worker_running
+        self._emit = emit
+        self._progress_seconds = ack_wait_seconds / 3
+        # After an outage reapers hold still for one lease: renewals must be tried well within it.
+        self._renewing = Daemon(
+            "keeper", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
+        )
+        self._progressing = Daemon("keeper_progress", self._progress, emit=emit)
+        self._beating = Daemon("keeper_beat", self._beat, emit=emit)
+        self._round_at = 0.0
+        self._locked: set[tuple[int, int]] = set()
+
+    async def run(self) -> None:
+        """Keep leases until stopped."""
+        await asyncio.gather(self._beating.run(), self._keep())
+
+    def stop(self) -> None:
+        """End all loops."""
+        self._beating.stop()
+        self._renewing.stop()
+        self._progressing.stop()
+
+    async def _keep(self) -> None:
+        await self._transport.on_nudge(subjects.lease_nudge(self._agent_id), self._hurry)
+        await asyncio.gather(self._renewing.run(), self._progressing.run())
+
+    async def _beat(self) -> float:
+        """Show the worker that this loop turns: a keeper that is there and stuck keeps nothing."""
+        self._book.beat()
+        return _BEAT_SECONDS
+
+    def _hurry(self) -> None:
+        """Renew all at once: somebody asks for the end of one of them."""
+        self._round_at = 0.0
+        self._renewing.wake()
+
+    async def _renew(self) -> float:
+        """Renew all leases when it is time for that, and meanwhile those whose rows were locked then."""
+        if not self._is_worker_running():
+            return _ASK_AGAIN_SECONDS
+        leases = [record for record in self._book.records() if record.state is State.LEASE]
+        if time.monotonic() < self._round_at:
+            self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
+        else:
+            await self._renew_round(leases)
+        rest = self._round_at - time.monotonic()
+        return max(0.0, min(rest, _ASK_AGAIN_SECONDS) if self._locked else rest)
+
+    async def _renew_round(self, leases: list[Record]) -> None:
+        # The next round's time is set first: who asks for one meanwhile gets it.
+        self._round_at = time.monotonic() + self._lease_seconds / 3
+        try:
+            self._locked = await self._renew_all(leases)
+            await agent.touch(
+                self._database, self._agent_id, idle_seconds=self._book.idle_seconds, running=len(leases)
+            )
+        except GrnsError:
+            self._round_at = 0.0
+            raise
+
+    async def _renew_all(self, leases: list[Record]) -> set[tuple[int, int]]:
+        """Renew these, in as few statements as may be; returns those whose rows were locked."""
+        locked: set[tuple[int, int]] = set()
+        for start in range(0, len(leases), _MOST_PER_STATEMENT):
+            locked |= await self._renew_some(leases[start : start + _MOST_PER_STATEMENT])
+        return locked
+
+    async def _renew_some(self, leases: list[Record]) -> set[tuple[int, int]]:
+        expires_at = time.monotonic() + self._lease_seconds
+        held = [Held(record.task_id, record.attempt, record.lease_id, self._workspace) for record in leases]
+        try:
+            answers = await renew(self._database, held, self._lease_seconds)
+        except GrnsError as error:
+            self._book.note_failure()
+            self._emit(RenewFailed(len(leases), str(error)))
+            raise
+        verdicts, locked = [], set()
+        for record, answer in zip(leases, answers, strict=True):
+            if answer.verdict == "locked":
+                locked.add(_key(record))
+                continue
+            verdict = Verdict.LOST if answer.verdict == "lost" else Verdict.RENEWED
+            if answer.is_cancel_requested:
+                verdict = Verdict.CANCEL_REQUESTED
+            self._book.answer(record, verdict, expires_at)
+            verdicts.append(verdict)
+        self._book.announce()
+        self._emit(
+            LeasesRenewed(len(leases), verdicts.count(Verdict.LOST), verdicts.count(Verdict.CANCEL_REQUESTED))
+        )
+        return locked
+
+    async def _progress(self) -> float:
+        if self._is_worker_running() and self._transport.is_connected:
+            await self._transport.in_progress(
+                [record.token for record in self._book.records() if record.token]
+            )
+        return self._progress_seconds
+
+
+def _key(record: Record) -> tuple[int, int]:
+    return record.slot, record.generation
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process, our parent, is there and not stopped."""
+    if os.getppid() != pid:
+        return False
+    try:
+        status = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].strip()
+        )
+    except OSError:  # a system without /proc
+        status = subprocess.run(
+            ["/bin/ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout.strip()
+    return status[:1] not in ("T", "t", "Z", "X")

@@ -1,0 +1,365 @@
+"""Leases: who keeps them alive, and how an attempt learns that it has lost one.
+
+A worker writes what it holds into a book, a piece of memory that it shares with its
+keeper: a process of its own that renews leases and tells the broker that work goes on.
+So a handler that blocks the event loop, burns the CPU or never lets go of the
+interpreter keeps its lease. The keeper answers into the same book.
+
+Worker and keeper write different fields, each with a checksum, so that a half-written
+one is never believed. An answer counts only for the generation of the slot it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from uuid import UUID
+
+from grns.model.outcome import Claim
+from grns.runtime.cancel_scope import Scope
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
+
+MAX_TOKEN_BYTES = 400
+
+# How often the keeper has answered, how often it got no answer itself, and how often it has shown life.
+_HEADER = struct.Struct("<QQQ")
+_RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
+_STATE_AT = 4  # one byte, and so never half-written
+_ANSWER = struct.Struct("<IBd")
+_WORKED = struct.Struct("<d")  # until when the worker was full, or began and ended tasks
+_CHECKSUM = struct.Struct("<I")
+_WORKED_SIZE = _WORKED.size + _CHECKSUM.size
+_HEAD_SIZE = _HEADER.size + _WORKED_SIZE
+_RECORD_SIZE = _RECORD.size + _CHECKSUM.size
+_ANSWER_SIZE = _ANSWER.size + _CHECKSUM.size
+_SLOT_SIZE = _RECORD_SIZE + _ANSWER_SIZE
+_NO_LEASE = bytes(16)
+
+
+class State(IntEnum):
+    """What a slot of the book holds."""
+
+    FREE = 0
+    DELIVERY = 1
+    LEASE = 2
+
+
+class Verdict(IntEnum):
+    """What the keeper says of a lease."""
+
+    RENEWED = 1
+    LOST = 2
+    CANCEL_REQUESTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a worker holds in one slot."""
+
+    slot: int
+    generation: int
+    state: State
+    attempt: int
+    lease_id: UUID
+    task_id: str
+    token: str
+
+
+class LeaseBook:
+    """The memory that a worker shares with its keeper."""
+
+    def __init__(self, memory: mmap.mmap, slots: int) -> None:
+        self._memory = memory
+        self.slots = slots
+
+    @classmethod
+    def create(cls, slots: int) -> tuple[LeaseBook, int]:
+        """Make a book; returns it with the file descriptor that the keeper needs."""
+        size = _HEAD_SIZE + slots * _SLOT_SIZE
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("grns-leases")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, size)
+        book = cls(mmap.mmap(descriptor, size), slots)
+        book.note_work()
+        return book, descriptor
+
+    @classmethod
+    def attach(cls, descriptor: int, slots: int) -> LeaseBook:
+        """Open a book that another process made."""
+        return cls(mmap.mmap(descriptor, _HEAD_SIZE + slots * _SLOT_SIZE), slots)
+
+    def close(self) -> None:
+        """Let the memory go."""
+        self._memory.close()
+
+    def write(
+        self, slot: int, generation: int, state: State, *, claim: Claim | None = None, token: str = ""
+    ) -> None:
+        """Say what is held in a slot (the worker's side)."""
+        task_id = claim.id.encode() if claim else b""
+        lease_id = claim.lease_id.bytes if claim else _NO_LEASE
+        attempt = claim.attempt if claim else 0
+        kept = token.encode()
+        body = _RECORD.pack(generation, state, attempt, lease_id, len(task_id), task_id, len(kept), kept)
+        start = _HEAD_SIZE + slot * _SLOT_SIZE
+        self._memory[start : start + _RECORD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+    def free(self, slot: int) -> None:
+        """Say that a slot holds nothing (the worker's side)."""
+        self._memory[_HEAD_SIZE + slot * _SLOT_SIZE + _STATE_AT] = State.FREE
+
+    def records(self) -> Iterator[Record]:
+        """Read what is held (the keeper's side); a slot that is being written is left for the next look."""
+        for slot in range(self.slots):
+            start = _HEAD_SIZE + slot * _SLOT_SIZE
+            if self._memory[start + _STATE_AT] == State.FREE:
+                continue
+            raw = self._memory[start : start + _RECORD_SIZE]
+            body = raw[: _RECORD.size]
+            if _CHECKSUM.unpack(raw[_RECORD.size :])[0] != zlib.crc32(body):
+                continue
+            generation, state, attempt, lease_id, id_length, task_id, token_length, token = _RECORD.unpack(
+                body
+            )
+            yield Record(
+                slot, generation, State(state), attempt, UUID(bytes=lease_id),
+                task_id[:id_length].decode(), token[:token_length].decode(),
+            )  # fmt: skip
+
+    def answer(self, record: Record, verdict: Verdict, expires_at: float) -> None:
+        """Say what became of a lease (the keeper's side)."""
+        body = _ANSWER.pack(record.generation, verdict, expires_at)
+        start = _HEAD_SIZE + record.slot * _SLOT_SIZE + _RECORD_SIZE
+        self._memory[start : start + _ANSWER_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+    def announce(self) -> None:
+        """Say that there are new answers (the keeper's side)."""
+        self._count(announced=1)
+
+    def note_failure(self) -> None:
+        """Say that a renewal got no answer (the keeper's side)."""
+        self._count(failures=1)
+
+    def beat(self) -> None:
+        """Say that the keeper lives (its own side)."""
+        self._count(beats=1)
+
+    def note_work(self) -> None:
+        """Say that the worker is full, or begins or ends a task (its own side)."""
+        body = _WORKED.pack(time.monotonic())
+        self._memory[_HEADER.size : _HEAD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the worker has had room and taken nothing (the keeper's side)."""
+        raw = self._memory[_HEADER.size : _HEAD_SIZE]
+        body = raw[: _WORKED.size]
+        if _CHECKSUM.unpack(raw[_WORKED.size :])[0] != zlib.crc32(body):
+            return 0.0  # it is being written now
+        return max(0.0, time.monotonic() - float(_WORKED.unpack(body)[0]))
+
+    @property
+    def announced(self) -> int:
+        """A number that changes with each round of answers."""
+        return int(_HEADER.unpack(self._memory[: _HEADER.size])[0])
+
+    @property
+    def failures(self) -> int:
+        """How many renewals got no answer."""
+        return int(_HEADER.unpack(self._memory[: _HEADER.size])[1])
+
+    @property
+    def beats(self) -> int:
+        """A number that changes for as long as the keeper lives and is not stuck."""
+        return int(_HEADER.unpack(self._memory[: _HEADER.size])[2])
+
+    def _count(self, *, announced: int = 0, failures: int = 0, beats: int = 0) -> None:
+        counts = (self.announced + announced, self.failures + failures, self.beats + beats)
+        self._memory[: _HEADER.size] = _HEADER.pack(*(count % 2**64 for count in counts))
+
+    def answer_for(self, slot: int, generation: int) -> tuple[Verdict, float] | None:
+        """Read the answer for a slot's present holder (the worker's side)."""
+        start = _HEAD_SIZE + slot * _SLOT_SIZE + _RECORD_SIZE
+        raw = self._memory[start : start + _ANSWER_SIZE]
+        body = raw[: _ANSWER.size]
+        if _CHECKSUM.unpack(raw[_ANSWER.size :])[0] != zlib.crc32(body):
+            return None
+        said, verdict, expires_at = _ANSWER.unpack(body)
+        return (Verdict(verdict), expires_at) if said == generation else None
+
+
+class Lease:
+    """What one attempt holds, and the word that it must end.
+
+    `ended` says why: `lost` (the database refused the renewal), `deadline` (no renewal was
+    answered in time), `cancelled` (somebody asked for it), `timeout` or `shutdown`.
+    `still_running` is a thread's future that outlived the attempt.
+    """
+
+    def __init__(
+        self, claim: Claim, slot: int, generation: int, let_go: Callable[[Lease], None] | None = None
+    ) -> None:
+        self._let_go = let_go
+        self.claim = claim
+        self.slot = slot
+        self.generation = generation
+        self.expires_at = claim.expires_at
+        self.ended: str | None = None
+        self.still_running: asyncio.Future[object] | None = None
+        self._scope: Scope | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether the database has refused it: what it writes now is refused too."""
+        return self.ended == "lost"
+
+    def end(self, reason: str) -> None:
+        """Tell the attempt to end; an async handler is cancelled, a thread can only look."""
+        if self.ended is None:
+            self.ended = reason
+            if self._scope is not None:
+                self._scope.cut()
+
+    def bounded(self, seconds: float | None) -> Scope:
+        """Return what the handler runs in: `end` cuts it short, and so does its own time."""
+        self._scope = Scope(seconds)
+        if self.ended is not None:
+            self._scope.cut()
+        return self._scope
+
+    def __enter__(self) -> Lease:
+        """Keep it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let it go."""
+        if self._let_go is not None:
+            self._let_go(self)
+
+
+class Leases:
+    """The worker's side: what is held now, by slot."""
+
+    def __init__(self, book: LeaseBook, *, lease_seconds: float, emit: Emit) -> None:
+        self._book = book
+        self._emit = emit
+        # An async handler is stopped this long before its lease can be somebody else's.
+        self._margin_seconds = min(max(1.0, lease_seconds / 5), lease_seconds / 3)
+        self._free = list(range(book.slots - 1, -1, -1))
+        self._generation = 0
+        self._held: dict[int, Lease] = {}
+        self._expected: dict[UUID, Lease] = {}  # those of them that nothing has begun with
+        self._announced = book.announced
+        self._failures = book.failures
+        self._closed: str | None = None
+
+    @property
+    def free_slots(self) -> int:
+        """How much more can be held."""
+        return len(self._free)
+
+    @contextmanager
+    def delivery(self, token: str) -> Iterator[None]:
+        """Keep the broker from delivering again while something waits to be started."""
+        slot, generation = self._take()
+        self._book.write(slot, generation, State.DELIVERY, token=token[:MAX_TOKEN_BYTES])
+        try:
+            yield
+        finally:
+            self._give(slot)
+
+    def hold(self, claim: Claim) -> Lease:
+        """Return the lease of a claimed task: it is kept until it is let go."""
+        lease = self._expected.pop(claim.lease_id, None) or self._keep(claim, "")
+        self._book.note_work()
+        return lease
+
+    def expect(self, claim: Claim, token: str) -> None:
+        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here.
+
+        Its delivery, which `token` names, is kept in progress as long; it is empty where there is none.
+        """
+        self._expected[claim.lease_id] = self._keep(claim, token)
+
+    def forget(self, lease_id: UUID) -> None:
+        """Keep it no more, if it was expected and nobody has held it: nobody will."""
+        lease = self._expected.pop(lease_id, None)
+        if lease is not None:
+            self._let_go(lease)
+
+    def note_full(self) -> None:
+        """Say that there is no room for more: who waits for that is not idle."""
+        self._book.note_work()
+
+    def check(self) -> None:
+        """Read the keeper's answers and look at the deadlines; ends what must end."""
+        failures = self._book.failures
+        if failures != self._failures:
+            self._emit(RenewalsUnanswered(failures - self._failures))
+            self._failures = failures
+        announced = self._book.announced
+        if announced != self._announced:
+            self._announced = announced
+            for lease in self._held.values():
+                self._read_answer(lease)
+        latest = time.monotonic() + self._margin_seconds
+        for lease in self._held.values():
+            if lease.expires_at < latest and lease.ended is None:
+                self._end(lease, "deadline")
+
+    def end_all(self, reason: str) -> None:
+        """Tell all attempts to end, also those whose claim is answered only now."""
+        self._closed = reason
+        for lease in self._held.values():
+            lease.end(reason)
+
+    def _keep(self, claim: Claim, token: str) -> Lease:
+        slot, generation = self._take()
+        lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
+        self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
+        if self._closed is not None:
+            lease.end(self._closed)
+        return lease
+
+    def _read_answer(self, lease: Lease) -> None:
+        answer = self._book.answer_for(lease.slot, lease.generation)
+        if answer is None:
+            return
+        verdict, expires_at = answer
+        if verdict is Verdict.LOST:
+            self._end(lease, "lost")
+            return
+        lease.expires_at = max(lease.expires_at, expires_at)
+        if verdict is Verdict.CANCEL_REQUESTED:
+            lease.end("cancelled")
+
+    def _end(self, lease: Lease, reason: str) -> None:
+        if lease.ended is None:
+            self._emit(LeaseLost(lease.claim.id, lease.claim.attempt, lease.claim.trace_id, reason))
+        lease.end(reason)
+
+    def _let_go(self, lease: Lease) -> None:
+        del self._held[lease.slot]
+        self._give(lease.slot)
+        self._book.note_work()
+
+    def _take(self) -> tuple[int, int]:
+        self._generation = self._generation % (2**32 - 1) + 1
+        return self._free.pop(), self._generation
+
+    def _give(self, slot: int) -> None:
+        self._book.free(slot)
+        self._free.append(slot)

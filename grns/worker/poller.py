@@ -1,0 +1,124 @@
+"""The floor: when nothing comes from the broker, tasks are claimed from Postgres directly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from grns.model.outcome import Claim
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.work import FloorClaimed
+from grns.worker.executor import Reception
+from grns.worker.slots import Slots
+
+_FEW = 5
+_WHILE_FAILING_SECONDS = 0.25
+_MOST_AT_ONCE = 200
+
+
+class Source(Protocol):
+    """Who claims what nobody was told of."""
+
+    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
+        """Claim up to `count` tasks that have been queued for a while, most urgent first."""
+
+
+class Floor:
+    """Asks Postgres for tasks: often while the broker fails, rarely while it delivers."""
+
+    def __init__(
+        self,
+        *,
+        claims: Source,
+        walk: Reception,
+        slots: Slots,
+        start: Callable[[Claim], None],
+        last_delivery_at: Callable[[], float],
+        is_broker_failing: Callable[[], bool],
+        after_seconds: float,
+        longest_pause_seconds: float,
+        busy_age_seconds: float,
+        emit: Emit,
+    ) -> None:
+        self._claims = claims
+        self._walk = walk
+        self._slots = slots
+        self._start = start
+        self._last_delivery_at = last_delivery_at
+        self._is_broker_failing = is_broker_failing
+        self._after_seconds = after_seconds
+        self._longest_pause_seconds = longest_pause_seconds
+        self._busy_age_seconds = busy_age_seconds
+        self._emit = emit
+        self._pause = after_seconds
+        self._busy_asked_at = time.monotonic()
+        # True where Postgres had as many tasks as there were slots: there may be more.
+        self.is_hungry = False
+        self._is_behind = False
+
+    def catch_up(self) -> None:
+        """Ask until Postgres has nothing more, whatever is delivered: commands may be missing for it."""
+        self._is_behind = True
+
+    async def tick(self) -> float:
+        """Claim what fits, and say when to ask again."""
+        if self._slots.is_held:  # nor the few that need not wait for a slot
+            return _WHILE_FAILING_SECONDS
+        if self._is_broker_failing():
+            found = await self._fill(older_than_seconds=0.0)
+            return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
+        if self._is_behind:
+            return await self._tick_while_behind()
+        silence = time.monotonic() - self._last_delivery_at()
+        if silence < self._after_seconds:
+            return await self._tick_while_busy(silence)
+        found = await self._fill(older_than_seconds=self._after_seconds)
+        if found:
+            self._pause = self._after_seconds / 8
+            return 0.0 if self._slots.free > 0 else self._pause
+        self._pause = min(max(self._pause, self._after_seconds / 8) * 2, self._longest_pause_seconds)
+        return self._pause
+
+    async def _fill(self, *, older_than_seconds: float) -> int:
+        free = self._slots.free
+        found = await self._claim(free, older_than_seconds=older_than_seconds)
+        self.is_hungry = found >= min(free, _MOST_AT_ONCE)
+        return found
+
+    async def _tick_while_behind(self) -> float:
+        self._is_behind = False
+        found = await self._fill(older_than_seconds=0.0)
+        # Who was asked to catch up meanwhile may have looked too early.
+        self._is_behind |= self.is_hungry
+        return 0.0 if found and self._slots.free > 0 else self._after_seconds / 8
+
+    async def _tick_while_busy(self, silence: float) -> float:
+        self.is_hungry = False
+        self._pause = self._after_seconds / 8
+        if time.monotonic() - self._busy_asked_at > self._longest_pause_seconds:
+            self._busy_asked_at = time.monotonic()
+            # A worker that never has a free slot must not pass over what no command tells it of.
+            await self._claim(_FEW, older_than_seconds=self._busy_age_seconds, is_urgent=True)
+        return min(self._after_seconds - silence, self._longest_pause_seconds)
+
+    async def _claim(self, most: int, *, older_than_seconds: float, is_urgent: bool = False) -> int:
+        taken = 0
+        while taken < min(most, _MOST_AT_ONCE) and (is_urgent or self._slots.free > 0):
+            self._slots.take()
+            taken += 1
+        if not taken:
+            return 0
+        claims: list[Claim] = []
+        began_ns = time.time_ns()
+        try:
+            claims = await self._claims.claim_next(taken, older_than_seconds=older_than_seconds)
+        finally:
+            for _ in range(taken - len(claims)):
+                self._slots.give()
+        for claim in claims:
+            self._walk.note_claim(claim, "floor", began_ns)
+            self._start(claim)
+        if claims:
+            self._emit(FloorClaimed(len(claims)))
+        return len(claims)

@@ -1,0 +1,177 @@
+"""The intake: what has been delivered and waits for a slot, most urgent lane first.
+
+How much is fetched ahead follows from how long tasks take. Where they are short, lanes
+fetch ahead so that no slot waits for the network. Where they are long, only as much is
+fetched as can be started now: what waits here could run on another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+
+from grns.nats.interface import Consumer, Delivery
+from grns.worker.leases import Leases
+from grns.worker.slots import Slots
+
+_SHORT_SECONDS = 0.2
+_WEIGHT = 0.1
+_KEEP_AFTER_SECONDS = 1.0
+# Times the slots: what runs and what is being ended, as `Slots` lends; and with that what is fetched ahead.
+_AT_ONCE = 2
+_AHEAD = 3
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A delivery that waits for a slot."""
+
+    lane: Lane
+    delivery: Delivery
+    since: float
+    kept: ExitStack | None = None
+    running: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Lane:
+    """One lane of the pool: its urgency, its consumer, what waits, and how many deliveries are held."""
+
+    priority: int
+    consumer: Consumer | None = None
+    waiting: deque[Waiting] = field(default_factory=deque)
+    held: int = 0
+    depth: int = -1
+
+
+class Intake:
+    """Starts deliveries as slots get free. `follow` runs one to its end."""
+
+    def __init__(
+        self, *, slots: Slots, leases: Leases, follow: Callable[[Delivery, str], Awaitable[None]]
+    ) -> None:
+        self._slots = slots
+        self._leases = leases
+        self._follow = follow
+        self._lanes: list[Lane] = []  # most urgent first
+        self._running: set[asyncio.Task[None]] = set()
+        self._mean_seconds = 2 * _SHORT_SECONDS
+        self._is_held = False
+        self._is_closed = False
+        self.last_delivery_at = time.monotonic()
+        slots.on_free.append(self._pump)
+
+    def lane(self, priority: int) -> Lane:
+        """Add a lane; its consumer is set when it runs."""
+        lane = Lane(priority)
+        self._lanes.append(lane)
+        self._lanes.sort(key=attrgetter("priority"))
+        return lane
+
+    def receive(self, lane: Lane, delivery: Delivery) -> None:
+        """Take a delivery in: start it, let it wait, or give it back at once."""
+        self.last_delivery_at = time.monotonic()
+        lane.held += 1
+        lane.waiting.append(Waiting(lane, delivery, self.last_delivery_at))
+        self._pump()
+        if (self._is_closed or not self._is_eager) and (least := self._least_urgent()) is not None:
+            self._give_back(least.waiting.pop())
+            self._fetch()  # no more than can be held: what was given back would come again at once
+
+    @property
+    def initial_depth(self) -> int:
+        """How many deliveries a lane fetches at first."""
+        return self._slots.size
+
+    @property
+    def running(self) -> set[asyncio.Task[None]]:
+        """The deliveries that are being followed."""
+        return self._running
+
+    @property
+    def waiting(self) -> Iterator[Waiting]:
+        """What waits for a slot, most urgent first."""
+        return chain.from_iterable(lane.waiting for lane in self._lanes)
+
+    def keep_waiting(self) -> None:
+        """See to it that the broker does not deliver again what has been waiting for a while."""
+        latest = time.monotonic() - _KEEP_AFTER_SECONDS
+        for waiting in self.waiting:
+            is_room = self._leases.free_slots > _AT_ONCE * self._slots.size
+            if waiting.kept is None and waiting.since < latest and is_room:
+                waiting.kept = ExitStack()
+                waiting.kept.enter_context(self._leases.delivery(waiting.delivery.token))
+
+    def hold(self) -> None:
+        """Start nothing more. What waits is kept while the broker would only bring it here again."""
+        self._is_held = True
+
+    def close(self) -> None:
+        """Start nothing more, and give back what waits."""
+        self.hold()
+        self._is_closed = True
+        while (least := self._least_urgent()) is not None:
+            self._give_back(least.waiting.pop())
+
+    @property
+    def _is_eager(self) -> bool:
+        return self._mean_seconds < _SHORT_SECONDS
+
+    def _most_urgent(self) -> Lane | None:
+        for lane in self._lanes:
+            if lane.waiting:
+                return lane
+        return None
+
+    def _least_urgent(self) -> Lane | None:
+        return next((lane for lane in reversed(self._lanes) if lane.waiting), None)
+
+    def _pump(self) -> None:
+        while (lane := self._most_urgent()) is not None and not self._is_held and self._slots.try_take():
+            waiting = lane.waiting.popleft()
+            if waiting.kept is not None:
+                waiting.kept.close()
+            waiting.running = asyncio.create_task(self._run(waiting))
+            self._running.add(waiting.running)
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Tell each lane how much to fetch."""
+        if self._is_held:
+            return
+        ahead = _AHEAD * self._slots.size if self._is_eager and not self._slots.is_held else None
+        for lane in self._lanes:
+            depth = lane.held + self._slots.free if ahead is None else ahead
+            if depth != lane.depth and lane.consumer is not None:
+                lane.depth = depth
+                lane.consumer.set_depth(depth)
+
+    async def _run(self, waiting: Waiting) -> None:
+        started_at = time.monotonic()
+        try:
+            await self._follow(waiting.delivery, "lane")
+        finally:
+            self._mean_seconds += _WEIGHT * (time.monotonic() - started_at - self._mean_seconds)
+            self._end(waiting)
+            if waiting.running is not None:  # not by a callback of its end: that is a turn of the loop more
+                self._running.discard(waiting.running)
+            self._slots.give()
+
+    def _give_back(self, waiting: Waiting) -> None:
+        if waiting.kept is not None:
+            waiting.kept.close()
+        self._end(waiting)
+        giving_back = asyncio.ensure_future(waiting.delivery.nak())
+        self._running.add(giving_back)
+        giving_back.add_done_callback(self._running.discard)
+
+    def _end(self, waiting: Waiting) -> None:
+        waiting.lane.held -= 1
+        if waiting.lane.consumer is not None:
+            waiting.lane.consumer.done()

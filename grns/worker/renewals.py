@@ -1,0 +1,38 @@
+"""Renewing: all leases of a worker in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from grns.model.subjects import DEFAULT_WORKSPACE
+from grns.postgres.database import Database, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease that a worker holds."""
+
+    id: str
+    attempt: int
+    lease_id: UUID
+    workspace: str = DEFAULT_WORKSPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`renewed`, `locked` (somebody else has the row just now: ask again) or `lost`."""
+
+    verdict: str
+    is_cancel_requested: bool
+
+
+async def renew(database: Database | Session, leases: Sequence[Held], lease_seconds: float) -> list[Verdict]:
+    """Renew leases; the answers come in the order of `leases`."""
+    rows = await database.run(
+        "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],
+        [lease.lease_id for lease in leases], lease_seconds, [lease.workspace for lease in leases],
+    )  # fmt: skip
+    verdicts = {row["place"]: Verdict(row["verdict"], row["is_cancel_requested"]) for row in rows}
+    return [verdicts[place] for place in range(1, len(leases) + 1)]

@@ -1,0 +1,73 @@
+"""The front door: commands of any system, in any language, with nothing but a worker running.
+
+A delivery is never held here for a run. A task that is ours and for which a slot is free
+is claimed, and the delivery acked once the claim has committed. Any other one is sent on:
+a new command for its own lane is written to the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from grns.errors import Unavailable
+from grns.model.outcome import Claim, Unclaimed
+from grns.nats.interface import Delivery
+from grns.postgres.database import Database
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.upkeep import CommandDispatched
+from grns.worker.claims import Claimant
+from grns.worker.dispatch import dispatch, explain
+from grns.worker.executor import Walk
+from grns.worker.slots import Slots
+
+
+class FrontDoor:
+    """Settles what arrives at the front door; `start` runs a claimed task in the slot taken for it."""
+
+    def __init__(
+        self,
+        *,
+        walk: Walk,
+        database: Database,
+        claimant: Claimant,
+        slots: Slots,
+        start: Callable[[Claim], None],
+        emit: Emit,
+    ) -> None:
+        self._walk = walk
+        self._database = database
+        self._claimant = claimant
+        self._slots = slots
+        self._start = start
+        self._emit = emit
+
+    async def receive(self, delivery: Delivery) -> None:
+        """Take one command in."""
+        command = await self._walk.read(delivery)
+        if command is None:
+            return
+        if command.agent_type != self._claimant.agent_type or not self._slots.try_take():
+            await self._send_on(command.task_id, command.message_id, delivery)
+            return
+        claim = None
+        try:
+            claim = await self._walk.claim(command, delivery, "front_door", on_other=self._send_on)
+        finally:
+            if claim is None:
+                self._slots.give()
+        if claim is not None:
+            self._start(claim)
+            await delivery.ack()
+
+    async def _send_on(self, task_id: str, message_id: UUID, delivery: Delivery) -> None:
+        try:
+            if await dispatch(self._database, task_id, message_id):
+                self._emit(CommandDispatched(task_id))
+                await delivery.ack()
+                return
+            reason = await explain(self._database, task_id, self._claimant)
+        except Unavailable as error:
+            await self._walk.put_off(delivery, task_id, error)
+            return
+        await self._walk.refuse(Unclaimed(task_id, reason), delivery)

@@ -1,0 +1,264 @@
+"""A worker: takes commands in, runs a pool's handlers, and ends without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from grns.errors import GrnsError, Unavailable
+from grns.model import subjects
+from grns.model.outcome import Claim
+from grns.nats.interface import Consumer, Delivery, Transport
+from grns.postgres.database import Database
+from grns.runtime.service import Daemon, patiently
+from grns.telemetry import current
+from grns.telemetry.emit import Emit
+from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
+from grns.telemetry.facts.work import WalkBroke, WorkerStopping
+from grns.worker import registry as agent
+from grns.worker.claims import Claimant
+from grns.worker.executor import Walk
+from grns.worker.handlers import Handlers
+from grns.worker.heartbeat_process import KeeperProcess
+from grns.worker.leases import Leases
+from grns.worker.pause_watch import PauseWatch
+from grns.worker.poller import Floor
+from grns.worker.prefetcher import Intake
+from grns.worker.router import FrontDoor
+from grns.worker.slots import Slots
+
+_WATCH_SECONDS = 0.2
+_LAST_WORDS_SECONDS = 5.0
+_FRONT_DOOR_DEPTH = 64
+_OPEN_AGAIN_SECONDS = 5.0
+_CONSUMERS = len(subjects.PRIORITIES) + 1
+_NO_KEEPER = "keeper"
+
+
+class Worker:
+    """One life of a worker process: one pool, a number of slots, until stopped."""
+
+    def __init__(
+        self,
+        *,
+        claimant: Claimant,
+        database: Database,
+        transport: Transport,
+        keeper: KeeperProcess,
+        leases: Leases,
+        handlers: Handlers,
+        walk: Walk,
+        slots: Slots,
+        make_floor: Callable[[Worker], Floor],
+        make_door: Callable[[Worker], FrontDoor],
+        make_pause_watch: Callable[[Worker], PauseWatch],
+        grace_seconds: float,
+        version: str,
+        emit: Emit,
+    ) -> None:
+        self._claimant = claimant
+        self._database = database
+        self._transport = transport
+        self._keeper = keeper
+        self._leases = leases
+        self._handlers = handlers
+        self._walk = walk
+        self._slots = slots
+        self._grace_seconds = grace_seconds
+        self._version = version
+        self._emit = emit
+        self.intake = Intake(slots=slots, leases=leases, follow=self._follow)
+        self._floor = make_floor(self)
+        self._floor_loop = Daemon("floor", self._floor.tick, emit=emit)
+        slots.on_free.append(self._feed)
+        self._door = make_door(self)
+        self._pause_watch = make_pause_watch(self)
+        self._pause_loop = Daemon("pause_watch", self._pause_watch.tick, emit=emit)
+        walk.on_paused.append(self._note_paused)
+        self._consumers: list[Consumer] = []
+        self._at_door: Consumer | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until stopped, then give back what does not end within the grace."""
+        await patiently(self._keeper.start, emit=self._emit)
+        await patiently(self._register, emit=self._emit)
+        opening = asyncio.create_task(self._guard(self._open()))
+        self._emit(ServiceStarted("worker"))
+        floor = asyncio.create_task(self._floor_loop.run())
+        watches = [
+            asyncio.create_task(watch)
+            for watch in (self._watch(), self._watch_keeper(), self._pause_loop.run())
+        ]
+        # None of these ends by itself: without one, a worker would look alive and not be.
+        await self._until_stopped(floor, *watches)
+        self._emit(WorkerStopping(self._slots.taken, self._grace_seconds, "a second signal exits at once"))
+        opening.cancel()
+        await self._close(floor)
+        for watch in watches:
+            watch.cancel()
+        self._keeper.stop()
+        self._emit(ServiceStopped("worker"))
+        for loop in (floor, *watches):
+            if loop.done() and not loop.cancelled():
+                loop.result()  # a bug ends the process, once its work has been given back
+
+    async def _register(self) -> None:
+        await agent.register(
+            self._database, self._claimant, concurrency=self._slots.size, version=self._version
+        )
+
+    def stop(self) -> None:
+        """Ask for the end."""
+        self._walk.close()
+        self._stopping.set()
+
+    @property
+    def is_broker_failing(self) -> bool:
+        """True while commands cannot be fetched."""
+        return len(self._consumers) < _CONSUMERS or any(consumer.is_failing for consumer in self._consumers)
+
+    def catch_up(self) -> None:
+        """Look for tasks that no command tells of: for some time none was followed."""
+        self._floor.catch_up()
+        self._floor_loop.wake()
+
+    def start(self, claim: Claim) -> None:
+        """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
+        self._spawn(self._run(claim))
+
+    async def _until_stopped(self, *loops: asyncio.Task[None]) -> None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({stopping, *loops}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+
+    async def _open(self) -> None:
+        """Begin to fetch, once the broker is there: until then the floor finds work."""
+        await self._transport.wait_connected()
+        await asyncio.gather(
+            *(self._open_lane(priority) for priority in subjects.PRIORITIES), self._open_door()
+        )
+
+    async def _open_lane(self, priority: int) -> None:
+        lane = self.intake.lane(priority)
+        subject = subjects.lane(self._claimant.workspace, self._claimant.agent_type, priority)
+        lane.consumer = await self._consume(
+            subject, partial(self.intake.receive, lane), self.intake.initial_depth
+        )
+
+    async def _open_door(self) -> None:
+        subject = subjects.front_door(self._claimant.workspace)
+        self._at_door = await self._consume(subject, self._receive_at_door, _FRONT_DOOR_DEPTH)
+
+    async def _consume(self, subject: str, on_delivery: Callable[[Delivery], None], depth: int) -> Consumer:
+        """Begin to fetch one subject. What keeps it from that, somebody may mend: it asks until it can."""
+        while True:
+            try:
+                consumer = await self._transport.consume(subject, on_delivery, depth=depth)
+            except Exception as error:
+                self._emit(WalkBroke(type(error).__name__, f"{subject}: {error}"[:500]))
+                await asyncio.sleep(_OPEN_AGAIN_SECONDS)
+            else:
+                self._consumers.append(consumer)
+                return consumer
+
+    def _receive_at_door(self, delivery: Delivery) -> None:
+        self._spawn(self._take_in(delivery))
+
+    async def _take_in(self, delivery: Delivery) -> None:
+        await self._guard(self._door.receive(delivery))
+        if self._at_door is not None:
+            self._at_door.done()
+
+    async def _follow(self, delivery: Delivery, source: str) -> None:
+        await self._guard(self._walk.follow(delivery, source))
+
+    async def _run(self, claim: Claim) -> None:
+        try:
+            await self._guard(self._walk.run(claim))
+        finally:
+            self._slots.give()
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """See one task to its end; what breaks there ends with it: its lease runs out, the reaper has it."""
+        try:
+            await work
+        except Exception as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+        finally:
+            current.end()  # a free slot starts the next task from here
+
+    def _note_paused(self, task_type: str) -> None:
+        if self._pause_watch.note(task_type):
+            self._pause_loop.wake()
+
+    def _feed(self) -> None:
+        """Ask Postgres for the next task where it had more than there were slots for."""
+        if self._floor.is_hungry and self._slots.free > 0:
+            self._floor_loop.wake()
+
+    async def _watch(self) -> None:
+        was_failing = False
+        while True:
+            self._leases.check()
+            self._keeper.look()
+            if self._keeper.is_keeping:
+                self._slots.resume(_NO_KEEPER)
+            else:  # what is claimed now would be cut before its lease is over, again and again
+                self._slots.hold(_NO_KEEPER)
+            if self._slots.free <= 0:
+                self._leases.note_full()
+            self.intake.keep_waiting()
+            is_failing = self.is_broker_failing
+            if is_failing and not was_failing:
+                self._floor_loop.wake()  # it may be in a long pause, from when there was nothing to do
+            was_failing = is_failing
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _watch_keeper(self) -> None:
+        while True:
+            await self._guard(self._keeper.check())
+            if not self._keeper.is_keeping:
+                await self._guard(self._excuse_keeper())
+            if self._keeper.is_missing:
+                raise Unavailable("there has been no keeper for too long: its log says why")
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _excuse_keeper(self) -> None:
+        """Go on without a keeper while Postgres is away: none can be there, and nobody could do better."""
+        try:
+            await agent.touch(
+                self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.taken
+            )
+        except Unavailable:
+            self._keeper.excuse()
+
+    async def _close(self, floor: asyncio.Task[None]) -> None:
+        """Start nothing more, give back what has not started, let run what runs, release the rest."""
+        deadline = asyncio.get_running_loop().time() + self._grace_seconds
+        self._floor_loop.stop()
+        self.intake.hold()
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
+        self.intake.close()
+        await asyncio.wait({floor}, timeout=deadline - asyncio.get_running_loop().time())
+        await self._wait(deadline)
+        self._leases.end_all("shutdown")
+        await self._wait(asyncio.get_running_loop().time() + _LAST_WORDS_SECONDS)
+        self._handlers.close()
+        try:
+            await agent.stop(self._database, self._claimant.agent_id)
+        except GrnsError as error:
+            self._emit(WalkBroke(type(error).__name__, str(error)))
+
+    async def _wait(self, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        # What ends may have begun something else: the front door starts what it has claimed.
+        while (running := self._running | self.intake.running) and (rest := deadline - loop.time()) > 0:
+            await asyncio.wait(running, timeout=rest)
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
