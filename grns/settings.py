@@ -28,7 +28,7 @@ from grns.model import server_url, subjects
 from grns.model import wakeup_url as nudge_url
 from grns.model.envelope import first_problem
 from grns.model.json import Limits
-from grns.model.url_policy import Guard, guard
+from grns.model.url_policy import UrlPolicy, guard
 
 PREFIX = "GRNS_"
 _OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_DIGEST_ROOT", "GRNS_FAILPOINTS"})
@@ -388,7 +388,7 @@ class Settings(BaseSettings):
         return "" if self.nats_namespace is None else f"{self.nats_namespace}_"
 
     @property
-    def webhook_guard(self) -> Guard:
+    def webhook_guard(self) -> UrlPolicy:
         """What webhooks may name, and be sent to."""
         return guard(self.webhook_allow_networks, allows_http=self.webhook_allow_http)
 

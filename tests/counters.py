@@ -6,7 +6,7 @@ from typing import Any
 
 from grns.postgres.database import Database
 from grns.stats import counts as count
-from grns.stats.aggregator import Lead
+from grns.stats.aggregator import AggregatorLeadership
 from tests.test_store_kit import fetch
 
 Counts = dict[tuple[str, str, str], int]
@@ -20,16 +20,16 @@ async def begin_here(database: Database) -> None:
     await fetch(database, "update grns.count_cursor set low = nextval('grns.events_seq'), counted = '{}'")
 
 
-async def lead(database: Database, owner: str = "test") -> Lead:
+async def lead(database: Database, owner: str = "test") -> AggregatorLeadership:
     """Take the lead, whoever has it."""
     cursor = None
     while cursor is None:
         await fetch(database, "update grns.count_cursor set lease_until = '-infinity'")
         cursor = await count.take(database, owner, 60.0)
-    return Lead(database, cursor, lease_seconds=60.0, emit=lambda _: None)
+    return AggregatorLeadership(database, cursor, lease_seconds=60.0, emit=lambda _: None)
 
 
-async def count_all(database: Database, rows: int = 5000) -> Lead:
+async def count_all(database: Database, rows: int = 5000) -> AggregatorLeadership:
     """Count to the end of the log, so many rows at a time; also what counting itself has written there."""
     leading = await lead(database)
     for _ in range(2):

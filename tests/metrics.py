@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, webhook, work
-from grns.telemetry.metric import Kind
+from grns.telemetry.facts import bus, http, operation, process, relay, upkeep, webhook, work
+from grns.telemetry.facts import request as order
+from grns.telemetry.metric import MetricKind
 from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.registry import METRICS
 
@@ -42,7 +43,7 @@ EVERYTHING: Sequence[Fact] = (
     *(
         upkeep.Measured(metric.name, [(tuple("abc"[: len(metric.labels)]), 1.0)])
         for metric in METRICS
-        if metric.kind is Kind.GAUGE and metric.told_by == "janitor"
+        if metric.kind is MetricKind.GAUGE and metric.told_by == "janitor"
     ),
 )
 

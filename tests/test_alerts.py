@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from grns.cli import root
-from grns.cli.group import State
+from grns.cli.group import CliState
 from grns.telemetry.metric import Metric
 from grns.telemetry.registry import METRICS
 from tests.harness import ROOT
@@ -142,7 +142,7 @@ def test_a_page_names_commands_that_there_are(line: str) -> None:
     """Their words and options; none of them is run here."""
     words = shlex.split(line.partition(" > ")[0])[1:]
     command: click.Command = root
-    context = click.Context(root, obj=State())
+    context = click.Context(root, obj=CliState())
     while isinstance(command, click.Group):
         _, found, words = command.resolve_command(context, words)
         assert found is not None, line

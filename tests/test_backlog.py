@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from grns.outbox.log import Entry
-from grns.outbox.message import Parcel
-from grns.outbox.retry_queue import _FEWEST_TRIALS, _LONGEST_PAUSE_SECONDS, Backlog
+from grns.outbox.log import LogEntry
+from grns.outbox.message import OutboxMessage
+from grns.outbox.retry_queue import _FEWEST_TRIALS, _LONGEST_PAUSE_SECONDS, RetryQueue
 
 
 class Clock:
@@ -29,27 +29,27 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def backlog(clock: Clock) -> Backlog:
+def backlog(clock: Clock) -> RetryQueue:
     """What one stream has not taken."""
-    return Backlog(clock)
+    return RetryQueue(clock)
 
 
-def parcels(count: int) -> list[Parcel]:
+def parcels(count: int) -> list[OutboxMessage]:
     """Return rows of different tasks."""
     now = datetime.now(UTC)
     return [
-        Parcel(Entry(n, 1, str(uuid4()), "default", f"gr-{n}", "evt.a", None, "t", None, "{}", now))
+        OutboxMessage(LogEntry(n, 1, str(uuid4()), "default", f"gr-{n}", "evt.a", None, "t", None, "{}", now))
         for n in range(count)
     ]
 
 
-def due(backlog: Backlog) -> Iterator[Parcel]:
+def due(backlog: RetryQueue) -> Iterator[OutboxMessage]:
     """Take all that is to be tried now."""
     while (parcel := backlog.due()) is not None:
         yield parcel
 
 
-def test_a_stream_that_takes_nothing_is_seldom_asked(backlog: Backlog, clock: Clock) -> None:
+def test_a_stream_that_takes_nothing_is_seldom_asked(backlog: RetryQueue, clock: Clock) -> None:
     for parcel in parcels(5000):
         backlog.keep_failed(parcel)
     assert backlog.is_blocked
@@ -64,7 +64,7 @@ def test_a_stream_that_takes_nothing_is_seldom_asked(backlog: Backlog, clock: Cl
     assert 25 * _FEWEST_TRIALS < tries < 40 * _FEWEST_TRIALS
 
 
-def test_once_it_takes_something_all_the_rest_is_tried(backlog: Backlog, clock: Clock) -> None:
+def test_once_it_takes_something_all_the_rest_is_tried(backlog: RetryQueue, clock: Clock) -> None:
     for parcel in (waiting := parcels(5000)):
         backlog.keep_failed(parcel)
     for _ in range(200):
@@ -82,7 +82,7 @@ def test_once_it_takes_something_all_the_rest_is_tried(backlog: Backlog, clock: 
     assert not backlog.is_blocked
 
 
-def test_one_that_always_fails_blocks_nothing(backlog: Backlog, clock: Clock) -> None:
+def test_one_that_always_fails_blocks_nothing(backlog: RetryQueue, clock: Clock) -> None:
     (bad,) = parcels(1)
     backlog.keep_failed(bad)
     tries = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from grns.maintenance.consistency import Inspection
+from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
 from tests.bench.doors import life, question, web
 from tests.bench.doors.__main__ import main
@@ -158,8 +158,8 @@ async def test_what_was_redriven_twice_or_not_at_all_is_found(database: Database
         await connection.close()
 
 
-async def _inspected(database: Database) -> Inspection:
-    inspection = Inspection(database, patience_seconds=1e6)
+async def _inspected(database: Database) -> ConsistencyCheck:
+    inspection = ConsistencyCheck(database, patience_seconds=1e6)
     await inspection.look_at_all()
     # nobody publishes here
     inspection.counts.pop("unrelayed", None)

@@ -14,8 +14,8 @@ from grns.dev.servers import LocalNats
 from grns.nats.interface import Message, Receipt, Transport
 from grns.outbox import replay_requests as replay
 from grns.outbox import stream_loss as broker_watch
-from grns.outbox.log import Lost, Place
-from grns.outbox.stream_loss import BrokerWatch
+from grns.outbox.log import LastAcknowledged, LostRange
+from grns.outbox.stream_loss import StreamLossDetector
 from grns.postgres.database import Database, Session
 from grns.settings import load
 from grns.telemetry.fact import Fact
@@ -225,13 +225,13 @@ async def test_a_postgres_that_is_far_away_does_not_cost_the_lead(
 
 
 def watching(
-    session: Session, transport: Transport, told: list[Fact], places: Mapping[str, Place]
-) -> BrokerWatch:
+    session: Session, transport: Transport, told: list[Fact], places: Mapping[str, LastAcknowledged]
+) -> StreamLossDetector:
     """Return what looks at streams that were in these places."""
-    return BrokerWatch(session, transport, places=places, replay_seconds=3600.0, emit=told.append)
+    return StreamLossDetector(session, transport, places=places, replay_seconds=3600.0, emit=told.append)
 
 
-async def has_found(watch: BrokerWatch, told: list[Fact], low: int, high: int) -> BrokerLost:
+async def has_found(watch: StreamLossDetector, told: list[Fact], low: int, high: int) -> BrokerLost:
     """Look until a loss is found."""
 
     async def look() -> BrokerLost | None:
@@ -259,7 +259,10 @@ async def test_only_what_was_done_before_a_look_says_what_survived(
         state = await transport.state("GRNS_EVT")
         other = await transport.state("GRNS_DLQ")
         told: list[Fact] = []
-        places = {"GRNS_EVT": Place(state.epoch, 1000), "GRNS_DLQ": Place(other.epoch, 0)}
+        places = {
+            "GRNS_EVT": LastAcknowledged(state.epoch, 1000),
+            "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
+        }
         watch = watching(session, transport, told, places)
         lost = await has_found(watch, told, 44_900, 45_000)
         assert (lost.reason, lost.replay_from) == ("the stream lost its end", replay_from)
@@ -275,7 +278,7 @@ async def test_a_loss_that_was_only_suspected_is_not_forgotten_with_the_lead(dat
         state = await transport.state("GRNS_EVT")
         other = await transport.state("GRNS_DLQ")
         told: list[Fact] = []
-        places = {"GRNS_EVT": Place(state.epoch, 10), "GRNS_DLQ": Place(other.epoch, 0)}
+        places = {"GRNS_EVT": LastAcknowledged(state.epoch, 10), "GRNS_DLQ": LastAcknowledged(other.epoch, 0)}
         first = watching(session, transport, told, places)
         for seq in (9, 10, 11):
             first.note(Receipt("GRNS_EVT", seq, duplicate=False))
@@ -297,26 +300,29 @@ async def test_what_one_leader_has_not_sent_again_the_next_one_does(
         await transport.provision()
         state, other = await transport.state("GRNS_EVT"), await transport.state("GRNS_DLQ")
         told: list[Fact] = []
-        places = {"GRNS_EVT": Place(state.epoch, 0, Lost(10, 60)), "GRNS_DLQ": Place(other.epoch, 0)}
+        places = {
+            "GRNS_EVT": LastAcknowledged(state.epoch, 0, LostRange(10, 60)),
+            "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
+        }
         watch = watching(session, transport, told, places)
         assert watch.places == places
         await watch.look(100, 100)
         parcels = await watch.next_replay(is_settled=True)
         assert [parcel.entry.seq for parcel in parcels] == list(range(61, 101))
-        assert watch.places["GRNS_EVT"].lost == Lost(10, 60), "nothing of it is acknowledged"
+        assert watch.places["GRNS_EVT"].lost == LostRange(10, 60), "nothing of it is acknowledged"
         for place, parcel in enumerate(parcels, start=1):
             assert parcel.on_receipt is not None
             parcel.on_receipt(Receipt("GRNS_EVT", place, duplicate=False))
-        assert watch.places["GRNS_EVT"].lost == Lost(10, 100)
+        assert watch.places["GRNS_EVT"].lost == LostRange(10, 100)
         assert watch.places["GRNS_DLQ"].lost is None
         await watch.end()
-        places["GRNS_EVT"] = Place("of another stream", 0, Lost(10, 60))
+        places["GRNS_EVT"] = LastAcknowledged("of another stream", 0, LostRange(10, 60))
         again = watching(session, transport, told, places)
         lost = await has_found(again, told, 100, 100)
         assert lost.replay_from == 10, "long before the last hour"
         parcels = await again.next_replay(is_settled=True)
         assert [parcel.entry.seq for parcel in parcels] == list(range(11, 101))
-        assert again.places["GRNS_EVT"] == Place(state.epoch, 0, Lost(10, 10))
+        assert again.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 0, LostRange(10, 10))
 
 
 async def test_how_far_back_is_told_from_what_was_published_last(database: Database) -> None:
@@ -327,7 +333,7 @@ async def test_how_far_back_is_told_from_what_was_published_last(database: Datab
     async with App(load()).connections("test") as (_, transport), database.session() as session:
         await transport.provision()
         told: list[Fact] = []
-        gone = Place("of another stream", 0)
+        gone = LastAcknowledged("of another stream", 0)
         watch = watching(session, transport, told, {"GRNS_EVT": gone, "GRNS_DLQ": gone})
         lost = await has_found(watch, told, 29_000, 30_000)
         assert lost.replay_from == 1_000

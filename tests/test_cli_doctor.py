@@ -15,7 +15,7 @@ from grns.bootstrap.app import App
 from grns.cli import run
 from grns.dev.servers import LocalNats
 from grns.diagnose.doctor.finding import Severity
-from grns.diagnose.doctor.reading import Reading
+from grns.diagnose.doctor.snapshot import Snapshot
 from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.config import expected_durable, expected_streams
@@ -29,7 +29,7 @@ pytest_plugins = ["tests.test_store_kit"]
 NOWHERE = "nats://127.0.0.1:1"
 
 
-async def examined(database_url: str, nats_url: str = NOWHERE, **said: Any) -> Reading:
+async def examined(database_url: str, nats_url: str = NOWHERE, **said: Any) -> Snapshot:
     """Return what a doctor reads."""
     said = {"nats_startup_seconds": 0.2 if nats_url == NOWHERE else 5.0, **said}
     app = App(settings_for(database_url, nats_url, **said))

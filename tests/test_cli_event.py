@@ -20,7 +20,7 @@ from grns.cli import event_file, event_log, run
 from grns.cli.event_log import EventLog
 from grns.errors import Unavailable
 from grns.outbox import events as event
-from grns.outbox.events import Wanted
+from grns.outbox.events import EventQuery
 from grns.postgres.database import Database
 from tests.counters import begin_here, count_all
 from tests.harness import submit, submit_many
@@ -28,7 +28,7 @@ from tests.test_store_kit import cancel, empty, fetch, stranger
 
 pytest_plugins = ["tests.test_store_kit"]
 
-DEFAULT = Wanted("default", ["evt.task.*"])
+DEFAULT = EventQuery("default", ["evt.task.*"])
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def settled(shared: Database) -> Database:
     return shared
 
 
-async def opened(database: Database, wanted: Wanted = DEFAULT, **said: Any) -> EventLog:
+async def opened(database: Database, wanted: EventQuery = DEFAULT, **said: Any) -> EventLog:
     """Return the log, read from a place on."""
     log = EventLog(database, wanted)
     await log.open(**{"after": None, "since": None, "until": None, "is_from_now": False} | said)

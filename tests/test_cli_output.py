@@ -11,7 +11,7 @@ import click
 import pytest
 
 from grns.cli import event, failure
-from grns.cli.group import State
+from grns.cli.group import CliState
 from grns.cli.output import Column, Output, table, when
 from grns.cli.webhook import webhook
 from grns.errors import Conflict, NotFound
@@ -109,7 +109,7 @@ def told(work: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
         work()
         return 0
 
-    assert failure.guarded(do, State()) != 0
+    assert failure.guarded(do, CliState()) != 0
     return capsys.readouterr().err
 
 

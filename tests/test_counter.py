@@ -11,7 +11,7 @@ import pytest
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.postgres.database import Database
-from grns.stats.aggregator import Counter
+from grns.stats.aggregator import StatsAggregator
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import CounterFollows, CounterLeads, LogCounted
@@ -30,7 +30,9 @@ async def begun(shared: Database) -> None:
 
 
 @asynccontextmanager
-async def counting(database: Database, count: int = 1) -> AsyncIterator[Sequence[tuple[Counter, Note]]]:
+async def counting(
+    database: Database, count: int = 1
+) -> AsyncIterator[Sequence[tuple[StatsAggregator, Note]]]:
     """Run counters meanwhile."""
     async with AsyncExitStack() as resources:
         running = []
@@ -69,7 +71,7 @@ async def test_it_counts_as_it_happens(shared: Database) -> None:
 async def test_a_standby_goes_on_where_the_leader_ended(shared: Database) -> None:
     async with counting(shared, 2) as counters:
 
-        async def leaders() -> list[tuple[Counter, Note]]:
+        async def leaders() -> list[tuple[StatsAggregator, Note]]:
             return [one for one in counters if of(one[1], CounterLeads)]
 
         ((counter, told),) = await eventually(leaders)

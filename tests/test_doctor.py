@@ -11,25 +11,25 @@ import pytest
 
 from grns.diagnose.doctor.diagnosis import CHECKS, diagnose, worst
 from grns.diagnose.doctor.finding import Finding, Severity
-from grns.diagnose.doctor.reading import (
+from grns.diagnose.doctor.snapshot import (
     Broker,
-    Clock,
-    Crew,
+    ClockSkew,
     Log,
     Partition,
     Postgres,
-    Reading,
     Schema,
+    Snapshot,
     Unserved,
+    WorkerStats,
 )
-from grns.model.daemon_status import Pulse
+from grns.model.daemon_status import DaemonStatus
 from grns.nats.report import DurableReport, StreamReport
 from grns.settings import Settings, load
 
 LANES = [f"cmd.task.execute.v1.default.worker.p{priority}" for priority in range(4)]
 LANE = LANES[2]
 SERVER = Postgres("18.1", 180001, connections=20)
-PULSE = Pulse(relay_owner="desk-1")
+PULSE = DaemonStatus(relay_owner="desk-1")
 PARTITIONS = [
     Partition("events_1", 1, 1001, newest_seconds=60.0),
     *(Partition(f"events_{n}", n, n + 1000, is_ahead=True) for n in (1001, 2001, 3001)),
@@ -42,10 +42,10 @@ STREAM = StreamReport(
     duplicate_window_seconds=300.0, durables=[replace(DURABLE, subjects=[lane]) for lane in LANES],
 )  # fmt: skip
 EVENTS = StreamReport("GRNS_EVT", max_bytes=1000, size_bytes=999, duplicate_window_seconds=600.0)
-CREW = Crew("default", "worker", 2, 20, 0, 15.0, 15.0, ["0.1.0"])
+CREW = WorkerStats("default", "worker", 2, 20, 0, 15.0, 15.0, ["0.1.0"])
 
 
-def reading(**parts: Any) -> Reading:
+def reading(**parts: Any) -> Snapshot:
     """Return a reading of an installation that is well, but for what is named."""
     said: dict[str, Any] = {
         "settings": load(database_url="postgresql://127.0.0.1:1/grns"),
@@ -59,9 +59,9 @@ def reading(**parts: Any) -> Reading:
         "crews": [CREW],
         "unserved": [],
         "broker": Broker("2.15.1", [STREAM, EVENTS]),
-        "clocks": [Clock("Postgres", 0.01, 0.005), Clock("NATS", -0.02, 0.005)],
+        "clocks": [ClockSkew("Postgres", 0.01, 0.005), ClockSkew("NATS", -0.02, 0.005)],
     }
-    return Reading(**{**said, **parts})
+    return Snapshot(**{**said, **parts})
 
 
 def settings(**said: Any) -> Settings:
@@ -203,18 +203,18 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "old workers": (crew(versions=["0.0.9", "0.1.0"]), "pools", NOTE, "workers of grns 0.0.9 are up"),
     "pools that cannot be read": ({"crews": None, "troubles": {"pools": "no"}}, "pools", ERROR, "no"),
     "a clock of this machine": (
-        {"clocks": [Clock("Postgres", 7.0, 0.1), Clock("NATS", 7.0, 0.1)]}, "clocks", NOTE,
+        {"clocks": [ClockSkew("Postgres", 7.0, 0.1), ClockSkew("NATS", 7.0, 0.1)]}, "clocks", NOTE,
         "the clock of Postgres is 6.9 s ahead of that of this machine"),
     "a clock of the broker": (
-        {"clocks": [Clock("Postgres", 0.0, 0.1), Clock("NATS", 7.0, 0.1)]}, "clocks", WARNING,
+        {"clocks": [ClockSkew("Postgres", 0.0, 0.1), ClockSkew("NATS", 7.0, 0.1)]}, "clocks", WARNING,
         "the clock of NATS is 6.8 s ahead of that of Postgres"),
     "a clock that is far off": (
-        {"clocks": [Clock("Postgres", 0.0, 0.1), Clock("NATS", -3600.0, 0.1)]}, "clocks", ERROR,
+        {"clocks": [ClockSkew("Postgres", 0.0, 0.1), ClockSkew("NATS", -3600.0, 0.1)]}, "clocks", ERROR,
         "the clock of Postgres is 1 h 0 min ahead of that of NATS"),
 }  # fmt: skip
 
 
-def bad(read: Reading) -> list[Finding]:
+def bad(read: Snapshot) -> list[Finding]:
     """Return what is found that is not well."""
     return [one for one in diagnose(read) if one.severity is not Severity.OK]
 
@@ -246,7 +246,7 @@ def test_every_check_has_a_trouble_that_it_finds() -> None:
 @pytest.mark.parametrize(
     ("parts", "check"),
     [
-        ({"clocks": [Clock("Postgres", 4.0, 3.0), Clock("NATS", 0.0, 0.1)]}, "clocks"),
+        ({"clocks": [ClockSkew("Postgres", 4.0, 3.0), ClockSkew("NATS", 0.0, 0.1)]}, "clocks"),
         (durable(drift=["execute_1: ack_wait is 1"]), "durables"),
         ({**durable(ack_wait_seconds=5.0), "crews": []}, "ack_wait"),
         ({**durable(max_ack_pending=10, ack_pending=0), "crews": []}, "slots"),
@@ -286,5 +286,5 @@ def test_the_worst_is_what_counts() -> None:
 
 
 def test_where_nothing_could_be_read_that_is_all() -> None:
-    empty = Reading(settings(), "0.1.0", datetime.now(UTC))
+    empty = Snapshot(settings(), "0.1.0", datetime.now(UTC))
     assert [one.check for one in diagnose(empty)] == ["postgres", "broker"]

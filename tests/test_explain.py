@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from grns.diagnose.explain.reason import Explanation, explain
-from grns.diagnose.explain.situation import (
+from grns.diagnose.explain.snapshot import (
     Ahead,
-    Crew,
     IssueSeen,
     LaneSeen,
-    Lock,
     Owner,
     PauseSeen,
-    Situation,
+    PoolWorkers,
+    RowLock,
+    TaskSnapshot,
 )
-from grns.model.daemon_status import Pulse
+from grns.model.daemon_status import DaemonStatus
 from grns.model.task import TERMINAL, Status, Task
 
 NOW = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)
 ERROR = {"class": "TimeoutError", "message": "no answer\nin time", "traceback": "…"}
-IDLE = Crew(workers=2, serving=2, slots=20, running=5, task_types=("fetch",))
+IDLE = PoolWorkers(workers=2, serving=2, slots=20, running=5, task_types=("fetch",))
 BUSY = replace(IDLE, running=20)
 OWNER = Owner("worker-1", "desk", 7, "0.1.0", 15.0, 2.0)
 ISSUE = IssueSeen("0f0f", "acknowledged", 5, 12, NOW - timedelta(days=2), "ann", "the proxy")
@@ -47,18 +47,18 @@ def task(status: Status, **fields: Any) -> Task:
     return replace(made, **fields)
 
 
-def seen(status: Status, *, around: Mapping[str, Any] | None = None, **fields: Any) -> Situation:
+def seen(status: Status, *, around: Mapping[str, Any] | None = None, **fields: Any) -> TaskSnapshot:
     """Return a situation: a task, and what is around it."""
-    return Situation(**{"now": NOW, "task": task(status, **fields), "crew": IDLE, **(around or {})})
+    return TaskSnapshot(**{"now": NOW, "task": task(status, **fields), "crew": IDLE, **(around or {})})
 
 
-def queued(seconds: float = 10.0, **around: Any) -> Situation:
+def queued(seconds: float = 10.0, **around: Any) -> TaskSnapshot:
     """Return a queued task and what is around it; its lane is as it should be."""
     around = {"lane": LaneSeen(fetching=2), **around}
     return seen(Status.QUEUED, queued_at=ago(seconds), around=around)
 
 
-def running(*, left: float = 10.0, around: Mapping[str, Any] | None = None, **fields: Any) -> Situation:
+def running(*, left: float = 10.0, around: Mapping[str, Any] | None = None, **fields: Any) -> TaskSnapshot:
     """Return a task that runs, with so much of its lease left."""
     return seen(
         Status.RUNNING,
@@ -72,7 +72,7 @@ COMMANDS = [{**COMMAND, "created_at": NOW}] * 3
 
 
 # What was read; the word and all that hold beside it; what a claim would be told; and what the sentence says.
-TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
+TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
     "a delay": (
         seen(Status.WAITING, next_attempt_at=ago(-90)),
         ["not_due"],
@@ -86,7 +86,7 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
         "due at 2026-02-07 12:00:00Z, in 24 h 0 min",
     ),
     "a delay, and nobody who would take it then": (
-        seen(Status.WAITING, next_attempt_at=ago(-90), around={"crew": Crew()}),
+        seen(Status.WAITING, next_attempt_at=ago(-90), around={"crew": PoolWorkers()}),
         ["not_due", "no_worker"],
         "not_due",
         "in 1 min 30 s",
@@ -141,36 +141,36 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
         "fetch of the pool worker is paused by cli:ann@desk since 11:57:00Z, for 60.0 s yet",
     ),
     "paused, and nobody there": (
-        queued(pauses=[PAUSE], crew=Crew()),
+        queued(pauses=[PAUSE], crew=PoolWorkers()),
         ["paused", "no_worker"],
         "paused",
         "is paused",
     ),
     "nobody there": (
-        queued(crew=Crew()),
+        queued(crew=PoolWorkers()),
         ["no_worker"],
         "claimable",
         "no worker of the pool worker is up: none of its workers is known",
     ),
     "nobody there any more": (
-        queued(crew=Crew(silent_workers=1, silent_seconds=200.0)),
+        queued(crew=PoolWorkers(silent_workers=1, silent_seconds=200.0)),
         ["no_worker"],
         "claimable",
         "1 worker of it did not end in order, and the last one was heard of 3 min 20 s ago",
     ),
     "nobody who can": (
-        queued(crew=Crew(workers=1, task_types=("a", "b"))),
+        queued(crew=PoolWorkers(workers=1, task_types=("a", "b"))),
         ["no_handler"],
         "no_handler",
         "no worker of the pool worker has a handler for fetch (of 1 that are up; they have a, b): it waits",
     ),
     "a lock": (
-        queued(lock=Lock(99, 40.0, "psql")),
+        queued(lock=RowLock(99, 40.0, "psql")),
         ["locked"],
         "locked",
         "a transaction that is open for 40.0 s has touched its row (process 99 of Postgres, psql)",
     ),
-    "a lock of a moment": (queued(lock=Lock(99, 0.2, "grns")), ["on_its_way"], "claimable", "on its way"),
+    "a lock of a moment": (queued(lock=RowLock(99, 0.2, "grns")), ["on_its_way"], "claimable", "on its way"),
     "a long queue": (
         queued(crew=BUSY, ahead=Ahead(1000, has_more=True)),
         ["backlog"],
@@ -179,19 +179,19 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
     ),
     "the end of a queue": (queued(crew=BUSY), ["backlog"], "claimable", "taken, and it is the next"),
     "no relay": (
-        queued(pulse=Pulse(is_published=False, relay_leads=False, lag_seconds=9.0)),
+        queued(pulse=DaemonStatus(is_published=False, relay_leads=False, lag_seconds=9.0)),
         ["not_published"],
         "claimable",
         "the oldest row of the log that is not published is 9.0 s old, and no relay leads",
     ),
     "a slow relay": (
-        queued(pulse=Pulse(is_published=False, lag_seconds=9.0)),
+        queued(pulse=DaemonStatus(is_published=False, lag_seconds=9.0)),
         ["not_published"],
         "claimable",
         "a relay leads",
     ),
     "a relay that is about to": (
-        queued(0.1, pulse=Pulse(is_published=False, lag_seconds=0.1)),
+        queued(0.1, pulse=DaemonStatus(is_published=False, lag_seconds=0.1)),
         ["on_its_way"],
         "claimable",
         "on its way",
@@ -259,25 +259,25 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
         "key:7f has asked for its end 3.0 s ago (not needed)",
     ),
     "a lease that is over": (
-        running(left=-1.0, around={"pulse": Pulse(reaped_seconds_ago=0.5)}),
+        running(left=-1.0, around={"pulse": DaemonStatus(reaped_seconds_ago=0.5)}),
         ["lease_over"],
         "lost_race",
         "its lease is over since 1.0 s: a reaper is about to take it back",
     ),
     "a lease that is over, after an outage": (
-        running(left=-1.0, around={"pulse": Pulse(reaper_holds_seconds=9.0)}),
+        running(left=-1.0, around={"pulse": DaemonStatus(reaper_holds_seconds=9.0)}),
         ["lease_over"],
         "lost_race",
         "reapers hold still for 9.0 s yet",
     ),
     "a lease that is over, and no reaper": (
-        running(left=-60.0, around={"pulse": Pulse(reaped_seconds_ago=90.0, is_reaper_late=True)}),
+        running(left=-60.0, around={"pulse": DaemonStatus(reaped_seconds_ago=90.0, is_reaper_late=True)}),
         ["unreaped"],
         "lost_race",
         "no reaper has taken it back (the last one looked 1 min 30 s ago)",
     ),
     "a lease that is over, and never a reaper": (
-        running(left=-60.0, around={"pulse": Pulse(reaped_seconds_ago=None, is_reaper_late=True)}),
+        running(left=-60.0, around={"pulse": DaemonStatus(reaped_seconds_ago=None, is_reaper_late=True)}),
         ["unreaped"],
         "lost_race",
         "(none has ever looked)",
@@ -356,7 +356,7 @@ TABLE: dict[str, tuple[Situation, list[str], str, str]] = {
 }
 
 
-def told(situation: Situation) -> Explanation:
+def told(situation: TaskSnapshot) -> Explanation:
     """Return what is said of a situation, which is in one piece."""
     found = explain(situation)
     assert (found.reason, found.sentence) == (found.reasons[0].word, found.reasons[0].sentence)
@@ -420,7 +420,7 @@ def test_how_many_have_lost_the_race() -> None:
 @pytest.mark.parametrize("status", Status)
 def test_little_is_known_and_something_is_said(status: Status) -> None:
     """A row may be older than this version, and its neighbours may be gone."""
-    found = told(Situation(now=NOW, task=task(status)))
+    found = told(TaskSnapshot(now=NOW, task=task(status)))
     assert found.sentence
     assert (found.claim == "terminal") == (status in TERMINAL)
 

@@ -11,8 +11,8 @@ import pytest
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.worker.claims import Claims
-from grns.worker.leases import LeaseBook
-from grns.worker.poller import Floor
+from grns.worker.leases import SharedLeaseTable
+from grns.worker.poller import Poller
 from grns.worker.slots import Slots
 from tests.harness import submit_many
 from tests.test_store_kit import fetch
@@ -26,13 +26,13 @@ SLOTS = 2
 class Busy:
     """A worker that has just had a delivery, whenever it is asked; what it starts never ends by itself."""
 
-    def __init__(self, database: Database, book: LeaseBook) -> None:
+    def __init__(self, database: Database, book: SharedLeaseTable) -> None:
         self.database = database
         self.started: list[Claim] = []
         self.slots = Slots(SLOTS)
         stage = Stage(database, book)
         self.claims = Claims(database, WHO, batch_limit=10)
-        self.floor = Floor(
+        self.floor = Poller(
             claims=self.claims,
             walk=stage.walk,
             slots=self.slots,
@@ -66,7 +66,7 @@ class Busy:
 @pytest.fixture
 async def busy(shared: Database) -> AsyncIterator[Busy]:
     """A worker to which the broker delivers."""
-    book, descriptor = LeaseBook.create(4)
+    book, descriptor = SharedLeaseTable.create(4)
     yield Busy(shared, book)
     book.close()
     os.close(descriptor)

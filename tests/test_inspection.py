@@ -16,7 +16,7 @@ from grns.cli import run
 from grns.dev.servers import LocalNats
 from grns.errors import Contended
 from grns.maintenance.audit import INVARIANTS
-from grns.maintenance.consistency import Inspection, Inspector
+from grns.maintenance.consistency import ConsistencyCheck, ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.model.outcome import Verb
 from grns.nats import JetStream
@@ -47,9 +47,9 @@ from tests.test_store_kit import (
 pytest_plugins = ["tests.test_store_kit"]
 
 
-async def found(database: Database, patience_seconds: float = 300.0) -> Inspection:
+async def found(database: Database, patience_seconds: float = 300.0) -> ConsistencyCheck:
     """Look at everything once."""
-    inspection = Inspection(database, patience_seconds=patience_seconds)
+    inspection = ConsistencyCheck(database, patience_seconds=patience_seconds)
     await inspection.look_at_all()
     return inspection
 
@@ -140,7 +140,7 @@ async def test_a_command_that_is_missing_is_found(shared: Database) -> None:
     assert (finding.invariant, finding.task_id) == ("missing_message", task_id)
 
 
-async def through_all_tasks(inspection: Inspection) -> None:
+async def through_all_tasks(inspection: ConsistencyCheck) -> None:
     """Look at tasks until there are no more."""
     while await inspection.look_at_tasks():
         pass
@@ -154,7 +154,7 @@ async def test_a_page_that_is_not_answered_is_asked_again_and_shorter(
     await fetch(database, WOUNDS["missing_message"], ids[1])
     hurried = Database(database_url, name="hurried", answer_seconds=0.5)
     async with hurried.opened():
-        inspection = Inspection(hurried, patience_seconds=300.0)
+        inspection = ConsistencyCheck(hurried, patience_seconds=300.0)
         async with stranger(database) as connection:
             await connection.execute("set statement_timeout = 0; lock table grns.events")
             for _ in range(3):
@@ -461,7 +461,7 @@ async def test_the_rounds_find_it_and_tell_how_often(shared: Database) -> None:
         metrics.read(fact)
         told.append(fact)
 
-    inspector = Inspector(shared, patience_seconds=300.0, every_seconds=3600.0, emit=emit)
+    inspector = ConsistencyMonitor(shared, patience_seconds=300.0, every_seconds=3600.0, emit=emit)
     while await inspector.step():
         pass
     assert [fact.invariant for fact in told if isinstance(fact, InvariantViolated)] == [

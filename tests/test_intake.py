@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from grns.nats.interface import Delivery
-from grns.worker.leases import LeaseBook, Leases
-from grns.worker.prefetcher import Intake, Lane
+from grns.worker.leases import LeaseManager, SharedLeaseTable
+from grns.worker.prefetcher import Prefetcher, PriorityBuffer
 from grns.worker.slots import Slots
 
 
@@ -60,16 +60,16 @@ class Source:
 class Stage:
     """An intake with two lanes; what it starts goes on until it is told to end."""
 
-    def __init__(self, book: LeaseBook, size: int) -> None:
+    def __init__(self, book: SharedLeaseTable, size: int) -> None:
         self.slots = Slots(size)
-        self.leases = Leases(book, lease_seconds=15.0, emit=lambda fact: None)
-        self.intake = Intake(slots=self.slots, leases=self.leases, follow=self.follow)
+        self.leases = LeaseManager(book, lease_seconds=15.0, emit=lambda fact: None)
+        self.intake = Prefetcher(slots=self.slots, leases=self.leases, follow=self.follow)
         self.urgent, self.idle = self.lane(0), self.lane(3)
         self.started: list[str] = []
         self.may_end: dict[str, asyncio.Event] = {}
         self.is_over = False
 
-    def lane(self, priority: int) -> tuple[Lane, Source]:
+    def lane(self, priority: int) -> tuple[PriorityBuffer, Source]:
         """Add a lane."""
         lane, source = self.intake.lane(priority), Source()
         lane.consumer = source
@@ -82,7 +82,7 @@ class Stage:
             await self.may_end.setdefault(delivery.subject, asyncio.Event()).wait()
         await delivery.ack()
 
-    def receive(self, lane: tuple[Lane, Source], *names: str) -> list[Command]:
+    def receive(self, lane: tuple[PriorityBuffer, Source], *names: str) -> list[Command]:
         """Let deliveries arrive."""
         commands = [Command(name) for name in names]
         for command in commands:
@@ -121,7 +121,7 @@ class Stage:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     """Two slots."""
-    book, descriptor = LeaseBook.create(16)
+    book, descriptor = SharedLeaseTable.create(16)
     stage = Stage(book, 2)
     yield stage
     await stage.clear()

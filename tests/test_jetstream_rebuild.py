@@ -11,7 +11,7 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.errors import BrokerRefused
 from grns.nats import JetStream
-from grns.nats.watchdog import Pauses
+from grns.nats.watchdog import WatchdogPauses
 from grns.nats.wire import SUBJECT_LENGTH
 from tests.test_jetstream import (
     LIMIT,
@@ -35,7 +35,7 @@ FACE = "\N{GRINNING FACE}"
 
 
 def test_the_first_line_is_made_at_once_and_pauses_grow_until_one_lasts() -> None:
-    pauses = Pauses()
+    pauses = WatchdogPauses()
     assert pauses.next(lived_seconds=0.0) == 0.0
     grown = [pauses.next(lived_seconds=1.0) for _ in range(8)]
     for pause, longest in zip(grown, [0.25, 0.5, 1, 2, 4, 5, 5, 5], strict=True):

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from grns.bootstrap.app import App
-from grns.bootstrap.workers import KeeperOrders
+from grns.bootstrap.workers import HeartbeatConfig
 from grns.dev.servers import LocalNats
 from grns.model.outcome import Claim
 from grns.model.subjects import lease_nudge
@@ -21,8 +21,8 @@ from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.worker import heartbeat_process as keeper_process
 from grns.worker import registry as agent
-from grns.worker.heartbeat import Keeper
-from grns.worker.leases import LeaseBook, State, Verdict
+from grns.worker.heartbeat import Heartbeat
+from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotState
 from tests.harness import eventually, settings_for, submit
 from tests.test_store_kit import WORKER, cancel, claim, fetch, is_waiting_for_lock, stranger
 
@@ -48,17 +48,17 @@ async def held(database: Database) -> Claim:
 
 
 @asynccontextmanager
-async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIterator[LeaseBook]:
+async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIterator[SharedLeaseTable]:
     """Run the keeper of a worker that holds one lease; shows the worker's book."""
-    ours, descriptor = LeaseBook.create(1)
-    ours.write(0, 1, State.LEASE, claim=held)
+    ours, descriptor = SharedLeaseTable.create(1)
+    ours.write(0, 1, SlotState.LEASE, claim=held)
     app = App(settings_for(database.url, broker.url))
     async with app.connections("test keeper") as (its_database, transport):
-        keeper = Keeper(
+        keeper = Heartbeat(
             workspace="default",
             database=its_database,
             transport=transport,
-            book=LeaseBook.attach(descriptor, 1),
+            book=SharedLeaseTable.attach(descriptor, 1),
             agent_id=WORKER.agent_id,
             lease_seconds=LEASE_SECONDS,
             ack_wait_seconds=LEASE_SECONDS,
@@ -73,7 +73,7 @@ async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIt
     os.close(descriptor)
 
 
-async def says(book: LeaseBook, verdict: Verdict) -> bool:
+async def says(book: SharedLeaseTable, verdict: LeaseAnswer) -> bool:
     """Tell whether the keeper's last answer for the lease is this."""
     answer = book.answer_for(0, 1)
     return answer is not None and answer[0] is verdict
@@ -83,11 +83,11 @@ async def test_a_cancellation_that_is_hurried_comes_before_the_next_round(
     database: Database, broker: LocalNats, transport: Transport, held: Claim
 ) -> None:
     async with keeping(database, broker, held) as book:
-        await eventually(lambda: says(book, Verdict.RENEWED))
+        await eventually(lambda: says(book, LeaseAnswer.RENEWED))
         await cancel(database, held.id)
         await transport.nudge(lease_nudge(WORKER.agent_id))
         async with asyncio.timeout(SOON_SECONDS):
-            await eventually(lambda: says(book, Verdict.CANCEL_REQUESTED))
+            await eventually(lambda: says(book, LeaseAnswer.CANCEL_REQUESTED))
 
 
 async def test_one_that_is_hurried_during_a_round_does_so_too(
@@ -98,13 +98,13 @@ async def test_one_that_is_hurried_during_a_round_does_so_too(
         await blocker.execute("select from grns.agents where agent_id = $1 for update", WORKER.agent_id)
         async with keeping(database, broker, held) as book:
             await eventually(lambda: is_waiting_for_lock(database, f"grns test keeper {os.getpid()}"))
-            assert await says(book, Verdict.RENEWED)
+            assert await says(book, LeaseAnswer.RENEWED)
             await cancel(database, held.id)
             await transport.nudge(lease_nudge(WORKER.agent_id))
             await asyncio.sleep(0.3)  # it has come by now
             await blocker.execute("rollback")
             async with asyncio.timeout(SOON_SECONDS):
-                await eventually(lambda: says(book, Verdict.CANCEL_REQUESTED))
+                await eventually(lambda: says(book, LeaseAnswer.CANCEL_REQUESTED))
 
 
 async def test_a_round_that_failed_is_done_again_soon(
@@ -116,10 +116,10 @@ async def test_a_round_that_failed_is_done_again_soon(
         await eventually(lambda: _has_failed(book))
         await fetch(database, "alter table grns.tasks rename column lost to lease_until")
         async with asyncio.timeout(SOON_SECONDS):
-            await eventually(lambda: says(book, Verdict.RENEWED))
+            await eventually(lambda: says(book, LeaseAnswer.RENEWED))
 
 
-async def _has_failed(book: LeaseBook) -> bool:
+async def _has_failed(book: SharedLeaseTable) -> bool:
     return book.failures > 0
 
 
@@ -128,11 +128,11 @@ async def test_a_keeper_that_has_just_come_is_not_missing(
 ) -> None:
     """However long there was none, and however long it took to start."""
     monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 0.1)
-    book, descriptor = LeaseBook.create(1)
-    orders = KeeperOrders(
+    book, descriptor = SharedLeaseTable.create(1)
+    orders = HeartbeatConfig(
         descriptor, 1, WORKER.agent_id, os.getpid(), settings_for(database.url, broker.url)
     ).dump()
-    process = keeper_process.KeeperProcess(
+    process = keeper_process.HeartbeatProcess(
         book_descriptor=descriptor,
         orders=orders,
         lease_seconds=0.01,

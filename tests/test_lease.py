@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from grns.model.outcome import Claim
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
-from grns.worker.leases import MAX_TOKEN_BYTES, Lease, LeaseBook, Leases, Record, State, Verdict
+from grns.worker.leases import (
+    MAX_TOKEN_BYTES,
+    Lease,
+    LeaseAnswer,
+    LeaseManager,
+    SharedLeaseTable,
+    SlotRecord,
+    SlotState,
+)
 from tests.test_store_kit import forged
 
 LEASE_SECONDS = 15.0
@@ -24,10 +32,10 @@ SLOTS = 4
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[LeaseBook, LeaseBook]]:
+def pair() -> Iterator[tuple[SharedLeaseTable, SharedLeaseTable]]:
     """A book as its worker and as its keeper have it."""
-    ours, descriptor = LeaseBook.create(SLOTS)
-    theirs = LeaseBook.attach(descriptor, SLOTS)
+    ours, descriptor = SharedLeaseTable.create(SLOTS)
+    theirs = SharedLeaseTable.attach(descriptor, SLOTS)
     yield ours, theirs
     ours.close()
     theirs.close()
@@ -41,9 +49,9 @@ def facts() -> list[Fact]:
 
 
 @pytest.fixture
-def leases(pair: tuple[LeaseBook, LeaseBook], facts: list[Fact]) -> Leases:
+def leases(pair: tuple[SharedLeaseTable, SharedLeaseTable], facts: list[Fact]) -> LeaseManager:
     """The worker's side."""
-    return Leases(pair[0], lease_seconds=LEASE_SECONDS, emit=facts.append)
+    return LeaseManager(pair[0], lease_seconds=LEASE_SECONDS, emit=facts.append)
 
 
 def owned(task_id: str = "gr-0", *, seconds: float = LEASE_SECONDS) -> Claim:
@@ -53,7 +61,9 @@ def owned(task_id: str = "gr-0", *, seconds: float = LEASE_SECONDS) -> Claim:
     return claim
 
 
-def answer(keeper: LeaseBook, record: Record, verdict: Verdict, seconds: float = LEASE_SECONDS) -> None:
+def answer(
+    keeper: SharedLeaseTable, record: SlotRecord, verdict: LeaseAnswer, seconds: float = LEASE_SECONDS
+) -> None:
     """Answer for one lease, as a keeper does."""
     keeper.answer(record, verdict, time.monotonic() + seconds)
     keeper.announce()
@@ -66,28 +76,30 @@ def answer(keeper: LeaseBook, record: Record, verdict: Verdict, seconds: float =
     st.text("abcdefghijkl0-_", min_size=1, max_size=64), st.integers(0, 2**31 - 1), st.integers(1, 2**32 - 1)
 )
 def test_what_is_written_is_read(task_id: str, attempt: int, generation: int) -> None:
-    book, descriptor = LeaseBook.create(SLOTS)
+    book, descriptor = SharedLeaseTable.create(SLOTS)
     try:
         claim = forged(task_id, attempt=attempt, lease_id=uuid4())
-        book.write(2, generation, State.LEASE, claim=claim, token="$JS.ACK.é")
-        book.write(1, 7, State.DELIVERY, token="x" * MAX_TOKEN_BYTES)
+        book.write(2, generation, SlotState.LEASE, claim=claim, token="$JS.ACK.é")
+        book.write(1, 7, SlotState.DELIVERY, token="x" * MAX_TOKEN_BYTES)
         first, second = book.records()
-        assert (first.slot, first.state, first.token) == (1, State.DELIVERY, "x" * MAX_TOKEN_BYTES)
-        assert second == Record(2, generation, State.LEASE, attempt, claim.lease_id, task_id, "$JS.ACK.é")
-        book.write(2, generation, State.FREE)
+        assert (first.slot, first.state, first.token) == (1, SlotState.DELIVERY, "x" * MAX_TOKEN_BYTES)
+        assert second == SlotRecord(
+            2, generation, SlotState.LEASE, attempt, claim.lease_id, task_id, "$JS.ACK.é"
+        )
+        book.write(2, generation, SlotState.FREE)
         assert [record.slot for record in book.records()] == [1]
     finally:
         book.close()
         os.close(descriptor)
 
 
-def test_a_slot_that_is_half_written_is_not_believed(pair: tuple[LeaseBook, LeaseBook]) -> None:
+def test_a_slot_that_is_half_written_is_not_believed(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
     """Whatever byte of it is not there yet."""
     worker, keeper = pair
     memory = worker._memory
-    worker.write(0, 1, State.LEASE, claim=owned("gr-one"))
+    worker.write(0, 1, SlotState.LEASE, claim=owned("gr-one"))
     before = bytes(memory)
-    worker.write(0, 2, State.LEASE, claim=owned("gr-two"))
+    worker.write(0, 2, SlotState.LEASE, claim=owned("gr-two"))
     after = bytes(memory)
     different = [place for place in range(len(before)) if before[place] != after[place]]
     chance = Random(1)
@@ -100,32 +112,34 @@ def test_a_slot_that_is_half_written_is_not_believed(pair: tuple[LeaseBook, Leas
         assert list(keeper.records()) == []
 
 
-def test_an_answer_that_is_half_written_is_not_believed(pair: tuple[LeaseBook, LeaseBook]) -> None:
+def test_an_answer_that_is_half_written_is_not_believed(
+    pair: tuple[SharedLeaseTable, SharedLeaseTable],
+) -> None:
     worker, keeper = pair
-    worker.write(0, 1, State.LEASE, claim=owned())
+    worker.write(0, 1, SlotState.LEASE, claim=owned())
     (record,) = keeper.records()
     assert worker.answer_for(0, 1) is None, "there is none yet"
-    keeper.answer(record, Verdict.RENEWED, 100.0)
-    assert worker.answer_for(0, 1) == (Verdict.RENEWED, 100.0)
+    keeper.answer(record, LeaseAnswer.RENEWED, 100.0)
+    assert worker.answer_for(0, 1) == (LeaseAnswer.RENEWED, 100.0)
     before = bytes(worker._memory)
-    keeper.answer(record, Verdict.LOST, 200.0)
+    keeper.answer(record, LeaseAnswer.LOST, 200.0)
     different = [place for place, byte in enumerate(worker._memory[:]) if byte != before[place]]
     worker._memory[different[-1]] = before[different[-1]]
     assert worker.answer_for(0, 1) is None
 
 
-def test_an_answer_counts_for_its_generation_only(pair: tuple[LeaseBook, LeaseBook]) -> None:
+def test_an_answer_counts_for_its_generation_only(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
     worker, keeper = pair
-    worker.write(0, 1, State.LEASE, claim=owned("gr-one"))
+    worker.write(0, 1, SlotState.LEASE, claim=owned("gr-one"))
     (record,) = keeper.records()
-    worker.write(0, 2, State.LEASE, claim=owned("gr-two"))
-    keeper.answer(record, Verdict.LOST, 0.0)
+    worker.write(0, 2, SlotState.LEASE, claim=owned("gr-two"))
+    keeper.answer(record, LeaseAnswer.LOST, 0.0)
     assert worker.answer_for(0, 2) is None
-    assert worker.answer_for(0, 1) == (Verdict.LOST, 0.0)
+    assert worker.answer_for(0, 1) == (LeaseAnswer.LOST, 0.0)
 
 
 def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
-    pair: tuple[LeaseBook, LeaseBook], leases: Leases, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, keeper = pair
     now = time.monotonic() + 100.0
@@ -148,7 +162,7 @@ def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
     assert keeper.idle_seconds == 0.0, "a half-written time is not believed"
 
 
-def test_the_keepers_numbers_are_counted_apart(pair: tuple[LeaseBook, LeaseBook]) -> None:
+def test_the_keepers_numbers_are_counted_apart(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
     worker, keeper = pair
     for _ in range(3):
         keeper.beat()
@@ -161,28 +175,30 @@ def test_the_keepers_numbers_are_counted_apart(pair: tuple[LeaseBook, LeaseBook]
 # ---------------------------------------------------------------- the worker's side
 
 
-def test_slots_come_and_go(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
+def test_slots_come_and_go(pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager) -> None:
     _, keeper = pair
     with leases.hold(owned("gr-1")) as lease, leases.delivery("token-2"):
         assert leases.free_slots == SLOTS - 2
         held = {record.state: record for record in keeper.records()}
-        assert (held[State.LEASE].task_id, held[State.LEASE].token) == ("gr-1", "")
-        assert held[State.LEASE].lease_id == lease.claim.lease_id
-        assert held[State.DELIVERY].token == "token-2"
+        assert (held[SlotState.LEASE].task_id, held[SlotState.LEASE].token) == ("gr-1", "")
+        assert held[SlotState.LEASE].lease_id == lease.claim.lease_id
+        assert held[SlotState.DELIVERY].token == "token-2"
     assert leases.free_slots == SLOTS
     assert list(keeper.records()) == []
 
 
-def test_what_is_claimed_is_kept_before_it_begins(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
+def test_what_is_claimed_is_kept_before_it_begins(
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager
+) -> None:
     _, keeper = pair
     soon, never = owned("gr-1"), owned("gr-2")
     leases.expect(soon, "token-1")
     leases.expect(never, "")
     assert {(record.state, record.task_id, record.token) for record in keeper.records()} == {
-        (State.LEASE, "gr-1", "token-1"), (State.LEASE, "gr-2", ""),
+        (SlotState.LEASE, "gr-1", "token-1"), (SlotState.LEASE, "gr-2", ""),
     }  # fmt: skip
     (early,) = [record for record in keeper.records() if record.task_id == "gr-1"]
-    keeper.answer(early, Verdict.RENEWED, soon.expires_at + 10.0)
+    keeper.answer(early, LeaseAnswer.RENEWED, soon.expires_at + 10.0)
     keeper.announce()
     leases.forget(never.lease_id)
     with leases.hold(soon) as lease:
@@ -198,33 +214,36 @@ def test_what_is_claimed_is_kept_before_it_begins(pair: tuple[LeaseBook, LeaseBo
     assert leases.hold(soon).ended == "shutdown"
 
 
-def test_a_slot_is_given_back_after_an_error(leases: Leases) -> None:
+def test_a_slot_is_given_back_after_an_error(leases: LeaseManager) -> None:
     for _ in range(3 * SLOTS):
         with pytest.raises(ZeroDivisionError), leases.hold(owned()):
             _ = 1 / 0
     assert leases.free_slots == SLOTS
 
 
-def test_a_renewal_makes_it_last_longer(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
+def test_a_renewal_makes_it_last_longer(
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager
+) -> None:
     with leases.hold(owned(seconds=5.0)) as lease:
         (record,) = pair[1].records()
-        answer(pair[1], record, Verdict.RENEWED, 12.0)
+        answer(pair[1], record, LeaseAnswer.RENEWED, 12.0)
         leases.check()
         assert lease.expires_at == pytest.approx(time.monotonic() + 12.0, abs=1.0)
-        answer(pair[1], record, Verdict.RENEWED, 8.0)
+        answer(pair[1], record, LeaseAnswer.RENEWED, 8.0)
         leases.check()
         assert lease.expires_at == pytest.approx(time.monotonic() + 12.0, abs=1.0), "never shorter"
         assert lease.ended is None
 
 
 @pytest.mark.parametrize(
-    ("verdict", "ended", "told"), [(Verdict.LOST, "lost", 1), (Verdict.CANCEL_REQUESTED, "cancelled", 0)]
+    ("verdict", "ended", "told"),
+    [(LeaseAnswer.LOST, "lost", 1), (LeaseAnswer.CANCEL_REQUESTED, "cancelled", 0)],
 )
 def test_what_the_keeper_says_ends_the_attempt(
-    pair: tuple[LeaseBook, LeaseBook],
-    leases: Leases,
+    pair: tuple[SharedLeaseTable, SharedLeaseTable],
+    leases: LeaseManager,
     facts: list[Fact],
-    verdict: Verdict,
+    verdict: LeaseAnswer,
     ended: str,
     told: int,
 ) -> None:
@@ -239,13 +258,13 @@ def test_what_the_keeper_says_ends_the_attempt(
 
 
 def test_what_is_said_of_the_slots_last_holder_is_not_heard(
-    pair: tuple[LeaseBook, LeaseBook], leases: Leases
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager
 ) -> None:
     with leases.hold(owned("gr-old")):
         (record,) = pair[1].records()
     with leases.hold(owned("gr-new")) as lease:
         assert lease.slot == record.slot
-        answer(pair[1], record, Verdict.LOST)
+        answer(pair[1], record, LeaseAnswer.LOST)
         leases.check()
         assert lease.ended is None
 
@@ -254,7 +273,7 @@ def test_what_is_said_of_the_slots_last_holder_is_not_heard(
     ("seconds", "ended"), [(3.5, None), (2.9, "deadline"), (0.0, "deadline"), (-60.0, "deadline")]
 )
 def test_without_an_answer_it_ends_before_it_can_be_anothers(
-    leases: Leases, facts: list[Fact], seconds: float, ended: str | None
+    leases: LeaseManager, facts: list[Fact], seconds: float, ended: str | None
 ) -> None:
     """A fifth of the lease before."""
     with leases.hold(owned(seconds=seconds)) as lease:
@@ -265,26 +284,28 @@ def test_without_an_answer_it_ends_before_it_can_be_anothers(
     assert [fact.reason for fact in facts if isinstance(fact, LeaseLost)] == ([ended] if ended else [])
 
 
-def test_an_answer_in_the_last_moment_keeps_it(pair: tuple[LeaseBook, LeaseBook], leases: Leases) -> None:
+def test_an_answer_in_the_last_moment_keeps_it(
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager
+) -> None:
     with leases.hold(owned(seconds=1.0)) as lease:
         (record,) = pair[1].records()
-        answer(pair[1], record, Verdict.RENEWED)
+        answer(pair[1], record, LeaseAnswer.RENEWED)
         leases.check()
         assert lease.ended is None
 
 
 @pytest.mark.parametrize(("lease_seconds", "margin"), [(1.0, 1 / 3), (3.0, 1.0), (15.0, 3.0), (60.0, 12.0)])
 def test_the_margin_fits_the_lease(
-    pair: tuple[LeaseBook, LeaseBook], lease_seconds: float, margin: float
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], lease_seconds: float, margin: float
 ) -> None:
-    leases = Leases(pair[0], lease_seconds=lease_seconds, emit=lambda fact: None)
+    leases = LeaseManager(pair[0], lease_seconds=lease_seconds, emit=lambda fact: None)
     for seconds, is_ended in ((margin + 0.2, False), (margin - 0.2, True)):
         with leases.hold(owned(seconds=seconds)) as lease:
             leases.check()
             assert (lease.ended is not None) == is_ended
 
 
-def test_the_first_word_stands(leases: Leases) -> None:
+def test_the_first_word_stands(leases: LeaseManager) -> None:
     with leases.hold(owned()) as lease:
         leases.end_all("shutdown")
         lease.end("lost")
@@ -318,7 +339,7 @@ async def test_what_has_ended_before_does_not_begin() -> None:
 
 
 def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
-    pair: tuple[LeaseBook, LeaseBook], leases: Leases, facts: list[Fact]
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, facts: list[Fact]
 ) -> None:
     pair[1].note_failure()
     pair[1].note_failure()
@@ -328,7 +349,7 @@ def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
     assert facts == [RenewalsUnanswered(2)]
 
 
-def test_a_claim_that_is_answered_after_the_end_is_told_to_end(leases: Leases) -> None:
+def test_a_claim_that_is_answered_after_the_end_is_told_to_end(leases: LeaseManager) -> None:
     with leases.hold(owned("gr-1")) as before:
         leases.end_all("shutdown")
         with leases.hold(owned("gr-2")) as after:

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from grns.bootstrap.app import App
-from grns.maintenance import glance as gauge
-from grns.maintenance.gauges import Meter
+from grns.maintenance import queue_stats as gauge
+from grns.maintenance.gauges import GaugeCollector
 from grns.model import subjects
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
@@ -46,7 +46,7 @@ async def unserved(database: Database) -> dict[tuple[str, str, str], int]:
     """Return what nobody serves, and for how many tens of seconds."""
     return {
         (lane.workspace, lane.agent_type, task_type): round(seconds / 10)
-        for lane in await gauge.lanes(database)
+        for lane in await gauge.queue_ages(database)
         for task_type, seconds in lane.unserved_seconds.items()
     }
 
@@ -62,7 +62,7 @@ async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) ->
     await worker(shared, "idle", "noop", agent_type="idle")
     ages = {
         (lane.agent_type, lane.priority): round(lane.oldest_seconds / 10)
-        for lane in await gauge.lanes(shared)
+        for lane in await gauge.queue_ages(shared)
     }
     assert ages == {
         (agent_type, priority): 10 if (agent_type, priority) in (("worker", 1), ("nobody", 2)) else 0
@@ -74,7 +74,7 @@ async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) ->
 async def test_nothing_queued_and_nobody_there_is_no_lane(shared: Database) -> None:
     await place(shared, "succeeded")
     await worker(shared, "gone", "noop", seen="1 min")
-    assert await gauge.lanes(shared) == []
+    assert await gauge.queue_ages(shared) == []
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ async def test_workers_are_those_that_live(shared: Database) -> None:
         await worker(shared, name, "noop", seen=seen)
     await worker(shared, "stopped", "noop")
     await fetch(shared, "update grns.agents set stopped_at = now() where agent_id = 'stopped'")
-    assert await gauge.workforces(shared) == [gauge.Workforce("default", "worker", 2, 10, 4)]
+    assert await gauge.pool_capacities(shared) == [gauge.PoolCapacity("default", "worker", 2, 10, 4)]
 
 
 # ---------------------------------------------------------------- what it tells
@@ -200,7 +200,7 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
     await worker(shared, "one", "noop")
     await fetch(shared, "insert into grns.task_counts values ('default', 'noop', 'queued', 7)")
     transport = App(settings_for(shared.url)).transport("test")
-    meter = Meter(database=shared, transport=transport, emit=metrics.read)
+    meter = GaugeCollector(database=shared, transport=transport, emit=metrics.read)
     for read in meter.chores.values():
         assert not await read(), "it is done in one go"
     value = metrics.registry.get_sample_value
@@ -226,7 +226,7 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
 async def test_while_the_broker_is_away_nobody_knows_how_far_consumers_are(shared: Database) -> None:
     facts: list[Fact] = []
     transport = App(settings_for(shared.url)).transport("test")
-    await Meter(database=shared, transport=transport, emit=facts.append).read_consumers()
+    await GaugeCollector(database=shared, transport=transport, emit=facts.append).read_consumers()
     assert [(fact.metric, list(fact.readings)) for fact in facts if isinstance(fact, Measured)] == [
         (f"grns_consumer_{what}_messages", []) for what in ("pending", "unacknowledged", "redelivered")
     ]

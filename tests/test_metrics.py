@@ -13,9 +13,9 @@ from grns.maintenance.audit import INVARIANTS
 from grns.operations.model import Action
 from grns.postgres.statements import statement
 from grns.telemetry import registry
-from grns.telemetry.collectors import CountTally, GaugeTally, TimeTally
+from grns.telemetry.collectors import CounterSeries, GaugeSeries, HistogramSeries
 from grns.telemetry.facts import relay, upkeep, work
-from grns.telemetry.metric import OTHER, Kind, Label, Merge, Metric
+from grns.telemetry.metric import OTHER, Label, Merge, Metric, MetricKind
 from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.registry import METRICS
 from tests.harness import ROOT
@@ -23,12 +23,14 @@ from tests.metrics import shown
 
 BOUNDS = (0.001, 0.25, 1, 7200)
 SECONDS = (0.0, 0.001, 0.0011, 0.2, 0.25, 1, 1.5, 7200.0, 9000.0, -0.001)
-KINDS = {Kind.COUNTER: "Counter", Kind.GAUGE: "Gauge", Kind.HISTOGRAM: "Histogram"}
+KINDS = {MetricKind.COUNTER: "Counter", MetricKind.GAUGE: "Gauge", MetricKind.HISTOGRAM: "Histogram"}
 
 
-def one(kind: Kind = Kind.COUNTER, name: str = "grns_a_total", *labels: str, **more: object) -> Metric:
+def one(
+    kind: MetricKind = MetricKind.COUNTER, name: str = "grns_a_total", *labels: str, **more: object
+) -> Metric:
     """Return a metric of a test's own."""
-    said: dict[str, object] = {"bounds": BOUNDS if kind is Kind.HISTOGRAM else (), **more}
+    said: dict[str, object] = {"bounds": BOUNDS if kind is MetricKind.HISTOGRAM else (), **more}
     return Metric(name, kind, "What it is.", "worker", tuple(map(Label, labels)), **said)  # type: ignore[arg-type]
 
 
@@ -43,7 +45,7 @@ def exposed(found: CollectorRegistry) -> str:
 
 def test_a_tally_of_counts_is_exposed_as_a_counter() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tally = CountTally(one(Kind.COUNTER, "grns_a_total", "task_type", "status"))
+    tally = CounterSeries(one(MetricKind.COUNTER, "grns_a_total", "task_type", "status"))
     ours.register(tally)
     counter = Counter("grns_a", "What it is.", ["task_type", "status"], registry=theirs)
     assert exposed(ours) == exposed(theirs)
@@ -56,7 +58,7 @@ def test_a_tally_of_counts_is_exposed_as_a_counter() -> None:
 
 def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tally = TimeTally(one(Kind.HISTOGRAM, "grns_b_seconds", "task_type"))
+    tally = HistogramSeries(one(MetricKind.HISTOGRAM, "grns_b_seconds", "task_type"))
     ours.register(tally)
     histogram = Histogram("grns_b_seconds", "What it is.", ["task_type"], buckets=BOUNDS, registry=theirs)
     assert exposed(ours) == exposed(theirs)
@@ -69,7 +71,7 @@ def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
 
 def test_a_tally_of_values_is_exposed_as_a_gauge() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tally = GaugeTally(one(Kind.GAUGE, "grns_c_seconds", "lane"))
+    tally = GaugeSeries(one(MetricKind.GAUGE, "grns_c_seconds", "lane"))
     ours.register(tally)
     gauge = Gauge("grns_c_seconds", "What it is.", ["lane"], registry=theirs)
     assert exposed(ours) == exposed(theirs), "before it is set, it shows nothing"
@@ -86,7 +88,7 @@ def test_a_tally_of_values_is_exposed_as_a_gauge() -> None:
 # ---------------------------------------------------------------- bounds
 
 
-def series_of(tally: CountTally | TimeTally | GaugeTally) -> dict[tuple[str, ...], float]:
+def series_of(tally: CounterSeries | HistogramSeries | GaugeSeries) -> dict[tuple[str, ...], float]:
     """Return the series of a tally; of a histogram how often each was counted."""
     (family,) = tally.collect()
     samples = [sample for sample in family.samples if not sample.name.endswith(("_bucket", "_sum"))]
@@ -94,8 +96,8 @@ def series_of(tally: CountTally | TimeTally | GaugeTally) -> dict[tuple[str, ...
 
 
 def test_beyond_its_bound_a_metric_has_no_more_series_and_counts_on() -> None:
-    counts = CountTally(one(Kind.COUNTER, "grns_a_total", "a", "b", most=10))
-    times = TimeTally(one(Kind.HISTOGRAM, "grns_b_seconds", "a", most=10))
+    counts = CounterSeries(one(MetricKind.COUNTER, "grns_a_total", "a", "b", most=10))
+    times = HistogramSeries(one(MetricKind.HISTOGRAM, "grns_b_seconds", "a", most=10))
     for number in range(30):
         counts.add(str(number), str(number))
         times.observe(str(number), 1.0)
@@ -108,7 +110,7 @@ def test_beyond_its_bound_a_metric_has_no_more_series_and_counts_on() -> None:
 
 @pytest.mark.parametrize(("merge", "expected"), [(Merge.SUM, 145 - 10), (Merge.MAX, 19)])
 def test_a_full_gauge_shows_the_rest_as_one(merge: Merge, expected: float) -> None:
-    gauge = GaugeTally(one(Kind.GAUGE, "grns_c", "a", most=10, merge=merge))
+    gauge = GaugeSeries(one(MetricKind.GAUGE, "grns_c", "a", most=10, merge=merge))
     gauge.replace([((str(number),), float(number)) for number in range(20)])
     assert len(series_of(gauge)) == 11
     assert series_of(gauge)[(OTHER,)] == (sum(range(10, 20)) if merge is Merge.SUM else expected)
@@ -118,9 +120,9 @@ def test_a_full_gauge_shows_the_rest_as_one(merge: Merge, expected: float) -> No
 
 def test_a_closed_label_shows_no_word_that_is_not_its_own() -> None:
     metric = Metric(
-        "grns_a_total", Kind.COUNTER, "What.", "worker", (Label("a", ("x", "y")), Label("b", ("1",)))
+        "grns_a_total", MetricKind.COUNTER, "What.", "worker", (Label("a", ("x", "y")), Label("b", ("1",)))
     )
-    tally = CountTally(metric)
+    tally = CounterSeries(metric)
     assert series_of(tally) == {("x", "1"): 0, ("y", "1"): 0}, "they are there from the beginning"
     tally.add("z", "1")
     assert series_of(tally)[(OTHER, "1")] == 1
@@ -159,8 +161,8 @@ def test_names_are_as_prometheus_wants_them() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
         assert re.fullmatch(r"grns(_[a-z]+)+", metric.name)
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
-        assert metric.name.endswith("_seconds") or metric.kind is not Kind.HISTOGRAM, metric.name
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER), metric.name
+        assert metric.name.endswith("_seconds") or metric.kind is not MetricKind.HISTOGRAM, metric.name
         assert not re.search(r"_(ms|minutes|hours|kib|mib|percent|count|sum|bucket)(_|$)", metric.name)
         assert metric.help[0].isupper() or metric.help[0].isdigit()
         assert metric.help.endswith(".")
@@ -171,7 +173,7 @@ def test_no_label_has_a_value_for_each_task() -> None:
         for label in metric.labels:
             assert not LABELS_OF_MANY.search(label.name), f"{metric.name} {label.name}"
         assert metric.most <= 2000
-        assert metric.kind is not Kind.HISTOGRAM or (metric.most <= 100 and len(metric.labels) == 1)
+        assert metric.kind is not MetricKind.HISTOGRAM or (metric.most <= 100 and len(metric.labels) == 1)
 
 
 def test_words_of_closed_labels_are_those_of_the_code() -> None:

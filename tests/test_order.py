@@ -10,7 +10,7 @@ import pytest
 
 from grns.errors import BadInput, Rejected
 from grns.gateway import task_command as order
-from grns.gateway.task_command import Order
+from grns.gateway.task_command import TaskCommand
 from grns.model import subjects
 from grns.model.events import TaskCancel, TaskSubmit
 from grns.model.json import dumps
@@ -22,7 +22,7 @@ from tests.orders import ASK_CANCEL, ASK_SUBMIT, CANCEL, SUBMIT, cancellation, s
 LIMITS = load().envelope_limits
 
 
-def read(message: dict[str, Any], subject: str = SUBMIT) -> Order:
+def read(message: dict[str, Any], subject: str = SUBMIT) -> TaskCommand:
     """Read a message as it goes on the wire."""
     return order.read(encoded(message), subject=subject, limits=LIMITS)
 

@@ -18,7 +18,7 @@ from grns.errors import OutcomeUnknown, Unavailable, Unusable
 from grns.maintenance.janitor import Janitor
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
-from grns.runtime.service import patiently
+from grns.runtime.service import wait_for_postgres
 from grns.telemetry import log
 from grns.telemetry.facts.process import ChoresFailed, PostgresAwaited
 from grns.telemetry.facts.work import AttemptFailed, TaskReleased
@@ -166,7 +166,7 @@ async def test_patiently_waits_for_postgres_and_says_so() -> None:
             raise error
         return "there"
 
-    assert await patiently(connect, emit=facts.read) == "there"
+    assert await wait_for_postgres(connect, emit=facts.read) == "there"
     assert [fact.error for fact in facts.of(PostgresAwaited)] == ["away", "hung up"]
 
 
@@ -175,7 +175,7 @@ async def test_patiently_gives_up_where_waiting_does_not_help() -> None:
         raise Unusable("password authentication failed")
 
     with pytest.raises(Unusable):
-        await patiently(connect, emit=Facts().read)
+        await wait_for_postgres(connect, emit=Facts().read)
 
 
 async def test_pool_of_a_server_that_is_away_logs_no_traceback(

@@ -19,9 +19,9 @@ from nats.aio.msg import Msg
 from grns.dev.servers import LocalNats
 from grns.model.envelope import decode, traceparent
 from grns.nats import JetStream
-from grns.outbox.log import Entry
-from grns.outbox.message import Parcel
-from grns.outbox.ordered_publisher import _REFUSED_RETRY_SECONDS, Outbound, _message
+from grns.outbox.log import LogEntry
+from grns.outbox.message import OutboxMessage
+from grns.outbox.ordered_publisher import _REFUSED_RETRY_SECONDS, OrderedPublisher, _message
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts import relay
 from tests.harness import eventually, manage, read_stream, settings_for
@@ -30,9 +30,9 @@ from tests.rude import rude
 _numbers = itertools.count(1)
 
 
-def row(task_id: str | None, payload: str = "{}") -> Entry:
+def row(task_id: str | None, payload: str = "{}") -> LogEntry:
     """Return a row of the log."""
-    return Entry(
+    return LogEntry(
         next(_numbers), 1, str(uuid4()), "default", task_id, "evt.task.completed", None, "t", None, payload,
         datetime.now(UTC),
     )  # fmt: skip
@@ -55,7 +55,7 @@ async def transport(broker: LocalNats) -> AsyncIterator[JetStream]:
         yield transport
 
 
-async def is_empty(outbound: Outbound) -> None:
+async def is_empty(outbound: OrderedPublisher) -> None:
     """Wait until nothing is on its way."""
 
     async def look() -> bool:
@@ -71,7 +71,7 @@ def done() -> list[int]:
 
 
 @asynccontextmanager
-async def sending(outbound: Outbound) -> AsyncIterator[None]:
+async def sending(outbound: OrderedPublisher) -> AsyncIterator[None]:
     """Let it send meanwhile."""
     running = asyncio.create_task(outbound.run())
     yield
@@ -85,9 +85,9 @@ def told() -> list[Fact]:
     return []
 
 
-def make(transport: JetStream, done: list[int], told: list[Fact]) -> Outbound:
+def make(transport: JetStream, done: list[int], told: list[Fact]) -> OrderedPublisher:
     """Return what sends through a transport."""
-    return Outbound(
+    return OrderedPublisher(
         transport=transport,
         on_done=done.append,
         on_receipt=lambda _receipt: None,
@@ -99,7 +99,9 @@ def make(transport: JetStream, done: list[int], told: list[Fact]) -> Outbound:
 
 
 @pytest.fixture
-async def outbound(transport: JetStream, done: list[int], told: list[Fact]) -> AsyncIterator[Outbound]:
+async def outbound(
+    transport: JetStream, done: list[int], told: list[Fact]
+) -> AsyncIterator[OrderedPublisher]:
     """Parcels on their way to a broker."""
     outbound = make(transport, done, told)
     async with sending(outbound):
@@ -108,38 +110,38 @@ async def outbound(transport: JetStream, done: list[int], told: list[Fact]) -> A
 
 @pytest.mark.parametrize("is_replay_first", [True, False])
 async def test_a_live_row_behind_a_replay_of_its_task_does_not_wait_for_the_load_to_end(
-    outbound: Outbound, done: list[int], is_replay_first: bool
+    outbound: OrderedPublisher, done: list[int], is_replay_first: bool
 ) -> None:
     replays = [row("gr-a"), row("gr-a")]
     live = row("gr-a")
     newer = [row(f"gr-{number}") for number in range(5000)]
-    outbound.add(Parcel(newer[0]))
+    outbound.add(OutboxMessage(newer[0]))
     for entry in replays if is_replay_first else ():
-        outbound.add(Parcel(entry, is_replay=True))
-    outbound.add(Parcel(live))
+        outbound.add(OutboxMessage(entry, is_replay=True))
+    outbound.add(OutboxMessage(live))
     for entry in newer[1:]:
         while outbound.pending > 200:  # noqa: ASYNC110 - as the relay does: never idle, never all at once
             await asyncio.sleep(0)
-        outbound.add(Parcel(entry))
+        outbound.add(OutboxMessage(entry))
     await is_empty(outbound)
     assert sorted(done) == sorted([live.seq, *(entry.seq for entry in newer)])
     assert done.index(live.seq) < 2000
 
 
-async def test_of_one_task_each_is_done_in_its_order(outbound: Outbound, done: list[int]) -> None:
+async def test_of_one_task_each_is_done_in_its_order(outbound: OrderedPublisher, done: list[int]) -> None:
     rows = [row("gr-a") for _ in range(50)]
     for entry in rows:
-        outbound.add(Parcel(entry))
+        outbound.add(OutboxMessage(entry))
     await is_empty(outbound)
     assert done == [entry.seq for entry in rows]
 
 
 @pytest.mark.parametrize("task_id", ["gr-a", None, "gr-é", "gr-a\r\nEvil: 1", "a\nNats-Msg-Id: x"], ids=ascii)
 async def test_a_row_goes_out_with_its_headers_and_no_others(
-    outbound: Outbound, transport: JetStream, task_id: str | None
+    outbound: OrderedPublisher, transport: JetStream, task_id: str | None
 ) -> None:
     entry = row(task_id)
-    outbound.add(Parcel(entry))
+    outbound.add(OutboxMessage(entry))
     await is_empty(outbound)
     stored = await transport.last_message("GRNS_EVT")
     assert stored is not None
@@ -158,7 +160,7 @@ async def test_nothing_is_sent_once_it_may_not_be_however_much_room_there_is(
     transport: JetStream, done: list[int]
 ) -> None:
     allowed = iter([True] * 3)
-    outbound = Outbound(
+    outbound = OrderedPublisher(
         transport=transport,
         on_done=done.append,
         on_receipt=lambda _receipt: None,
@@ -169,7 +171,7 @@ async def test_nothing_is_sent_once_it_may_not_be_however_much_room_there_is(
     )
     rows = [row(f"gr-{number}") for number in range(10)]
     for entry in rows:
-        outbound.add(Parcel(entry))
+        outbound.add(OutboxMessage(entry))
     async with sending(outbound):
 
         async def three_are_done() -> bool:
@@ -181,9 +183,9 @@ async def test_nothing_is_sent_once_it_may_not_be_however_much_room_there_is(
     assert outbound.pending == 7
 
 
-async def test_replays_alone_are_sent_too(outbound: Outbound, done: list[int]) -> None:
+async def test_replays_alone_are_sent_too(outbound: OrderedPublisher, done: list[int]) -> None:
     for number in range(20):
-        outbound.add(Parcel(row(f"gr-{number % 3}"), is_replay=True))
+        outbound.add(OutboxMessage(row(f"gr-{number % 3}"), is_replay=True))
     await is_empty(outbound)
     assert outbound.replays == 0
     assert done == []
@@ -195,10 +197,10 @@ async def test_nothing_new_waits_for_replays_to_be_read(
     """They are counted by themselves, in rows and in bytes."""
     outbound = make(transport, done, told)
     for number in range(50):
-        outbound.add(Parcel(row(f"gr-{number}", LARGE), is_replay=True))
+        outbound.add(OutboxMessage(row(f"gr-{number}", LARGE), is_replay=True))
     assert (outbound.replays, outbound.replay_bytes) == (50, 50 * len(LARGE))
     assert (outbound.under_way, outbound.under_way_bytes) == (0, 0)
-    outbound.add(Parcel(row("gr-0")))
+    outbound.add(OutboxMessage(row("gr-0")))
     assert (outbound.under_way, outbound.under_way_bytes) == (1, 2)
     async with sending(outbound):
         await is_empty(outbound)
@@ -224,12 +226,12 @@ async def limit_stream(url: str, most_bytes: int) -> None:
     await manage(url, "STREAM.UPDATE.GRNS_EVT", {**config, "max_msg_size": most_bytes})
 
 
-def mixed_rows() -> list[Entry]:
+def mixed_rows() -> list[LogEntry]:
     """Return rows of a few tasks, with some large ones between small ones of the same task."""
     return [row(f"gr-{task}", LARGE if turn in (1, 3) else "{}") for turn in range(5) for task in range(4)]
 
 
-async def check_mixed(url: str, rows: Sequence[Entry]) -> None:
+async def check_mixed(url: str, rows: Sequence[LogEntry]) -> None:
     """Check that each row is there once, the large ones as references, and each task's in their order."""
     heard = await read_stream(url, "GRNS_EVT")
     assert {one.headers["Nats-Msg-Id"] for one in heard} == {entry.message_id for entry in rows}
@@ -245,7 +247,7 @@ async def check_mixed(url: str, rows: Sequence[Entry]) -> None:
         )
 
 
-def _reference(entry: Entry) -> dict[str, object]:
+def _reference(entry: LogEntry) -> dict[str, object]:
     return {
         "truncated": True,
         "ref": f"db://events/{entry.seq}",
@@ -259,7 +261,7 @@ async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
 ) -> None:
     async with connected(narrow) as transport, sending(made := make(transport, done, told)):
         for entry in (rows := mixed_rows()):
-            made.add(Parcel(entry))
+            made.add(OutboxMessage(entry))
         await is_empty(made)
     assert sorted(done) == [entry.seq for entry in rows]
     assert told == [], "it was not even tried"
@@ -267,12 +269,12 @@ async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
 
 
 async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
-    outbound: Outbound, broker: LocalNats, done: list[int], told: list[Fact]
+    outbound: OrderedPublisher, broker: LocalNats, done: list[int], told: list[Fact]
 ) -> None:
     await limit_stream(broker.url, 8 * 1024)
     began_at = time.monotonic()
     for entry in (rows := mixed_rows()):
-        outbound.add(Parcel(entry))
+        outbound.add(OutboxMessage(entry))
     await is_empty(outbound)
     assert time.monotonic() - began_at < _REFUSED_RETRY_SECONDS / 2
     assert sorted(done) == [entry.seq for entry in rows]
@@ -293,7 +295,7 @@ async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
         behind = row("gr-large")
         others = [row(f"gr-{number}") for number in range(200)]
         for entry in (large, behind, *others):
-            made.add(Parcel(entry))
+            made.add(OutboxMessage(entry))
 
         async def are_done() -> bool:
             return len(done) == len(others)
@@ -306,9 +308,9 @@ async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
     assert done[-2:] == [large.seq, behind.seq]
 
 
-def size_of(entry: Entry) -> int:
+def size_of(entry: LogEntry) -> int:
     """Return how large a row is on the wire."""
-    message = _message(Parcel(entry), 100_000)
+    message = _message(OutboxMessage(entry), 100_000)
     return len(message.body) + len(str(message.headers)) + len(entry.message_id) + 64
 
 
@@ -318,7 +320,7 @@ async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
     """Else its row would stay on its way for ever, and all of its task behind it."""
     outbound = make(transport, done, told)
     outbound._on_done = _fail
-    outbound.add(Parcel(row("gr-a")))
+    outbound.add(OutboxMessage(row("gr-a")))
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(outbound.run(), 10.0)
 
@@ -349,7 +351,7 @@ async def test_a_stream_that_is_silent_does_not_occupy_the_window(
         letters = [row(f"gr-{number}")._replace(kind="dlq.task.dead") for number in range(500)]
         events = [row(f"gr-{number}") for number in range(500)]
         for entry in (*letters, *events):
-            made.add(Parcel(entry))
+            made.add(OutboxMessage(entry))
 
         async def have_gone_out() -> bool:
             return len(done) == len(events)
@@ -393,7 +395,7 @@ async def test_only_the_stream_decides_however_fast_others_answer(
         rows = [row(f"gr-{number % 100}") for number in range(300)]
         async with rude(slow.url, "evt.>") as answered:
             for entry in rows:
-                made.add(Parcel(entry))
+                made.add(OutboxMessage(entry))
             await is_empty(made)
 
             async def have_heard_all() -> bool:

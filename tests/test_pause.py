@@ -17,7 +17,7 @@ from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.tasks import pause_pools as pause
-from grns.tasks.pause_pools import PausedLanes, Pauses
+from grns.tasks.pause_pools import PausedSubjects, PoolPauses
 from grns.tasks.pauses import in_force
 from tests.harness import eventually, manage, settings_for
 from tests.test_store_kit import fetch
@@ -41,9 +41,9 @@ async def transport(database: Database, broker: LocalNats) -> AsyncIterator[Tran
 
 
 @pytest.fixture
-def pauses(database: Database, transport: Transport) -> Pauses:
+def pauses(database: Database, transport: Transport) -> PoolPauses:
     """What pauses the pools of the default workspace."""
-    return Pauses(database=database, transport=transport, workspace="default")
+    return PoolPauses(database=database, transport=transport, workspace="default")
 
 
 async def left(broker: LocalNats) -> dict[str, float]:
@@ -55,7 +55,7 @@ async def left(broker: LocalNats) -> dict[str, float]:
 
 
 async def test_the_lanes_of_a_paused_pool_are_paused_and_go_on_with_it(
-    pauses: Pauses, broker: LocalNats
+    pauses: PoolPauses, broker: LocalNats
 ) -> None:
     begun = await pauses.pause("worker", actor=ACTOR, reason="deploy")
     assert (begun.agent_type, begun.task_type, begun.paused_by, begun.until) == ("worker", None, ACTOR, None)
@@ -69,7 +69,7 @@ async def test_the_lanes_of_a_paused_pool_are_paused_and_go_on_with_it(
 
 
 async def test_a_pause_of_a_type_leaves_the_lanes_alone(
-    pauses: Pauses, database: Database, broker: LocalNats
+    pauses: PoolPauses, database: Database, broker: LocalNats
 ) -> None:
     await pauses.pause("worker", "noop", actor=ACTOR)
     assert await left(broker) == {}
@@ -82,7 +82,7 @@ async def test_a_pause_of_a_type_leaves_the_lanes_alone(
     assert [one.task_type for one in await in_force(database, "default", ["worker"])] == ["noop"]
 
 
-async def test_lanes_go_on_no_later_than_the_pause_is_over(pauses: Pauses, broker: LocalNats) -> None:
+async def test_lanes_go_on_no_later_than_the_pause_is_over(pauses: PoolPauses, broker: LocalNats) -> None:
     await pauses.pause("worker", actor=ACTOR, until=3600.0)
     assert max((await left(broker)).values()) > 50
     await pauses.pause("worker", actor=ACTOR, until=20.0)
@@ -90,7 +90,7 @@ async def test_lanes_go_on_no_later_than_the_pause_is_over(pauses: Pauses, broke
 
 
 async def test_without_a_broker_a_pool_is_paused_all_the_same(database: Database) -> None:
-    pauses = Pauses(
+    pauses = PoolPauses(
         database=database, transport=App(settings_for(database.url)).transport("test"), workspace="default"
     )
     await pauses.pause("worker", actor=ACTOR)
@@ -113,7 +113,7 @@ async def test_without_a_broker_a_pool_is_paused_all_the_same(database: Database
     ],
 )
 async def test_what_cannot_be_paused_is_refused(
-    pauses: Pauses, database: Database, broker: LocalNats, wanted: dict[str, Any], code: str
+    pauses: PoolPauses, database: Database, broker: LocalNats, wanted: dict[str, Any], code: str
 ) -> None:
     asked: dict[str, Any] = {"agent_type": "worker", "actor": ACTOR} | wanted
     with pytest.raises(BadInput) as refused:
@@ -125,7 +125,7 @@ async def test_what_cannot_be_paused_is_refused(
 
 async def test_lanes_are_kept_paused_some_pools_at_a_time(
     database: Database,
-    pauses: Pauses,
+    pauses: PoolPauses,
     transport: Transport,
     broker: LocalNats,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,7 @@ async def test_lanes_are_kept_paused_some_pools_at_a_time(
         await manage(
             broker.url, f"CONSUMER.PAUSE.GRNS_CMD.{one['name']}", {"pause_until": "1970-01-01T00:00:00Z"}
         )
-    lanes = PausedLanes(database=database, transport=transport)
+    lanes = PausedSubjects(database=database, transport=transport)
     assert await lanes.step()
     assert sorted(await left(broker)) == sorted(LANES)
     assert await lanes.step()
@@ -148,7 +148,7 @@ async def test_lanes_are_kept_paused_some_pools_at_a_time(
 
 
 async def test_the_janitor_ends_what_is_over_and_keeps_lanes_paused(
-    database: Database, pauses: Pauses, transport: Transport, broker: LocalNats
+    database: Database, pauses: PoolPauses, transport: Transport, broker: LocalNats
 ) -> None:
     await pauses.pause("writer", actor=ACTOR, until=60.0)
     await fetch(database, "update grns.pauses set until = now()")

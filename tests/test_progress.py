@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.outbox.watermark import Progress, Spans
+from grns.outbox.watermark import NumberRanges, Watermark
 
 
 @given(st.lists(st.integers(1, 60)), st.integers(0, 10))
 def test_spans_hold_what_was_put_in(numbers: list[int], low: int) -> None:
-    spans = Spans(low)
+    spans = NumberRanges(low)
     for number in numbers:
         spans.add(number)
     expected = set(range(low + 1)) | set(numbers)
@@ -25,7 +25,7 @@ def test_spans_hold_what_was_put_in(numbers: list[int], low: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9))))
 def test_spans_take_stretches_in(stretches: list[tuple[int, int]]) -> None:
-    spans = Spans(0)
+    spans = NumberRanges(0)
     expected = {0}
     for start, length in stretches:
         spans.add_span(start, start + length)
@@ -35,7 +35,7 @@ def test_spans_take_stretches_in(stretches: list[tuple[int, int]]) -> None:
 
 @given(st.lists(st.integers(1, 60), unique=True), st.integers(0, 5))
 def test_what_is_not_shown_is_missing(numbers: list[int], low: int) -> None:
-    progress = Progress(low)
+    progress = Watermark(low)
     fresh = sorted(number for number in numbers if number > low)
     for part in (fresh[:7], fresh[7:]):
         progress.see([], part, xmin=1, is_late_cut=False)
@@ -45,7 +45,7 @@ def test_what_is_not_shown_is_missing(numbers: list[int], low: int) -> None:
 
 
 def test_a_gap_waits_for_the_transactions_that_could_fill_it() -> None:
-    progress = Progress(0)
+    progress = Watermark(0)
     progress.see([], [1, 4], xmin=30, is_late_cut=False)
     progress.see([], [], xmin=30, is_late_cut=False)
     assert progress.missing == [(2, 4)], "nobody knows yet who may have taken them"
@@ -58,7 +58,7 @@ def test_a_gap_waits_for_the_transactions_that_could_fill_it() -> None:
 
 
 def test_a_gap_of_an_earlier_leader_is_looked_for_with_fresh_eyes() -> None:
-    progress = Progress(5, [(8, 10)])
+    progress = Watermark(5, [(8, 10)])
     assert progress.missing == [(6, 8)]
     assert progress.high == 9
     progress.see([], [], xmin=100, is_late_cut=False)
@@ -71,7 +71,7 @@ def test_a_gap_of_an_earlier_leader_is_looked_for_with_fresh_eyes() -> None:
 
 
 def test_what_was_cut_off_is_not_given_up() -> None:
-    progress = Progress(0)
+    progress = Watermark(0)
     progress.see([], [10], xmin=1, is_late_cut=False)
     progress.bound(5)
     progress.see([1, 3], [], xmin=9, is_late_cut=True)
@@ -80,7 +80,7 @@ def test_what_was_cut_off_is_not_given_up() -> None:
 
 
 def test_where_late_ones_are_cut_off_what_lies_beyond_is_read_again() -> None:
-    progress = Progress(0)
+    progress = Watermark(0)
     assert progress.take([1, 5, 9], xmin=1, limit=3) == 3
     assert progress.take([2, 3, 10, 11], xmin=1, limit=2) == 2
     assert (progress.high, progress.missing) == (9, [(4, 5), (6, 9)])
@@ -95,7 +95,7 @@ def test_every_number_ends_done_or_found(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 25))
     fate = {number: data.draw(st.sampled_from(["now", "late", "never"])) for number in range(1, total + 1)}
     fate[total] = "now"
-    progress = Progress(0)
+    progress = Watermark(0)
     first = [number for number in fate if fate[number] == "now"]
     late = [number for number in fate if fate[number] == "late"]
     cut = data.draw(st.integers(0, len(late)))

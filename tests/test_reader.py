@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from grns.nats.reader import Handler, ReadingClient
+from grns.nats.reader import MessageHandler, ReadingClient
 
 Heard = list[tuple[str, bytes]]
 
@@ -51,9 +51,9 @@ class Listener:
         self.pongs = 0
         # 2 takes no plain ones; 3 has a handler and is no subscription any more
         for sid, handler in {
-            1: Handler(self._take, lambda subject, body: self.plain.append((subject, body))),
-            2: Handler(self._take),
-            3: Handler(self._take, lambda _subject, _body: self.plain.append(("never", b""))),
+            1: MessageHandler(self._take, lambda subject, body: self.plain.append((subject, body))),
+            2: MessageHandler(self._take),
+            3: MessageHandler(self._take, lambda _subject, _body: self.plain.append(("never", b""))),
         }.items():
             self.client.handlers[sid] = handler
         for sid in (1, 2):
@@ -121,7 +121,7 @@ async def test_one_that_fails_costs_the_others_nothing() -> None:
             raise ValueError(subject)
         listener.plain.append((subject, body))
 
-    listener.client.handlers[1] = Handler(lambda _message: None, refuse)
+    listener.client.handlers[1] = MessageHandler(lambda _message: None, refuse)
     await listener.read(
         b"MSG a 1 1\r\n1\r\nMSG b 1 3\r\nbad\r\nMSG \xff 1 1\r\n2\r\nMSG c 1 1\r\n3\r\nPING\r\n"
     )

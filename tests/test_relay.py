@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from grns.outbox.log import Entry
+from grns.outbox.log import LogEntry
 from grns.outbox.log_range import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 
 
-def rows(count: int, size: int) -> list[Entry]:
+def rows(count: int, size: int) -> list[LogEntry]:
     """Return rows of the log whose payloads have this size."""
     now = datetime.now(UTC)
     return [
-        Entry(n, 1, str(uuid4()), "default", "gr-0", "dlq.task.dead", None, "t", None, "x" * size, now)
+        LogEntry(n, 1, str(uuid4()), "default", "gr-0", "dlq.task.dead", None, "t", None, "x" * size, now)
         for n in range(count)
     ]
 

@@ -22,7 +22,7 @@ from grns.nats.interface import Message, Receipt, Transport
 from grns.outbox import log
 from grns.outbox import log_range as stretch
 from grns.outbox import replay_requests as replay
-from grns.outbox.replay import Replays
+from grns.outbox.replay import Replayer
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.telemetry.emit import Emit
@@ -304,12 +304,12 @@ def test_bad_arguments_are_told_with_a_hint(
 
 
 @asynccontextmanager
-async def leading(database: Database, emit: Emit) -> AsyncIterator[Replays]:
+async def leading(database: Database, emit: Emit) -> AsyncIterator[Replayer]:
     """Hold the lead, as the relay does."""
     async with database.session() as session:
         cursor = await log.take(session, str(uuid4()), 0.0)
         assert cursor is not None
-        yield Replays(session, epoch=cursor.epoch, emit=emit)
+        yield Replayer(session, epoch=cursor.epoch, emit=emit)
 
 
 async def asked(database: Database) -> int:
@@ -324,7 +324,7 @@ async def high(database: Database) -> int:
     return int((await fetch(database, "select max(seq) as n from grns.events"))[0]["n"])
 
 
-def acknowledge(replays: Replays, count: int, *, duplicate: bool = False) -> None:
+def acknowledge(replays: Replayer, count: int, *, duplicate: bool = False) -> None:
     """Answer as the broker does."""
     for number in range(count):
         replays.note(Receipt("GRNS_EVT", number, duplicate))

@@ -17,7 +17,7 @@ from grns.postgres.database import Database
 from grns.postgres.statements import paths, statement
 from grns.worker.claims import Claims
 from grns.worker.finishes import Finish, Finishes, finish_in
-from grns.worker.renewals import Held, Verdict, renew
+from grns.worker.renewals import HeldLease, RenewResult, renew
 from tests.harness import eventually, submit, submit_many
 from tests.test_store_kit import (
     LEASE_SECONDS,
@@ -43,12 +43,16 @@ from tests.test_store_kit import (
 
 pytest_plugins = ["tests.test_store_kit"]
 
-RENEWED, LOCKED, LOST = Verdict("renewed", False), Verdict("locked", False), Verdict("lost", False)
+RENEWED, LOCKED, LOST = (
+    RenewResult("renewed", False),
+    RenewResult("locked", False),
+    RenewResult("lost", False),
+)
 
 
-def held(claim: Claim) -> Held:
+def held(claim: Claim) -> HeldLease:
     """Return a claim as the keeper knows it."""
-    return Held(claim.id, claim.attempt, claim.lease_id, claim.workspace)
+    return HeldLease(claim.id, claim.attempt, claim.lease_id, claim.workspace)
 
 
 async def refused_everywhere(database: Database, zombie: Claim) -> None:
@@ -185,7 +189,7 @@ async def test_renew_tells_renewed_locked_and_lost_apart_in_the_order_asked(shar
     async with locked(shared, kept.id):
         wanted = [kept, forged("gr-nothing"), free, replace(other, attempt=7), asked]
         answers = await renew(shared, [held(one) for one in wanted], 77.0)
-    assert answers == [LOCKED, LOST, RENEWED, LOST, Verdict("renewed", True)]
+    assert answers == [LOCKED, LOST, RENEWED, LOST, RenewResult("renewed", True)]
     after = await row_of(shared, free.id)
     assert (after["lease_until"] - after["updated_at"]).total_seconds() == 77.0
     changed = {name for name in after if after[name] != before[name]}
@@ -293,7 +297,7 @@ async def test_a_cancel_that_waited_for_a_claim_is_a_request(shared: Database) -
         await connection.execute("commit")
         assert await asked == {task_id: "requested"}
     owner = forged(task_id, attempt=1, lease_id=lease_id)
-    assert await renew(shared, [held(owner)], LEASE_SECONDS) == [Verdict("renewed", True)]
+    assert await renew(shared, [held(owner)], LEASE_SECONDS) == [RenewResult("renewed", True)]
 
 
 async def test_a_redrive_that_waited_for_another_does_nothing(shared: Database) -> None:

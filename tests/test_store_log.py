@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from grns.outbox import log
-from grns.outbox.watermark import Progress
+from grns.outbox.watermark import Watermark
 from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
 from tests.harness import submit_many
@@ -32,7 +32,7 @@ class Reader:
 
     def __init__(self, database: Database, low: int) -> None:
         self._database = database
-        self.progress = Progress(low)
+        self.progress = Watermark(low)
 
     async def read(self, limit: int = 1000) -> list[int]:
         """Read once; returns the numbers that were shown for the first time."""
@@ -204,13 +204,13 @@ async def test_a_long_backlog_is_read_in_parts(
 async def test_a_stretch_of_some_kinds_is_read_again(shared: Database, reader: Reader) -> None:
     await submit_many(shared, 3)
     low = reader.progress.high
-    page = await log.read_stretch(shared, low, low + 4, 10, MUCH, [r"^evt\."])
+    page = await log.read_range(shared, low, low + 4, 10, MUCH, [r"^evt\."])
     assert {entry.kind for entry in page.entries} == {"evt.task.queued"}
     assert all(low < entry.seq <= low + 4 for entry in page.entries)
     await place(shared, "failed")
-    letters = (await log.read_stretch(shared, low, low + 100, 20, MUCH, [r"^dlq\."])).entries
+    letters = (await log.read_range(shared, low, low + 100, 20, MUCH, [r"^dlq\."])).entries
     assert [entry.kind for entry in letters] == ["dlq.task.failed"]
-    both = (await log.read_stretch(shared, low, low + 100, 20, MUCH, [r"^dlq\.", r"^evt\."])).entries
+    both = (await log.read_range(shared, low, low + 100, 20, MUCH, [r"^dlq\.", r"^evt\."])).entries
     assert {entry.kind for entry in both} == {
         "evt.task.queued", "evt.task.claimed", "evt.task.failed", "dlq.task.failed"
     }  # fmt: skip
@@ -225,7 +225,7 @@ async def test_of_a_kind_that_is_rare_no_more_is_looked_at_than_a_page(
     await fetch(shared, "update grns.events set kind = 'dlq.task.dead' where seq = $1", numbers[5])
     after, pages = low, []
     while (
-        page := await log.read_stretch(shared, after, low + 1000, 3, MUCH, [r"^dlq\."])
+        page := await log.read_range(shared, after, low + 1000, 3, MUCH, [r"^dlq\."])
     ).last_seq is not None:
         after = page.last_seq
         pages.append((after, [entry.seq for entry in page.entries]))
@@ -248,12 +248,12 @@ async def test_a_page_of_large_rows_ends_early_and_the_next_goes_on_there(
     )
     pages, after = [], low
     while after < numbers[-1]:
-        page = await log.read_stretch(shared, after, low + 1000, 10, 25_000, [r"^dlq\."])
+        page = await log.read_range(shared, after, low + 1000, 10, 25_000, [r"^dlq\."])
         assert page.last_seq is not None
         after = page.last_seq
         pages.append([entry.seq for entry in page.entries])
     assert pages == [large[:3], large[3:]]
-    page = await log.read_stretch(shared, low, low + 1000, 10, 1, [r"^dlq\."])
+    page = await log.read_range(shared, low, low + 1000, 10, 1, [r"^dlq\."])
     assert [entry.seq for entry in page.entries] == large[:1]
 
 
@@ -335,7 +335,10 @@ async def test_a_cursor_is_not_persisted_on_another_timeline(shared: Database) -
 async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> None:
     cursor = await log.take(shared, "one", 60.0)
     assert cursor is not None
-    places = {"GRNS_EVT": log.Place("abc", 17, log.Lost(2, 4)), "GRNS_DLQ": log.Place("def", 3)}
+    places = {
+        "GRNS_EVT": log.LastAcknowledged("abc", 17, log.LostRange(2, 4)),
+        "GRNS_DLQ": log.LastAcknowledged("def", 3),
+    }
     said = replace(cursor, low=5, published=[(7, 9), (12, 13)], places=places)
     assert await log.hold(shared, said, 60.0)
     await log.drop(shared, cursor.epoch)

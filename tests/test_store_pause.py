@@ -17,7 +17,7 @@ from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks.pauses import Pause
 from grns.worker.claims import Claims
-from grns.worker.renewals import Held, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.harness import submit
 from tests.test_store_kit import (
     LEASE_SECONDS,
@@ -143,7 +143,7 @@ async def test_what_runs_goes_on_and_everything_but_claims_goes_its_way(shared: 
     done, given_back, retried = [await place(shared, "running") for _ in range(3)]
     queued, dead = await place(shared, "queued"), await place(shared, "dead")
     await paused(shared)
-    (verdict,) = await renew(shared, [Held(done.id, done.attempt, done.lease_id)], LEASE_SECONDS)
+    (verdict,) = await renew(shared, [HeldLease(done.id, done.attempt, done.lease_id)], LEASE_SECONDS)
     assert verdict.verdict == "renewed"
     assert (await finish(shared, done)).status == "succeeded"
     assert await release(shared, given_back) == {given_back.id: "queued"}

@@ -27,8 +27,8 @@ from grns.postgres.statements import statement
 from grns.stats import counts as count
 from grns.stats.issues import STATES
 from grns.tasks import search as task_page
-from grns.tasks.index_scan import DUE, ENDED, LATEST, QUEUED, RUNNING, Key, Road, ways
-from grns.tasks.search import Wanted, look, tally
+from grns.tasks.index_scan import DUE, ENDED, LATEST, QUEUED, RUNNING, IndexScan, Key, plans
+from grns.tasks.search import SearchQuery, look, tally
 from grns.tasks.submit import columns, prepare
 from tests.test_store_kit import new_database
 
@@ -667,14 +667,14 @@ READ_IN_ORDER = (
 )  # fmt: skip
 
 
-def road_of(text: str, name: str) -> tuple[Road, Wanted]:
+def road_of(text: str, name: str) -> tuple[IndexScan, SearchQuery]:
     """Return the road of this name to what a filter finds."""
     wanted = parse(text)
-    roads = [road for way in ways(wanted, wanted.states, "default") for road in way]
-    return next(road for road in roads if road.name == name), Wanted(wanted, wanted.states, "default")
+    roads = [road for way in plans(wanted, wanted.states, "default") for road in way]
+    return next(road for road in roads if road.name == name), SearchQuery(wanted, wanted.states, "default")
 
 
-def behind_of(road: Road) -> Key:
+def behind_of(road: IndexScan) -> Key:
     """Return a place on a road, of the right types."""
     values = {
         "agent_type": "worker", "priority": 1, "id": "gr-m", "queued_at": LONG_AGO,

@@ -16,7 +16,7 @@ from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import RowsDeleted
 from grns.worker.claims import Claims
-from grns.worker.renewals import Held, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.harness import submit_many
 from tests.test_store_kit import (
     LEASE_SECONDS,
@@ -52,7 +52,7 @@ async def _claim_next(database: Database, _held: Claim) -> object:
 
 
 async def _renew(database: Database, held: Claim) -> object:
-    (verdict,) = await renew(database, [Held(held.id, held.attempt, held.lease_id)], LEASE_SECONDS)
+    (verdict,) = await renew(database, [HeldLease(held.id, held.attempt, held.lease_id)], LEASE_SECONDS)
     assert verdict.verdict == "renewed"
     return verdict
 

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from grns.maintenance.consistency import Inspection
+from grns.maintenance.consistency import ConsistencyCheck
 from grns.maintenance.due import promote, reap
 from grns.model.outcome import Claim, Verb
 from grns.model.task import TRANSITIONS
 from grns.postgres.database import Database
 from grns.worker.claims import Claims
 from grns.worker.finishes import Finishes
-from grns.worker.renewals import Held, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.harness import submit
 from tests.test_store_kit import (
     OTHER_WORKER,
@@ -86,7 +86,7 @@ class Walker:
 
     async def _renew(self) -> None:
         if claim := self._some_claim():
-            await renew(self._database, [Held(claim.id, claim.attempt, claim.lease_id)], 15.0)
+            await renew(self._database, [HeldLease(claim.id, claim.attempt, claim.lease_id)], 15.0)
 
     async def _lapse(self) -> None:
         rows = await fetch(self._database, "select id from grns.tasks where status = 'running'")
@@ -118,7 +118,7 @@ async def test_whatever_happens_the_log_tells_the_state(shared: Database, seed: 
         await walker.step()
         spent = await fetch(shared, "select from grns.tasks where attempt - forgiven > attempt_limit")
         assert not spent, "attempt − forgiven ≤ limit"
-    inspection = Inspection(shared, patience_seconds=3600.0)
+    inspection = ConsistencyCheck(shared, patience_seconds=3600.0)
     await inspection.look_at_all()
     assert inspection.findings == []
     assert inspection.tasks == len(ids)

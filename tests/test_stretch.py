@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.outbox import log
-from grns.outbox.log_range import Pages
+from grns.outbox.log_range import RangeReader
 from grns.postgres.database import Database
 from tests.test_store_kit import fetch
 
@@ -28,10 +28,10 @@ async def test_large_rows_behind_small_ones_come_a_few_at_a_time(
     )
     wanted = [row["seq"] for row in rows if len(patterns) == 2 or row["kind"] == "dlq.task.dead"]
 
-    async def read(after: int, up_to: int, limit: int, most_bytes: int) -> log.Stretch:
-        return await log.read_stretch(database, after, up_to, limit, most_bytes, patterns)
+    async def read(after: int, up_to: int, limit: int, most_bytes: int) -> log.LogRange:
+        return await log.read_range(database, after, up_to, limit, most_bytes, patterns)
 
-    pages, found, after = Pages(read), [], 0
+    pages, found, after = RangeReader(read), [], 0
     while after < rows[-1]["seq"]:
         after, entries = await pages.next(after, rows[-1]["seq"])
         assert sum(len(entry.payload) for entry in entries) < _BYTES + 1100

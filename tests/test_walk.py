@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import Unavailable
 from grns.model import subjects
 from grns.model.outcome import Claim
@@ -21,12 +21,12 @@ from grns.telemetry.fact import Fact
 from grns.telemetry.facts.work import NoHandler
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
-from grns.worker.executor import UNKNOWN_TASK_DELAYS, Walk
+from grns.worker.executor import UNKNOWN_TASK_DELAYS, Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handlers import Handlers
-from grns.worker.leases import Lease, LeaseBook, Leases
+from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pool import Pool
-from grns.worker.router import FrontDoor
+from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 from tests.bad_input import command, encoded
 from tests.harness import eventually, submit
@@ -73,7 +73,7 @@ class Copy:
 class Stage:
     """A worker without its connections to the broker."""
 
-    def __init__(self, database: Database, book: LeaseBook) -> None:
+    def __init__(self, database: Database, book: SharedLeaseTable) -> None:
         self.database = database
         self.facts: list[Fact] = []
         self.started: list[Claim] = []
@@ -81,19 +81,19 @@ class Stage:
         settings, emit = load(), self.facts.append
         pool = Pool("worker")
         pool.task("noop")(_noop)
-        self.walk = Walk(
+        self.walk = Executor(
             claims=Claims(database, WHO, batch_limit=10),
             finishes=Finishes(database, batch_limit=10),
-            leases=Leases(book, lease_seconds=15.0, emit=emit),
+            leases=LeaseManager(book, lease_seconds=15.0, emit=emit),
             handlers=Handlers(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
             slots=self.slots,
-            graveyard=Graveyard(database, emit=emit),
+            graveyard=DeadLetterQueue(database, emit=emit),
             envelope_limits=settings.envelope_limits,
             emit=emit,
         )
-        self.door = FrontDoor(
+        self.door = CommandRouter(
             walk=self.walk,
             database=database,
             claimant=WHO,
@@ -116,7 +116,7 @@ async def _noop(task: Context) -> int:
 @pytest.fixture
 async def stage(shared: Database) -> AsyncIterator[Stage]:
     """A worker of one slot."""
-    book, descriptor = LeaseBook.create(4)
+    book, descriptor = SharedLeaseTable.create(4)
     yield Stage(shared, book)
     book.close()
     os.close(descriptor)
@@ -266,7 +266,7 @@ async def test_a_task_that_may_not_be_committed_yet_is_waited_for(
 async def test_without_postgres_everything_is_given_back(shared: Database) -> None:
     """Bad bytes too: they may only end when they are kept."""
     away = Database(shared.url, name="away")
-    book, descriptor = LeaseBook.create(4)
+    book, descriptor = SharedLeaseTable.create(4)
     stage = Stage(away, book)
     for body in (encoded(command()), b"no json"):
         for deliver in (stage.door.receive, lambda copy: stage.walk.follow(copy, "lane")):

@@ -10,7 +10,7 @@ from grns.access.principals import Principal
 from grns.errors import TooManyRequests
 
 
-class Places:
+class WorkspaceLimiter:
     """A fixed number of places, and who holds them.
 
     A workspace may take another place only while it holds fewer than are free, and one key no more than

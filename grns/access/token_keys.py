@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from grns.model.claim_token import Shown, SigningKey, Ticket
+from grns.model.claim_token import ClaimToken, ShownClaimToken, SigningKey
 from grns.model.subjects import INSTALLATION
 from grns.postgres import audit_log as change
 from grns.postgres.database import Database, run
@@ -32,7 +32,7 @@ class TokenKeys:
         await self._read(_FRESH_SECONDS)
         return self._known[max(self._known)]
 
-    async def verify(self, shown: Shown) -> Ticket:
+    async def verify(self, shown: ShownClaimToken) -> ClaimToken:
         """Return the ticket that a token holds. Raises BadInput: `bad_token`."""
         await self._read(_FRESH_SECONDS)
         if shown.key_id not in self._known:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import BadInput, Fail, LeaseLost, Retry, Unavailable
-from grns.runtime.cancel_scope import Scope
+from grns.runtime.cancel_scope import CancelScope
 
 if TYPE_CHECKING:
     from grns.agent.client import AgentClient
@@ -29,7 +29,7 @@ class AgentTask:
     def __init__(self, client: AgentClient, answer: Mapping[str, Any], asked_at: float) -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._scope: Scope | None = None
+        self._scope: CancelScope | None = None
         task = answer["task"]
         self.token: str = answer["token"]
         self.agent_id: str = answer["agent_id"]
@@ -77,7 +77,7 @@ class AgentTask:
     async def __aenter__(self) -> AgentTask:
         """Begin: from now on it is renewed."""
         self._client.keep(self)
-        self._scope = Scope(None)
+        self._scope = CancelScope(None)
         self._scope.__enter__()
         if self.ended is not None:
             self._cut()

@@ -12,14 +12,14 @@ from fastapi import Depends, Header, Query, Request
 from grns.access.isolation import as_tenant
 from grns.access.keys import authenticate, has_keys
 from grns.access.principals import BOOTSTRAP, Principal, Scope
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.client.client import Client
 from grns.dead_letters.triage import Triage
 from grns.errors import BadInput, Denied, Forbidden, NotFound
 from grns.model import subjects
 from grns.model.envelope import read_traceparent
 from grns.postgres.database import Database, Session
-from grns.tasks.pause_pools import Pauses
+from grns.tasks.pause_pools import PoolPauses
 
 _KEYS = "/api/v1/keys"
 # Where a door of ours that has let somebody in says who it is. Nobody can send it.
@@ -27,10 +27,10 @@ PRINCIPAL = "grns.principal"
 
 
 @dataclass(frozen=True)
-class Visit:
+class RequestContext:
     """Somebody who was let in, and the workspace that they are in."""
 
-    desk: Desk
+    desk: ApiContext
     principal: Principal
     workspace: str
     traceparent: str | None = None  # the header of whoever asks, which may be anything
@@ -108,9 +108,9 @@ class Visit:
             envelope_limits=self.desk.envelope_limits,
         )
 
-    def pauses(self, database: Database | Session) -> Pauses:
+    def pauses(self, database: Database | Session) -> PoolPauses:
         """Return what pauses and resumes the pools of their workspace."""
-        return Pauses(database=database, transport=self.desk.transport, workspace=self.workspace)
+        return PoolPauses(database=database, transport=self.desk.transport, workspace=self.workspace)
 
 
 # By the dependency that asks for it.
@@ -131,8 +131,8 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
         named: Annotated[
             str | None, Header(alias="Grns-Workspace", description="The same, as a header.", max_length=64)
         ] = None,
-    ) -> Visit:
-        desk: Desk = request.app.state.desk
+    ) -> RequestContext:
+        desk: ApiContext = request.app.state.desk
         principal = await _principal(desk, request, may_be_first=may_be_first)
         chosen = principal.workspace or desk.workspace
         for said in (workspace, named):
@@ -140,7 +140,7 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
                 chosen = subjects.token(said, name="workspace")
         if workspace is not None and named is not None and workspace != named:
             raise BadInput("bad_workspace", "the query names one workspace, and Grns-Workspace another")
-        found = Visit(desk, principal, chosen, request.headers.get("traceparent"))
+        found = RequestContext(desk, principal, chosen, request.headers.get("traceparent"))
         found.enter(chosen)
         if not principal.may(scope, chosen):
             raise Forbidden(f"the scope {scope} is needed")
@@ -152,14 +152,14 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
     return Depends(visit)
 
 
-Reader = Annotated[Visit, requires("read")]
-Submitter = Annotated[Visit, requires("submit")]
-Operator = Annotated[Visit, requires("operate")]
-Agent = Annotated[Visit, requires("work")]
-Admin = Annotated[Visit, requires("admin")]
-FirstAdmin = Annotated[Visit, requires("admin", may_be_first=True)]
-AdminOfAll = Annotated[Visit, requires("admin", everywhere=True)]
-ReaderOfAll = Annotated[Visit, requires("read", everywhere=True)]
+Reader = Annotated[RequestContext, requires("read")]
+Submitter = Annotated[RequestContext, requires("submit")]
+Operator = Annotated[RequestContext, requires("operate")]
+Agent = Annotated[RequestContext, requires("work")]
+Admin = Annotated[RequestContext, requires("admin")]
+FirstAdmin = Annotated[RequestContext, requires("admin", may_be_first=True)]
+AdminOfAll = Annotated[RequestContext, requires("admin", everywhere=True)]
+ReaderOfAll = Annotated[RequestContext, requires("read", everywhere=True)]
 
 
 def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
@@ -172,7 +172,7 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
     return None
 
 
-async def _principal(desk: Desk, request: Request, *, may_be_first: bool) -> Principal:
+async def _principal(desk: ApiContext, request: Request, *, may_be_first: bool) -> Principal:
     known: Principal | None = request.scope.get(PRINCIPAL)
     if known is not None:
         return known
@@ -190,7 +190,7 @@ async def _principal(desk: Desk, request: Request, *, may_be_first: bool) -> Pri
     return await authenticate(desk.database, text)
 
 
-async def is_bootstrap(desk: Desk, text: str) -> bool:
+async def is_bootstrap(desk: ApiContext, text: str) -> bool:
     """Say whether the text is the bootstrap token of this process, and there is no key yet."""
     invitation = desk.invitation
     return invitation.key is None and invitation.matches(text) and not await has_keys(desk.database)

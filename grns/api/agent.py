@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.access.keys import ended_key
-from grns.api.access import Agent, Reader, Visit
+from grns.api.access import Agent, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.pool import Pool
 from grns.api.request import Body, around, read
@@ -21,9 +21,9 @@ from grns.api.route import Routes
 from grns.api.task import SMALL
 from grns.errors import NotFound
 from grns.gateway.attempts import Lend
-from grns.gateway.claims import Handed, Seeking
+from grns.gateway.claims import AssignedTask, ClaimRequest
 from grns.model import claim_token as ticket
-from grns.model.claim_token import SigningKey, Ticket
+from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
 from grns.model.submission import AgentType, MaxAttempts, Token
@@ -199,7 +199,7 @@ async def fail_claim(request: Request, visit: Agent) -> Response:
     """Say that a task failed: it is tried again while it has attempts left, unless `retry` is false."""
     said = await read(request, Breakdown, SMALL, code="bad_failure")
 
-    async def write(lend: Lend, shown: Ticket) -> str:
+    async def write(lend: Lend, shown: ClaimToken) -> str:
         return await visit.desk.agent_writes.fail(
             lend,
             shown,
@@ -245,7 +245,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
+def _seeking(visit: RequestContext, wanted: ClaimOrder) -> ClaimRequest:
     desk = visit.desk
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or desk.agent_lease_seconds
@@ -253,7 +253,7 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
     said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
     parts = (visit.workspace, visit.actor, *said, *types)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
-    return Seeking(
+    return ClaimRequest(
         claimant=Claimant(
             agent_id=f"{wanted.agent_type}-{digest}",
             workspace=visit.workspace,
@@ -269,7 +269,7 @@ def _seeking(visit: Visit, wanted: ClaimOrder) -> Seeking:
     )
 
 
-def _handed_out(handed: Handed, began_at: float, key: SigningKey) -> dict[str, Any]:
+def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[str, Any]:
     claim, shown = handed.claim, handed.ticket
     claimed_at = claim.expires_at - shown.lease_seconds
     return {
@@ -290,7 +290,7 @@ def _handed_out(handed: Handed, began_at: float, key: SigningKey) -> dict[str, A
     }
 
 
-async def _ticket(visit: Visit, said: Told) -> Ticket:
+async def _ticket(visit: RequestContext, said: Told) -> ClaimToken:
     """Return the ticket that was shown. Raises NotFound: another workspace, Forbidden: another pool."""
     shown = await visit.desk.token_keys.verify(ticket.read(said.token))
     if shown.workspace != visit.workspace:
@@ -299,5 +299,7 @@ async def _ticket(visit: Visit, said: Told) -> Ticket:
     return shown
 
 
-async def _written(visit: Visit, said: Told, write: Callable[[Lend, Ticket], Awaitable[str]]) -> Answer:
+async def _written(
+    visit: RequestContext, said: Told, write: Callable[[Lend, ClaimToken], Awaitable[str]]
+) -> Answer:
     return Answer({"status": await write(visit.writing, await _ticket(visit, said))})

@@ -22,7 +22,6 @@ from grns.api import (
     export,
     issue,
     key,
-    letter,
     operation,
     pool,
     probe,
@@ -31,11 +30,12 @@ from grns.api import (
     task,
     webhook,
 )
+from grns.api import message as letter
 from grns.api.answer import ProblemAnswer
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.api.document import completed
-from grns.api.guard import Guard
 from grns.api.route import OPERATION, Route
+from grns.api.security_headers import SecurityHeaders
 from grns.errors import BadInput, GrnsError, Unavailable
 from grns.model import problem
 from grns.model.problem import Problem
@@ -83,11 +83,11 @@ class _Api(FastAPI):
         return self.openapi_schema
 
 
-def make_api(desk: Desk) -> FastAPI:
+def make_api(desk: ApiContext) -> FastAPI:
     """Return the app that answers requests with what is on a desk."""
     api = bare()
     api.state.desk = desk
-    api.add_middleware(Guard, emit=desk.emit)
+    api.add_middleware(SecurityHeaders, emit=desk.emit)
     return api
 
 
@@ -144,7 +144,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     if said.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         raise error  # one that nobody here should meet: whoever looks for it finds it in the log
     if isinstance(error, Unavailable):
-        desk: Desk = request.app.state.desk
+        desk: ApiContext = request.app.state.desk
         desk.emit(RequestFailed(request.scope.get(OPERATION, "none"), str(error)))
     return ProblemAnswer(said)
 

@@ -16,7 +16,7 @@ from grns.api.route import Routes
 from grns.api.stream import EVENT_STREAM, stream
 from grns.errors import BadInput
 from grns.outbox import events as event
-from grns.outbox.events import Wanted, place
+from grns.outbox.events import EventQuery, place
 
 routes = Routes("events")
 
@@ -67,7 +67,7 @@ async def list_events(
     A stream has what happens from now on, or behind `Last-Event-ID` or `cursor`; the `id` of each event is
     its number in the log, below which nothing turns up any more. It ends now and then: come again.
     """
-    wanted = Wanted(visit.workspace, kind or (), task_id)
+    wanted = EventQuery(visit.workspace, kind or (), task_id)
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await stream(visit, wanted, last_event_id or cursor)
     if last_event_id is not None:

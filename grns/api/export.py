@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import Query
 from starlette.responses import Response, StreamingResponse
 
-from grns.api.access import Reader, Visit
+from grns.api.access import Reader, RequestContext
 from grns.api.answer import dumps
 from grns.api.page import Cursor
 from grns.api.route import Routes
@@ -32,7 +32,7 @@ NEXT = "Grns-Next-Cursor"
 # So many are read at once: each may be as large as two payloads.
 _AT_ONCE = 20
 
-Whole = Callable[[Visit, Database | Session, list[str]], Awaitable[list[Any]]]
+Whole = Callable[[RequestContext, Database | Session, list[str]], Awaitable[list[Any]]]
 
 
 @routes.get(
@@ -72,14 +72,16 @@ async def export_dead_letters(
     return StreamingResponse(lines, media_type=LINES, headers=headers)
 
 
-async def _list_messages(visit: Visit, database: Database | Session, limit: int, cursor: str | None) -> Page:
+async def _list_messages(
+    visit: RequestContext, database: Database | Session, limit: int, cursor: str | None
+) -> Page:
     wanted = listing.DeadFilter(listing.MESSAGE)
     return await listing.list_dead(
         database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
     )
 
 
-async def _lines(visit: Visit, ids: list[str], whole: Whole) -> AsyncIterator[bytes]:
+async def _lines(visit: RequestContext, ids: list[str], whole: Whole) -> AsyncIterator[bytes]:
     """Read some at a time, as fast as somebody takes them; who was deleted meanwhile is left out."""
     for first in range(0, len(ids), _AT_ONCE):
         async with visit.reading() as database:
@@ -87,12 +89,12 @@ async def _lines(visit: Visit, ids: list[str], whole: Whole) -> AsyncIterator[by
         yield b"".join(dumps(one) + b"\n" for one in found)
 
 
-async def _tasks(visit: Visit, database: Database | Session, ids: list[str]) -> list[Any]:
+async def _tasks(visit: RequestContext, database: Database | Session, ids: list[str]) -> list[Any]:
     found = await read.tasks(database, ids, visit.workspace)
     return [found[task_id] for task_id in ids if task_id in found]
 
 
-async def _messages(visit: Visit, database: Database | Session, ids: list[str]) -> list[Any]:
+async def _messages(visit: RequestContext, database: Database | Session, ids: list[str]) -> list[Any]:
     triage, found = visit.triage(database), list[Any]()
     for letter_id in ids:
         try:

@@ -17,7 +17,7 @@ from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, TaskRow, edition_in, together
 from grns.errors import BadInput
 from grns.model.filter import parse
-from grns.stats.issues import Change, State, change_issue
+from grns.stats.issues import IssueUpdate, State, change_issue
 from grns.stats.issues import list_issues as store_list
 from grns.stats.issues import read_issue as store_read
 from grns.tasks import search as task_page
@@ -96,7 +96,7 @@ async def edit_issue(
 ) -> Response:
     """Say something of an issue: that it is acknowledged, ignored or resolved, a note, who looks after it."""
     said = await read(request, IssueChange, SMALL, code="bad_issue")
-    change = cast(Change, said.model_dump(exclude_unset=True))
+    change = cast(IssueUpdate, said.model_dump(exclude_unset=True))
     async with visit.writing() as database:
         changed = await change_issue(
             database,

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from grns.access import keys as store
 from grns.access import workspaces as workspaces
 from grns.access.principals import BOOTSTRAP, MOST_POOLS, Scope
-from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, Visit
+from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, read
@@ -157,7 +157,7 @@ async def list_workspaces(visit: Reader, limit: Limit = 50, cursor: Cursor = Non
     return listed(found)
 
 
-def _of(visit: Visit, *, all_workspaces: bool) -> str | None:
+def _of(visit: RequestContext, *, all_workspaces: bool) -> str | None:
     """Return whose keys are meant: None is all workspaces."""
     if not all_workspaces:
         return visit.workspace

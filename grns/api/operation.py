@@ -10,7 +10,7 @@ from fastapi import Path, Query, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from grns.api.access import Operator, Reader, Visit
+from grns.api.access import Operator, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.page import Cursor, PageOf, listed
 from grns.api.request import Reason, around, read, read_fields
@@ -104,7 +104,7 @@ async def abort_operation(http: Request, visit: Operator, number: Number) -> Res
     return await _change(http, visit, number, store.abort_operation)
 
 
-async def _change(http: Request, visit: Visit, number: int, change: Change) -> Answer:
+async def _change(http: Request, visit: RequestContext, number: int, change: Change) -> Answer:
     reason = (await read(http, Reason, SMALL)).reason
     async with visit.writing() as database:
         return Answer(

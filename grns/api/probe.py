@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from grns.api.access import ReaderOfAll
 from grns.api.answer import Answer
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.api.health import Condition
 from grns.api.route import PREFIX, Routes
 
@@ -28,7 +28,7 @@ async def is_alive() -> Response:
 @routes.get("/readyz", answers=Condition, others=_NOT_READY, is_open=True)
 async def is_ready(request: Request) -> Response:
     """Say whether it can work: Postgres answered within the last seconds, and its schema fits."""
-    desk: Desk = request.app.state.desk
+    desk: ApiContext = request.app.state.desk
     obstacle = "it is ending" if desk.stopping.is_set() else await desk.health.obstacle()
     return Answer({"status": obstacle or "ok"}, status_code=200 if obstacle is None else 503)
 

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp
 from grns.access.isolation import read_isolation
 from grns.access.keys import has_keys
 from grns.api.connection import Connection
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.errors import Unavailable
-from grns.runtime.service import patiently
+from grns.runtime.service import wait_for_postgres
 from grns.telemetry.facts.http import ApiServes, WorkspacesNotIsolated
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
 
@@ -41,7 +41,7 @@ class ApiServer:
     it cannot be.
     """
 
-    def __init__(self, desk: Desk, app: ASGIApp, *, host: str, port: int) -> None:
+    def __init__(self, desk: ApiContext, app: ASGIApp, *, host: str, port: int) -> None:
         self._desk = desk
         self._socket = _bound(host, port)
         config = uvicorn.Config(
@@ -70,12 +70,12 @@ class ApiServer:
         desk = self._desk
         try:
             self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told of the server may ask at once
-            isolation = await patiently(lambda: read_isolation(desk.database), emit=desk.emit)
+            isolation = await wait_for_postgres(lambda: read_isolation(desk.database), emit=desk.emit)
             desk.emit(ServiceStarted(_NAME))
             desk.emit(ApiServes(self.url, isolation.obstacle is None))
             if isolation.is_missing:
                 desk.emit(WorkspacesNotIsolated(isolation.obstacle or "", "grns workspace isolate"))
-            await patiently(self._invite, emit=desk.emit)
+            await wait_for_postgres(self._invite, emit=desk.emit)
             await self._server.serve(sockets=[self._socket])
         finally:
             await desk.agent_claims.close()

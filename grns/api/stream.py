@@ -11,11 +11,11 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from grns.api.access import Visit
+from grns.api.access import RequestContext
 from grns.api.answer import dumps
 from grns.errors import Unavailable
 from grns.outbox import events as event
-from grns.outbox.events import Wanted, place
+from grns.outbox.events import EventQuery, place
 from grns.telemetry.facts.http import RequestFailed
 
 EVENT_STREAM = "text/event-stream"
@@ -29,7 +29,7 @@ _LONGEST_SECONDS = 600.0
 _RETRY_MILLISECONDS = 1000
 
 
-async def stream(visit: Visit, wanted: Wanted, after: str | None) -> StreamingResponse:
+async def stream(visit: RequestContext, wanted: EventQuery, after: str | None) -> StreamingResponse:
     """Return an answer that goes on: what is behind a number of the log, or happens from now on.
 
     It ends soon after the key is revoked or has expired; who comes again is then answered with 401.
@@ -57,7 +57,9 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _lines(visit: Visit, wanted: Wanted, behind: int, ended: asyncio.Event) -> AsyncIterator[bytes]:
+async def _lines(
+    visit: RequestContext, wanted: EventQuery, behind: int, ended: asyncio.Event
+) -> AsyncIterator[bytes]:
     yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
     ends_at = time.monotonic() + _LONGEST_SECONDS
     told_at, told = time.monotonic(), behind
@@ -83,7 +85,7 @@ async def _lines(visit: Visit, wanted: Wanted, behind: int, ended: asyncio.Event
             await _pause(visit, _PAUSE_SECONDS)
 
 
-async def _next(visit: Visit, wanted: Wanted, behind: int) -> tuple[list[dict[str, Any]], int]:
+async def _next(visit: RequestContext, wanted: EventQuery, behind: int) -> tuple[list[dict[str, Any]], int]:
     log = await visit.desk.tail.bounds()
     if log.settled <= behind:
         return [], behind
@@ -91,7 +93,7 @@ async def _next(visit: Visit, wanted: Wanted, behind: int) -> tuple[list[dict[st
         return await event.read_events(database, wanted, log, behind=behind, limit=_PAGE)
 
 
-async def _pause(visit: Visit, seconds: float) -> None:
+async def _pause(visit: RequestContext, seconds: float) -> None:
     """Wait, but no longer than this process goes on."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

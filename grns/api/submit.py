@@ -10,7 +10,7 @@ from fastapi import Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from grns.api.access import Submitter, Visit
+from grns.api.access import RequestContext, Submitter
 from grns.api.answer import Answer
 from grns.api.request import Body, read_fields
 from grns.api.route import Routes
@@ -73,7 +73,7 @@ async def create_tasks(request: Request, visit: Submitter) -> Response:
     return Answer({"items": items})
 
 
-async def submit_one(visit: Visit, fields: dict[str, Any]) -> Submitted:
+async def submit_one(visit: RequestContext, fields: dict[str, Any]) -> Submitted:
     """Create a task of theirs; those of one actor that arrive together share a statement."""
     prepared = _prepare(visit, fields)
     with visit.desk.spans.submitting(
@@ -85,7 +85,7 @@ async def submit_one(visit: Visit, fields: dict[str, Any]) -> Submitted:
         return await _submit_one(visit, prepared)
 
 
-async def _submit_one(visit: Visit, prepared: Prepared) -> Submitted:
+async def _submit_one(visit: RequestContext, prepared: Prepared) -> Submitted:
     if visit.is_everywhere:
         made = await visit.desk.submitters.of(visit.actor).submit(prepared)
         await visit.desk.transport.nudge(subjects.RELAY_NUDGE)
@@ -101,7 +101,7 @@ def submitted(made: Submitted) -> dict[str, Any]:
     return {"id": made.id, "trace_id": made.trace_id, "is_new": made.is_new}
 
 
-async def _submit(visit: Visit, prepared: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
+async def _submit(visit: RequestContext, prepared: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
     if not prepared:
         return []
     async with visit.writing() as database:
@@ -109,7 +109,7 @@ async def _submit(visit: Visit, prepared: Sequence[Prepared]) -> Sequence[Submit
         return await Bulk(submissions.submit_many).submit(prepared)
 
 
-def _prepared(visit: Visit, said: object) -> Prepared | GrnsError:
+def _prepared(visit: RequestContext, said: object) -> Prepared | GrnsError:
     """Return one of many, or why it cannot be created."""
     try:
         for value in (said, *(said.values() if isinstance(said, dict) else ())):
@@ -122,7 +122,7 @@ def _prepared(visit: Visit, said: object) -> Prepared | GrnsError:
         return error
 
 
-def _prepare(visit: Visit, fields: dict[str, Any]) -> Prepared:
+def _prepare(visit: RequestContext, fields: dict[str, Any]) -> Prepared:
     said = {"workspace": visit.workspace, **fields}
     if said.get("trace_id") is None:
         said["trace_id"] = visit.trace_id

@@ -10,7 +10,7 @@ from fastapi import Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from grns.api.access import Operator, Reader, Submitter, Visit
+from grns.api.access import Operator, Reader, RequestContext, Submitter
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Reason, around, read, read_fields
@@ -244,7 +244,9 @@ async def list_attempts(visit: Reader, task_id: TaskId, cursor: Cursor = None) -
     return answer(page)
 
 
-async def together(visit: Visit, database: Database | Session, text: str, saved: str | None) -> Filter:
+async def together(
+    visit: RequestContext, database: Database | Session, text: str, saved: str | None
+) -> Filter:
     """Return a filter and what was saved under a name as one."""
     wanted = parse(text)
     if saved is None:
@@ -253,7 +255,7 @@ async def together(visit: Visit, database: Database | Session, text: str, saved:
     return parse(f"{kept} {wanted}")
 
 
-async def one(visit: Visit, database: Database | Session, task_id: str) -> Task:
+async def one(visit: RequestContext, database: Database | Session, task_id: str) -> Task:
     """Return a task of theirs; `NotFound`."""
     found = await store.tasks(database, [task_id], visit.workspace)
     if task_id not in found:
@@ -276,12 +278,12 @@ def edition_in(if_match: str | None) -> str | None:
     return found[1]
 
 
-async def _outcome(visit: Visit, database: Database | Session, task_id: str, said: str) -> Answer:
+async def _outcome(visit: RequestContext, database: Database | Session, task_id: str, said: str) -> Answer:
     return Answer({"answer": said, "task": await one(visit, database, task_id)})
 
 
 async def _events(
-    visit: Visit, database: Database | Session, task_id: str, *, behind: int, limit: int
+    visit: RequestContext, database: Database | Session, task_id: str, *, behind: int, limit: int
 ) -> Page:
     """Return events of a task of theirs; `NotFound` where there is neither an event nor the task."""
     page = await event.list_task_events(
@@ -292,5 +294,5 @@ async def _events(
     return page
 
 
-def _missing(visit: Visit, task_id: str) -> NotFound:
+def _missing(visit: RequestContext, task_id: str) -> NotFound:
     return NotFound(f"there is no task {task_id} in workspace {visit.workspace}")

@@ -13,7 +13,7 @@ from fastapi import Header, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns.api.access import Admin, Operator, Reader, Visit
+from grns.api.access import Admin, Operator, Reader, RequestContext
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, read
@@ -26,7 +26,7 @@ from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import State
-from grns.webhooks.service import Change
+from grns.webhooks.service import WebhookUpdate
 
 routes = Routes("webhooks")
 
@@ -164,7 +164,7 @@ async def edit_webhook(
             actor=visit.actor,
             guard=visit.desk.webhook_guard,
             version=_version(edition_in(if_match)),
-            **cast(Change, said.model_dump(exclude_unset=True)),
+            **cast(WebhookUpdate, said.model_dump(exclude_unset=True)),
         )
     return _answer(visit, changed)
 
@@ -241,11 +241,11 @@ async def resend_delivery(visit: Operator, webhook_id: WebhookId, seq: Number) -
         )
 
 
-def _answer(visit: Visit, row: dict[str, Any]) -> Answer:
+def _answer(visit: RequestContext, row: dict[str, Any]) -> Answer:
     return Answer(_shown(visit, row), headers=etag(str(row["version"])))
 
 
-def _shown(visit: Visit, row: dict[str, Any]) -> dict[str, Any]:
+def _shown(visit: RequestContext, row: dict[str, Any]) -> dict[str, Any]:
     if visit.principal.may("admin", visit.workspace):
         return row
     return {**row, "url": place(row["url"])}

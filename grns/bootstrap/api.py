@@ -9,13 +9,13 @@ from grns.nats.interface import Transport
 from grns.postgres.database import Database
 
 if TYPE_CHECKING:
-    from grns.api.desk import Desk
+    from grns.api.context import ApiContext
     from grns.api.invitation import Invitation
     from grns.api.server import ApiServer
 
 
 from grns.bootstrap.app import App
-from grns.bootstrap.gateway import AgentKit
+from grns.bootstrap.gateway import GatewayFactory
 from grns.bootstrap.tools import examination
 
 
@@ -48,14 +48,16 @@ def api(
     return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
 
-def desk(app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None) -> Desk:
+def desk(
+    app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None
+) -> ApiContext:
     """Return what the API answers requests with."""
-    from grns.api.desk import Desk
+    from grns.api.context import ApiContext
+    from grns.api.doctor_cache import DoctorCache
     from grns.api.invitation import Invitation
-    from grns.api.rounds import Rounds
 
-    settings, agents = app.settings, AgentKit(app, database, transport)
-    return Desk(
+    settings, agents = app.settings, GatewayFactory(app, database, transport)
+    return ApiContext(
         database=database,
         transport=transport,
         workspace=settings.workspace,
@@ -71,6 +73,6 @@ def desk(app: App, database: Database, transport: Transport, *, invitation: Invi
         emit=app.telemetry.emit,
         metrics=app.exposition,
         invitation=invitation or Invitation(),
-        rounds=Rounds(lambda: examination(app, database, transport, is_open=True).read()),
+        rounds=DoctorCache(lambda: examination(app, database, transport, is_open=True).read()),
         spans=app.spans,
     )

@@ -15,7 +15,7 @@ from grns.errors import SettingsError
 from grns.nats import JetStream
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Answer, patiently
+from grns.runtime.service import Answer, wait_for_postgres
 from grns.settings import Settings
 from grns.telemetry.emit import Leaf, Telemetry
 from grns.telemetry.facts.bus import JetStreamOutOfRoom, TransportChanged, TransportFailing, TransportReady
@@ -107,16 +107,16 @@ class App:
         """
         database, transport = self.database(name, size=size), self.transport(name)
         is_patient = is_patient or is_service
-        async with database.opened(self.patiently if is_service else None):
+        async with database.opened(self.wait_for_postgres if is_service else None):
             await transport.connect(is_patient=is_patient)
             try:
                 yield database, transport
             finally:
                 await transport.close()
 
-    async def patiently(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def wait_for_postgres(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `work` until Postgres answers."""
-        return await patiently(work, emit=self.telemetry.emit)
+        return await wait_for_postgres(work, emit=self.telemetry.emit)
 
     def new_owner(self) -> str:
         """Return a name for one that may lead: no two have the same."""

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from grns.bootstrap.app import App
-from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import SettingsError
-from grns.gateway.attempts import AgentWrites
-from grns.gateway.claims import AgentClaims
-from grns.gateway.long_poll import Pace, WaitingRoom
-from grns.gateway.registry import Attendance
-from grns.gateway.wakeups import Nudges, Post
+from grns.gateway.attempts import HttpAttempts
+from grns.gateway.claims import HttpClaims
+from grns.gateway.long_poll import LongPollQueue, PollIntervals
+from grns.gateway.registry import WorkerRegistry
+from grns.gateway.wakeups import Post, Wakeups
 from grns.model import wakeup_url as nudge_url
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
-from grns.worker.executor import Reception
+from grns.worker.executor import Claimer
 
 
-class AgentKit:
+class GatewayFactory:
     """Puts together what agents over HTTP are served with."""
 
     def __init__(self, app: App, database: Database, transport: Transport) -> None:
         self.settings = app.settings
         self.emit = app.telemetry.emit
         self.database, self.transport = database, transport
-        self.attendance = Attendance(database, emit=self.emit)
-        self.pace = Pace(
+        self.attendance = WorkerRegistry(database, emit=self.emit)
+        self.pace = PollIntervals(
             after_seconds=self.settings.floor_after_seconds,
             longest_pause_seconds=self.settings.floor_max_seconds,
             busy_age_seconds=self.settings.floor_busy_age_seconds,
         )
 
-    def claims(self) -> AgentClaims:
+    def claims(self) -> HttpClaims:
         """Return what agents ask for tasks."""
-        return AgentClaims(
+        return HttpClaims(
             database=self.database,
             make_reception=self.reception,
             make_room=self.room,
             attendance=self.attendance,
-            nudges=Nudges(
+            nudges=Wakeups(
                 database=self.database,
                 hosts=nudge_url.hosts(self.settings.agent_nudge_hosts),
                 post=self.post(),
@@ -48,23 +48,23 @@ class AgentKit:
             emit=self.emit,
         )
 
-    def writes(self) -> AgentWrites:
+    def writes(self) -> HttpAttempts:
         """Return what agents tell what came of them."""
-        return AgentWrites(attendance=self.attendance, emit=self.emit)
+        return HttpAttempts(attendance=self.attendance, emit=self.emit)
 
-    def reception(self, claims: Claims, who: Claimant) -> Reception:
+    def reception(self, claims: Claims, who: Claimant) -> Claimer:
         """Return what takes commands to claims for one agent."""
-        return Reception(
+        return Claimer(
             claims=claims,
-            graveyard=Graveyard(self.database, emit=self.emit),
+            graveyard=DeadLetterQueue(self.database, emit=self.emit),
             envelope_limits=self.settings.envelope_limits,
             task_types=list(who.handled),
             emit=self.emit,
         )
 
-    def room(self, who: Claimant) -> WaitingRoom:
+    def room(self, who: Claimant) -> LongPollQueue:
         """Return a room for the agents of one type."""
-        return WaitingRoom(
+        return LongPollQueue(
             claimant=who,
             reception=self.reception(Claims(self.database, who, batch_limit=1), who),
             database=self.database,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from grns.bootstrap.app import VERSION, App
 from grns.errors import SettingsError
-from grns.gateway.command_store import Orders
-from grns.gateway.commands import Clerk
-from grns.gateway.server import RequestDesk
+from grns.gateway.command_store import CommandStore
+from grns.gateway.commands import CommandHandler
+from grns.gateway.server import CommandServer
 from grns.maintenance.janitor import Janitor
 from grns.maintenance.reaper import Reaper
 from grns.maintenance.scheduler import RetryScheduler
@@ -17,8 +17,8 @@ from grns.operations.runner import OperationRunner
 from grns.outbox.relay import Relay
 from grns.postgres.database import Database
 from grns.runtime.service import Service
-from grns.stats.aggregator import Counter
-from grns.webhooks.http import Poster, believing
+from grns.stats.aggregator import StatsAggregator
+from grns.webhooks.http import WebhookHttp, believing
 from grns.webhooks.sender import WebhookSender
 
 _DAY_SECONDS = 86_400.0
@@ -44,20 +44,20 @@ def relay(app: App, database: Database, transport: Transport) -> Relay:
     )
 
 
-def request_desk(app: App, database: Database, _transport: Transport) -> RequestDesk:
+def request_desk(app: App, database: Database, _transport: Transport) -> CommandServer:
     """Return a request desk, with a connection of its own to the broker."""
     settings, emit = app.settings, app.telemetry.emit
     transport = app.transport("request desk")
-    clerk = Clerk(
+    clerk = CommandHandler(
         database=database,
         transport=transport,
-        orders=Orders(database, batch_limit=settings.claim_batch, actor=_BUS),
+        orders=CommandStore(database, batch_limit=settings.claim_batch, actor=_BUS),
         envelope_limits=settings.envelope_limits,
         payload_limits=settings.payload_limits,
         emit=emit,
         spans=app.spans,
     )
-    return RequestDesk(
+    return CommandServer(
         transport=transport,
         clerk=clerk,
         window=settings.request_window,
@@ -88,9 +88,9 @@ def retry_scheduler(app: App, database: Database, transport: Transport) -> Retry
     )
 
 
-def counter(app: App, database: Database, _transport: Transport) -> Counter:
+def counter(app: App, database: Database, _transport: Transport) -> StatsAggregator:
     """Return a counter."""
-    return Counter(
+    return StatsAggregator(
         database=database,
         owner=app.new_owner(),
         tick_seconds=app.settings.count_seconds,
@@ -150,14 +150,14 @@ def webhook_sender(app: App, database: Database, _transport: Transport) -> Webho
     )
 
 
-def poster(app: App) -> Poster:
+def poster(app: App) -> WebhookHttp:
     """Return what posts to webhooks; `SettingsError` where there are no such certificates."""
     settings, file = app.settings, app.settings.webhook_ca_file
     try:
         tls = None if file is None else believing(str(file))
     except OSError as error:
         raise SettingsError(f"GRNS_WEBHOOK_CA_FILE: cannot read {file}: {error}") from error
-    return Poster(
+    return WebhookHttp(
         guard=settings.webhook_guard,
         timeout_seconds=settings.webhook_timeout_seconds,
         agent=f"grns/{VERSION}",

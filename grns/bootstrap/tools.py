@@ -5,13 +5,13 @@ from __future__ import annotations
 from grns.bootstrap.app import VERSION, App
 from grns.client.client import Client
 from grns.dead_letters.triage import Triage
-from grns.diagnose.doctor.collect import Examination
+from grns.diagnose.doctor.collect import SnapshotCollector
 from grns.diagnose.explain.collect import Explainer
 from grns.errors import BadInput
 from grns.nats import JetStream
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.tasks.pause_pools import Pauses
+from grns.tasks.pause_pools import PoolPauses
 
 
 def client(
@@ -53,9 +53,9 @@ def triage(app: App, database: Database, transport: Transport, *, workspace: str
     )
 
 
-def pauses(app: App, database: Database, transport: Transport) -> Pauses:
+def pauses(app: App, database: Database, transport: Transport) -> PoolPauses:
     """Return what pauses and resumes the pools of the workspace."""
-    return Pauses(database=database, transport=transport, workspace=app.settings.workspace)
+    return PoolPauses(database=database, transport=transport, workspace=app.settings.workspace)
 
 
 def explainer(app: App, database: Database, transport: Transport) -> Explainer:
@@ -63,10 +63,12 @@ def explainer(app: App, database: Database, transport: Transport) -> Explainer:
     return Explainer(database=database, whole=database, transport=transport, workspace=app.settings.workspace)
 
 
-def examination(app: App, database: Database, transport: Transport, *, is_open: bool = False) -> Examination:
+def examination(
+    app: App, database: Database, transport: Transport, *, is_open: bool = False
+) -> SnapshotCollector:
     """Return what a doctor reads; neither connection has to be there. `is_open`: they were opened before."""
     if not isinstance(transport, JetStream):
         raise BadInput("bad_transport", "only JetStream can be examined")
-    return Examination(
+    return SnapshotCollector(
         database=database, transport=transport, settings=app.settings, version=VERSION, is_open=is_open
     )

@@ -9,29 +9,29 @@ from dataclasses import dataclass
 from functools import partial
 
 from grns.bootstrap.app import VERSION, App
-from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.queue import DeadLetterQueue
 from grns.model.outcome import Claim
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.settings import Settings, load, reveal
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
-from grns.worker.executor import Walk
+from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handlers import Handlers
-from grns.worker.heartbeat import Keeper, is_running
-from grns.worker.heartbeat_process import KeeperProcess, book_size
-from grns.worker.leases import Lease, LeaseBook, Leases
+from grns.worker.heartbeat import Heartbeat, is_running
+from grns.worker.heartbeat_process import HeartbeatProcess, book_size
+from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pause_watch import PauseWatch
-from grns.worker.poller import Floor
+from grns.worker.poller import Poller
 from grns.worker.pool import Pool
-from grns.worker.router import FrontDoor
+from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 from grns.worker.worker import Worker
 
 
 @dataclass(frozen=True)
-class KeeperOrders:
+class HeartbeatConfig:
     """What a worker tells its keeper."""
 
     book_descriptor: int
@@ -52,19 +52,19 @@ class KeeperOrders:
         ).encode()
 
     @classmethod
-    def read(cls, line: bytes, book_descriptor: int) -> KeeperOrders:
+    def read(cls, line: bytes, book_descriptor: int) -> HeartbeatConfig:
         """Read what `dump` wrote."""
         said = json.loads(line)
         settings = load(**said["settings"])
         return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
 
 
-def keeper(app: App, orders: KeeperOrders, database: Database, transport: Transport) -> Keeper:
+def keeper(app: App, orders: HeartbeatConfig, database: Database, transport: Transport) -> Heartbeat:
     """Return the keeper of the worker that is our parent."""
-    return Keeper(
+    return Heartbeat(
         database=database,
         transport=transport,
-        book=LeaseBook.attach(orders.book_descriptor, orders.slots),
+        book=SharedLeaseTable.attach(orders.book_descriptor, orders.slots),
         agent_id=orders.agent_id,
         workspace=app.settings.workspace,
         lease_seconds=app.settings.lease_seconds,
@@ -78,10 +78,10 @@ def worker(
     app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
 ) -> Worker:
     """Return a worker of one pool."""
-    return _WorkerKit(app, pool, database, transport, handlers_database).worker()
+    return _WorkerFactory(app, pool, database, transport, handlers_database).worker()
 
 
-class _WorkerKit:
+class _WorkerFactory:
     """Puts one worker together."""
 
     def __init__(
@@ -100,8 +100,8 @@ class _WorkerKit:
             lease_seconds=settings.lease_seconds,
         )
         self.slots = Slots(settings.concurrency)
-        self.book, self.book_descriptor = LeaseBook.create(book_size(settings.concurrency))
-        self.leases = Leases(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
+        self.book, self.book_descriptor = SharedLeaseTable.create(book_size(settings.concurrency))
+        self.leases = LeaseManager(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
         self.handlers = Handlers(
@@ -111,13 +111,13 @@ class _WorkerKit:
             result_limits=self.result_limits,
             emit=self.emit,
         )
-        self.walk = Walk(
+        self.walk = Executor(
             claims=self.claims,
             finishes=Finishes(database, batch_limit=settings.claim_batch),
             leases=self.leases,
             handlers=self.handlers,
             slots=self.slots,
-            graveyard=Graveyard(database, emit=self.emit),
+            graveyard=DeadLetterQueue(database, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,
             spans=self.spans,
@@ -153,12 +153,12 @@ class _WorkerKit:
             result_limits=self.result_limits,
         )
 
-    def keeper_process(self) -> KeeperProcess:
+    def keeper_process(self) -> HeartbeatProcess:
         """Return the process that keeps this worker's leases."""
-        orders = KeeperOrders(
+        orders = HeartbeatConfig(
             self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
         )
-        return KeeperProcess(
+        return HeartbeatProcess(
             book_descriptor=self.book_descriptor,
             orders=orders.dump(),
             lease_seconds=self.settings.lease_seconds,
@@ -166,10 +166,10 @@ class _WorkerKit:
             emit=self.emit,
         )
 
-    def floor(self, worker: Worker) -> Floor:
+    def floor(self, worker: Worker) -> Poller:
         """Return the worker's floor."""
         settings = self.settings
-        return Floor(
+        return Poller(
             claims=self.claims,
             walk=self.walk,
             slots=self.slots,
@@ -182,9 +182,9 @@ class _WorkerKit:
             emit=self.emit,
         )
 
-    def door(self, worker: Worker) -> FrontDoor:
+    def door(self, worker: Worker) -> CommandRouter:
         """Return the worker's front door."""
-        return FrontDoor(
+        return CommandRouter(
             walk=self.walk,
             database=self.database,
             claimant=self.claimant,

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Column, Output, output_option
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _COLUMNS = [
 Answer = dict[str, Any]
 
 
-@click.command("submit-many", cls=Verb)
+@click.command("submit-many", cls=Command)
 @click.argument("file", metavar="FILE", type=click.File("rb"))
 @output_option
 def submit_many(out: Output, file: IO[bytes]) -> None:

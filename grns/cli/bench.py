@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import JSON, Output, fields, output_option, text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Pairs = list[tuple[str, str]]
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option(
     "--tasks",
     type=click.IntRange(100, 1_000_000),

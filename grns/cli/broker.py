@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, heading, output_option, table
 from grns.cli.text import sized
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grns.nats.report import StreamReport
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def broker() -> None:
     """Make the broker's streams, and look at them."""
 

@@ -39,7 +39,7 @@ class Rate(click.ParamType[float]):
         rate = float(found[1]) * _PER_MINUTE[found[2]] if found else 0.0
         if not 0 < rate <= 1_000_000:
             sentence = f"{ascii(value)[:100]} is no rate: write 10/s, 600/min or 1000/h"
-            raise option.Refused(_BAD, sentence, param, ctx)
+            raise option.InvalidOption(_BAD, sentence, param, ctx)
         return rate
 
 

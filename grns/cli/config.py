@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from grns.cli.group import Noun, State
+from grns.cli.group import CliState, Group
 from grns.cli.output import Column, Output, jsonable, output_option
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _HIDDEN = "***"
 _SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&#]*")
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def config() -> None:
     """Show the settings and where they come from."""
 
@@ -32,7 +32,7 @@ def show(ctx: click.Context, out: Output, has_origin: bool) -> None:
     from grns.settings import load
 
     settings = load()
-    found = origins(settings, flags=frozenset(ctx.ensure_object(State).flags))
+    found = origins(settings, flags=frozenset(ctx.ensure_object(CliState).flags))
     rows = [
         {
             "name": name,

@@ -38,7 +38,7 @@ async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: boo
         if has_api:
             # Connections of its own: however much is asked of it, the daemons have theirs.
             of_api = app.database("api")
-            await resources.enter_async_context(of_api.opened(app.patiently))
+            await resources.enter_async_context(of_api.opened(app.wait_for_postgres))
             services.append(doors.api(app, of_api, transport))
         await run_services(services)
 
@@ -48,7 +48,7 @@ async def _require_schema(app: App) -> None:
     from grns.postgres import migrate
 
     url = app.settings.require_database_url()
-    if await app.patiently(lambda: migrate.current(url)) is None:
+    if await app.wait_for_postgres(lambda: migrate.current(url)) is None:
         raise Unusable("the schema grns is missing in this database: run `grns db upgrade`")
 
 

@@ -7,11 +7,11 @@ import asyncio
 import click
 
 from grns.cli import failure
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Output, fields, output_option
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def db() -> None:
     """Bring the database's schema up to date."""
 

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from grns.cli.group import Verb
+from grns.cli.group import Command
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option(
     "--files", type=click.IntRange(min=100), default=1200, show_default=True, help="Python files to digest."
 )

@@ -20,7 +20,7 @@ import click
 
 from grns.cli import failure
 from grns.cli.failure import INTERRUPTED
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.errors import InUse, SettingsError, Unavailable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _LOOK_SECONDS = 0.2
 _END_SECONDS = 40.0  # more than a worker's grace
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option("--port-postgres", type=click.IntRange(1, 65535), help="Port of Postgres; else a free one.")
 @click.option("--port-nats", type=click.IntRange(1, 65535), help="Port of NATS; else a free one.")
 @click.option(

@@ -11,7 +11,7 @@ import click
 from grns.cli import bulk, failure, option
 from grns.cli.export import export
 from grns.cli.filter import filter_options, read, together
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, when
 from grns.cli.resend import resend
 from grns.cli.text import counted
@@ -31,7 +31,7 @@ _TYPE = click.option(
 _WHAT = click.option("--what", type=click.Choice(["task", "message"]), help="Only tasks, or only messages.")
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def dlq() -> None:
     """Look through dead letters; redrive, discard or export them."""
 
@@ -40,7 +40,7 @@ def dlq() -> None:
 @filter_options
 @_WHAT
 @_TYPE
-@option.page_options(option.Cursor())
+@option.page_options(option.CursorType())
 @output_option
 def list_dead(
     out: Output,
@@ -159,7 +159,7 @@ def _act(out: Output, verb: str, said: dict[str, Any]) -> None:
 
 def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> None:
     """Do it to what was named."""
-    from grns.cli import letter
+    from grns.cli import dead_letter as letter
     from grns.cli.session import reading, writing
 
     patch = bulk.read_patch(said.get("patch"))
@@ -169,7 +169,7 @@ def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> 
 
     async def act() -> list[dict[str, str]]:
         async with reading() if said["is_trial"] else writing() as session:
-            letters = letter.Letters(session)
+            letters = letter.MessageIds(session)
             found = await letters.find(ids)
             return (
                 letter.plan(found, verb)
@@ -184,7 +184,7 @@ def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> 
 
 def _messages(out: Output, said: dict[str, Any], verb: str) -> None:
     """Count all messages, ask, and do it page by page, the latest first."""
-    from grns.cli import letter
+    from grns.cli import dead_letter as letter
 
     is_trial: bool = said["is_trial"]
     count = asyncio.run(_count())
@@ -203,18 +203,18 @@ def _messages(out: Output, said: dict[str, Any], verb: str) -> None:
 
 
 async def _each_page(verb: str, answers: list[dict[str, str]], reason: str | None, *, is_trial: bool) -> None:
-    from grns.cli import letter
+    from grns.cli import dead_letter as letter
     from grns.cli.session import reading, writing
 
     async with reading() if is_trial else writing() as session:
-        letters = letter.Letters(session)
+        letters = letter.MessageIds(session)
         async for found in letters.messages():
             answers += letter.plan(found, verb) if is_trial else await letters.act(found, verb, reason)
 
 
 async def _count() -> Count:
-    from grns.cli.letter import Letters
+    from grns.cli.dead_letter import MessageIds
     from grns.cli.session import reading
 
     async with reading() as session:
-        return await Letters(session).count()
+        return await MessageIds(session).count()

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from grns.cli import failure
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Output, output_option, text
 from grns.cli.text import counted
 from grns.errors import Unavailable
 
 if TYPE_CHECKING:
     from grns.diagnose.doctor.finding import Finding
-    from grns.diagnose.doctor.reading import Reading
+    from grns.diagnose.doctor.snapshot import Snapshot
 
 # Checks that have an error where nobody answers.
 _REACHED = ("postgres", "broker")
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option("--strict", "is_strict", is_flag=True, help="Warnings count as errors.")
 @click.option("--all", "has_all", is_flag=True, help="Also show what is well.")
 @output_option
@@ -49,7 +49,7 @@ def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
     _conclude(findings, is_strict=is_strict)
 
 
-async def _examine() -> Reading:
+async def _examine() -> Snapshot:
     from grns.bootstrap import tools
     from grns.bootstrap.app import App
     from grns.cli.session import impatient_settings
@@ -63,7 +63,7 @@ async def _examine() -> Reading:
         await database.close()
 
 
-def _versions(read: Reading) -> dict[str, str | None]:
+def _versions(read: Snapshot) -> dict[str, str | None]:
     import platform
 
     return {
@@ -75,7 +75,7 @@ def _versions(read: Reading) -> dict[str, str | None]:
     }
 
 
-def _draw(read: Reading, findings: Sequence[Finding], *, has_all: bool) -> None:
+def _draw(read: Snapshot, findings: Sequence[Finding], *, has_all: bool) -> None:
     shown = [one for one in findings if has_all or one.severity != "ok"]
     for one in sorted(shown, key=lambda one: -one.severity.rank):
         text(f"{one.severity.value:<8} {one.check}: {one.sentence}")

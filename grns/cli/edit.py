@@ -9,7 +9,7 @@ import click
 
 from grns.bootstrap import tools
 from grns.cli import failure, option
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Output, output_option
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BAD = "bad_edit"
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @option.task_id
 @click.option("--priority", type=option.Whole(0, 3, code=_BAD), help="0 critical … 3 background.")
 @click.option(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
 from grns.cli.text import shortened
@@ -22,7 +22,7 @@ from grns.runtime.signals import end_on_signals
 
 if TYPE_CHECKING:
     from grns.cli.event_log import EventLog
-    from grns.cli.session import Session
+    from grns.cli.session import CliSession
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -32,7 +32,7 @@ _HIGHEST = 2**63 - 1
 _WIDE = 120  # from so many columns on an event is one line
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def events() -> None:
     """Follow what happens, take what happened out of the log, or have it published again."""
 
@@ -55,7 +55,7 @@ def _chosen(function: Callable[..., Any]) -> Callable[..., Any]:
             "kinds",
             metavar="PATTERN",
             multiple=True,
-            type=option.Kind(has_commands=True),
+            type=option.KindType(has_commands=True),
             help="Only evt.task.dead, evt.task.*, dlq.*.*, cmd.*.*; without: all events and dead letters.",
         ),
     ):
@@ -219,7 +219,7 @@ async def _copy(log: EventLog, write: Callable[[Rows], None]) -> None:
 
 
 async def _opened(
-    session: Session,
+    session: CliSession,
     kinds: Sequence[str],
     task_id: str | None,
     *,
@@ -229,9 +229,9 @@ async def _opened(
     is_from_now: bool = False,
 ) -> EventLog:
     from grns.cli.event_log import EventLog
-    from grns.outbox.events import Wanted
+    from grns.outbox.events import EventQuery
 
-    log = EventLog(session.database, Wanted(session.workspace, kinds, task_id))
+    log = EventLog(session.database, EventQuery(session.workspace, kinds, task_id))
     await log.open(after=after, since=since, until=until, is_from_now=is_from_now)
     if after is not None and after < log.first - 1:
         failure.note(f"the log begins with {log.first} now: what was between {after} and that is deleted")

@@ -10,7 +10,7 @@ from grns.dead_letters import listing
 from grns.diagnose.daemons import read_pulse
 from grns.outbox import events as event
 from grns.outbox import log
-from grns.outbox.events import Bounds, Wanted
+from grns.outbox.events import Bounds, EventQuery
 from grns.postgres.database import Database
 
 _PAGE = 500
@@ -24,7 +24,7 @@ class EventLog:
     `settled` how far it could be told when it was opened.
     """
 
-    def __init__(self, database: Database, wanted: Wanted) -> None:
+    def __init__(self, database: Database, wanted: EventQuery) -> None:
         self._database = database
         self._wanted = wanted
         self._bounds: Bounds | None = None

@@ -12,7 +12,7 @@ import click
 
 from grns.bootstrap import tools
 from grns.cli import failure, option
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Column, Output, heading, output_option, passage, table, text
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = 40
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.argument("task_id", metavar="TASK", type=option.TASK_ID)
 @output_option
 def explain(out: Output, task_id: str) -> None:

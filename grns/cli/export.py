@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import JSONL, Output
 
 if TYPE_CHECKING:
-    from grns.cli.session import Session
+    from grns.cli.session import CliSession
 
 _PAGE = 100
 
 Part = tuple[list[dict[str, Any]], str | None]
-Read = Callable[["Session", str | None], Awaitable[Part]]
+Read = Callable[["CliSession", str | None], Awaitable[Part]]
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option(
     "--filter", "wanted", metavar="FILTER", default="", help="Only what it finds, as type:fetch_page."
 )
@@ -66,7 +66,7 @@ async def _export(read: Read, after: str | None) -> None:
     failure.note(f"{count} exported")
 
 
-async def _tasks(wanted: str, session: Session, after: str | None) -> Part:
+async def _tasks(wanted: str, session: CliSession, after: str | None) -> Part:
     from grns.model import filter as filters
     from grns.tasks import read
     from grns.tasks.search import list_tasks
@@ -79,7 +79,7 @@ async def _tasks(wanted: str, session: Session, after: str | None) -> Part:
     return [asdict(whole[task_id]) for task_id in ids if task_id in whole], page.next_cursor
 
 
-async def _messages(session: Session, after: str | None) -> Part:
+async def _messages(session: CliSession, after: str | None) -> Part:
     from uuid import UUID
 
     from grns.dead_letters import listing

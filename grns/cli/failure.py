@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import click
 
-from grns.cli.group import State
+from grns.cli.group import CliState
 from grns.cli.text import bounded, safe
 from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
 from grns.model.api_key import redacted
@@ -27,7 +27,7 @@ _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
 )
 
 
-def guarded(work: Callable[[], int], state: State) -> int:
+def guarded(work: Callable[[], int], state: CliState) -> int:
     """Do the work and return its exit code, or say what went wrong and return that of the error."""
     try:
         code = work()
@@ -79,7 +79,7 @@ def note(sentence: str) -> None:
     click.echo(safe(sentence), err=True)
 
 
-def _tell(error: Exception, state: State) -> int:
+def _tell(error: Exception, state: CliState) -> int:
     if isinstance(error, click.ClickException):
         say(_coded(error, " ".join(error.format_message().split())), _help_of(error))
         return error.exit_code
@@ -103,7 +103,7 @@ def _coded(error: Exception, sentence: str) -> str:
     return f"{short} ({code})" if code else short
 
 
-def _flag_in(sentence: str, state: State) -> str | None:
+def _flag_in(sentence: str, state: CliState) -> str | None:
     """Return the flag that such a sentence is about: it is handed on as environment."""
     return next((flag for flag in state.flags if f"GRNS_{flag.upper()}:" in sentence), None)
 

@@ -10,11 +10,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, when
 
 if TYPE_CHECKING:
-    from grns.cli.session import Session
+    from grns.cli.session import CliSession
     from grns.model.filter import Filter
 
 _TERMS, _LIST = "grns filter terms", "grns filter list"
@@ -49,7 +49,7 @@ def read(*texts: str | None) -> Filter:
         raise failure.hinted(error, _TERMS) from error
 
 
-async def together(session: Session, wanted: Filter, saved: str | None) -> Filter:
+async def together(session: CliSession, wanted: Filter, saved: str | None) -> Filter:
     """Return a filter and what was saved under a name as one."""
     from grns.errors import NotFound
     from grns.tasks import saved_filters as saved_filter
@@ -63,7 +63,7 @@ async def together(session: Session, wanted: Filter, saved: str | None) -> Filte
     return read(str(kept), str(wanted))
 
 
-@click.group("filter", cls=Noun)
+@click.group("filter", cls=Group)
 def filters() -> None:
     """What lists and operations are about: which terms there are, and filters that are saved under a name."""
 
@@ -115,7 +115,7 @@ def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
 
 
 @filters.command("list")
-@option.page_options(option.Cursor())
+@option.page_options(option.CursorType())
 @output_option
 def list_saved(out: Output, limit: int, after: str | None) -> None:
     """List the filters that are saved."""

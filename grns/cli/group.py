@@ -20,14 +20,14 @@ _VALUES = {
 
 
 @dataclass
-class State:
+class CliState:
     """What the options that all commands share have said."""
 
     debug: bool = False
     flags: dict[str, str] = field(default_factory=dict)
 
 
-class Entry(NamedTuple):
+class RootCommand(NamedTuple):
     """One command of the root: what its list says, and where it is (`module:function`)."""
 
     name: str
@@ -43,13 +43,13 @@ class Entry(NamedTuple):
 
 def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
-        ctx.ensure_object(State).debug = True
+        ctx.ensure_object(CliState).debug = True
 
 
 def _note_flag(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is None or param.name is None:
         return
-    ctx.ensure_object(State).flags[param.name] = value
+    ctx.ensure_object(CliState).flags[param.name] = value
     # As environment it also reaches the processes that a command starts, keepers and workers.
     try:
         os.environ[f"GRNS_{param.name.upper()}"] = value
@@ -82,7 +82,7 @@ def shared_options(*, hidden: bool = False) -> list[click.Parameter]:
     return [*values, debug]
 
 
-class Verb(RichCommand):
+class Command(RichCommand):
     """One command. Takes the shared options too, so that their place does not matter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -91,21 +91,26 @@ class Verb(RichCommand):
         self.params += [option for option in shared_options(hidden=True) if option.name not in taken]
 
 
-class Noun(RichGroup):
+class Group(RichGroup):
     """A group of verbs, listed in the order in which they are written."""
 
-    command_class = Verb
+    command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs as they were added."""
         return [name for name, command in self.commands.items() if not command.hidden]
 
 
-class Root(Noun):
+class Root(Group):
     """The outermost group: its help needs no module, a call only the one of its command."""
 
     def __init__(
-        self, name: str, panels: Mapping[str, Sequence[Entry]], *, hidden: Sequence[Entry], **kwargs: Any
+        self,
+        name: str,
+        panels: Mapping[str, Sequence[RootCommand]],
+        *,
+        hidden: Sequence[RootCommand],
+        **kwargs: Any,
     ) -> None:
         super().__init__(
             name=name,
@@ -129,7 +134,7 @@ class Root(Noun):
         name, placeholder, rest = super().resolve_command(ctx, args)
         return name, placeholder and self._entries[placeholder.name or ""].load(), rest
 
-    def execute(self, arguments: Sequence[str], state: State) -> int:
+    def execute(self, arguments: Sequence[str], state: CliState) -> int:
         """Run one command line; what goes wrong is raised."""
         if instruction := os.environ.get(_COMPLETE):
             from click.shell_completion import shell_complete

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from grns.cli import bulk, failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, fields, heading, output_option, table, when
 
 _STATES = ("new", "acknowledged", "ignored", "resolved", "regressed")
@@ -22,7 +22,7 @@ _NOTE = click.option("--note", help="What is known of it.")
 _OWNER = click.option("--owner", metavar="NAME", help="Who looks after it.")
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def issue() -> None:
     """Look through failures, grouped by what a person would call the same; say what is known of each."""
 
@@ -31,7 +31,7 @@ def issue() -> None:
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those that are there."
 )
-@option.page_options(option.Cursor())
+@option.page_options(option.CursorType())
 @output_option
 def list_issues(out: Output, limit: int, after: str | None, states: tuple[str, ...]) -> None:
     """List issues, what was seen last first."""
@@ -162,9 +162,9 @@ def _change(
         from grns.dead_letters import listing
         from grns.model.actor import of_process
         from grns.model.subjects import RELAY_NUDGE
-        from grns.stats.issues import Change, change_issue
+        from grns.stats.issues import IssueUpdate, change_issue
 
-        change: Change = {} if state is None else {"state": state}
+        change: IssueUpdate = {} if state is None else {"state": state}
         for name, value in said.items():
             if value is not None:
                 change[name] = value  # type: ignore[literal-required]

@@ -9,7 +9,7 @@ import click
 
 from grns.access.principals import SCOPES
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text, when
 from grns.errors import BadInput
 
@@ -32,10 +32,10 @@ class KeyId(click.ParamType[str]):
         try:
             return key_id(value)
         except BadInput as error:
-            raise option.Refused(error.code, str(error), param, ctx) from error
+            raise option.InvalidOption(error.code, str(error), param, ctx) from error
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def key() -> None:
     """Make, list and revoke API keys."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grns.cli import failure
 from grns.cli.output import Column, heading, table, text
-from grns.cli.session import Session
+from grns.cli.session import CliSession
 from grns.cli.text import counted
 from grns.errors import GrnsError
 from grns.model.envelope import rfc3339
@@ -70,7 +70,7 @@ _COLUMNS = [
 ]
 
 
-async def look_for_losses(session: Session, known: int) -> LossReport:
+async def look_for_losses(session: CliSession, known: int) -> LossReport:
     """Look for failovers, and ask the broker what it still has of what they lost."""
     from grns.maintenance.failover import find_losses
 
@@ -88,7 +88,7 @@ async def look_for_losses(session: Session, known: int) -> LossReport:
         return LossReport(noticed, None, str(error))
 
 
-async def _noticed(session: Session, known: int) -> list[Failover]:
+async def _noticed(session: CliSession, known: int) -> list[Failover]:
     """Return the failovers that are not known yet; the last of them may be one that nobody has noted."""
     from grns.maintenance.failovers import failovers, unnoted_failover
 

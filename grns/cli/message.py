@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from grns.cli import failure
+from grns.cli.dead_letter import MessageIds
 from grns.cli.detail import show_task
-from grns.cli.letter import Letters
 from grns.cli.output import Output, document, fields, heading, text
 from grns.cli.session import reading
 from grns.cli.text import sized
@@ -22,7 +22,7 @@ _HEX_WIDTH = 16
 async def show_letter(out: Output, letter_id: str, *, is_raw: bool) -> None:
     """Show one dead letter of either kind."""
     async with reading() as session:
-        message = await Letters(session).message(letter_id)
+        message = await MessageIds(session).message(letter_id)
         if message is not None:
             _show(out, message, is_raw=is_raw)
             return

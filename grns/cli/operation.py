@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, document, fields, output_option, when
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _STATES = ("pending", "canary", "running", "paused", "done", "aborted", "failed"
 Change = Callable[..., Awaitable["Operation"]]
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def operation() -> None:
     """Look at bulk operations; pause them, let them go on, end them."""
 

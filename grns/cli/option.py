@@ -21,7 +21,7 @@ _KIND = re.compile(rf"(evt|dlq){_WORDS}", re.ASCII)
 _ANY_KIND = re.compile(rf"(evt|dlq|cmd){_WORDS}", re.ASCII)
 
 
-class Refused(click.BadParameter):
+class InvalidOption(click.BadParameter):
     """A value that cannot be accepted; `code` is the word that every other door answers it with."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Token(click.ParamType[str]):
         try:
             return subjects.token(value, name=self._what)
         except BadInput as error:
-            raise Refused(self._code, str(error), param, ctx) from error
+            raise InvalidOption(self._code, str(error), param, ctx) from error
 
 
 class Whole(click.IntRange):
@@ -64,11 +64,11 @@ class Whole(click.IntRange):
         try:
             number: int = super().convert(value, param, ctx)
         except click.BadParameter as error:
-            raise Refused(self._code, error.message, param, ctx) from error
+            raise InvalidOption(self._code, error.message, param, ctx) from error
         return number
 
 
-class Cursor(click.ParamType[str]):
+class CursorType(click.ParamType[str]):
     """The place behind which a list goes on."""
 
     name = "cursor"
@@ -80,7 +80,7 @@ class Cursor(click.ParamType[str]):
         try:
             parts(value)
         except BadInput as error:
-            raise Refused(error.code, str(error), param, ctx) from error
+            raise InvalidOption(error.code, str(error), param, ctx) from error
         cursor: str = value
         return cursor
 
@@ -100,7 +100,7 @@ class Duration(click.ParamType[float]):
         seconds = duration.parse(value)
         if seconds is None:
             sentence = f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d"
-            raise Refused(self._code, sentence, param, ctx)
+            raise InvalidOption(self._code, sentence, param, ctx)
         return seconds
 
 
@@ -134,7 +134,7 @@ class Moment(click.ParamType[float | datetime]):
         return moment
 
 
-class Kind(click.ParamType[str]):
+class KindType(click.ParamType[str]):
     """A kind of event or dead letter, with `*` for one word of it."""
 
     name = "kind"

@@ -16,7 +16,7 @@ _MINUTE = timedelta(minutes=1)
 _WINDOW_SECONDS = 10.0
 
 
-class Pace:
+class FollowRate:
     """Takes in looks at the minutes. Before there are two, rates are those of the last whole minute."""
 
     def __init__(self) -> None:

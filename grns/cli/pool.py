@@ -12,7 +12,7 @@ import click
 
 from grns.bootstrap import tools
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text, told, when
 from grns.cli.text import lasted
 
@@ -25,7 +25,7 @@ _TYPE = click.option(
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def pool() -> None:
     """List pools by agent type, and their workers; pause and resume them."""
 
@@ -60,7 +60,7 @@ def list_pools(out: Output, limit: int, after: str | None) -> None:
 
 
 @pool.command("workers")
-@option.page_options(option.Cursor())
+@option.page_options(option.CursorType())
 @output_option
 def list_workers(out: Output, limit: int, after: str | None) -> None:
     """List the workers that are known, by agent type: also agents over HTTP, and who has fallen silent."""

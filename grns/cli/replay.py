@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import click
 
 from grns.cli import failure, option
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Output, output_option, text
 from grns.errors import BadInput, Conflict, WaitTimeout
 
@@ -29,7 +29,7 @@ class _Show(Protocol):
     def __call__(self, row: Any) -> None: ...
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option(
     "--since", metavar="TIME", type=option.Moment(), required=True, help="From 2h ago on, or from a time on."
 )
@@ -37,7 +37,7 @@ class _Show(Protocol):
     "--until", metavar="TIME", type=option.Moment(), help="Up to 1h ago, or up to a time; else now."
 )
 @click.option(
-    "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.Kind(), help="Only evt.task.dead, …"
+    "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.KindType(), help="Only evt.task.dead, …"
 )
 @click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Not only this workspace's.")
 @click.option(

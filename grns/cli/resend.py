@@ -10,15 +10,15 @@ import click
 
 from grns.bootstrap import tools
 from grns.cli import failure, option
-from grns.cli.group import Verb
+from grns.cli.group import Command
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from grns.dead_letters.message import Mend
+    from grns.dead_letters.message import MessagePatch
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.argument("letter_id", metavar="ID", type=click.UUID)
 @click.option("--body", metavar="JSON", help="Another envelope: JSON, @FILE, or - for standard input.")
 @click.option("--subject", metavar="SUBJECT", help="Another shared subject of the same workspace.")
@@ -39,8 +39,8 @@ def resend(
     failure.note(f"message {letter_id} was sent again")
 
 
-def _mend(body: str | None, subject: str | None, headers: Sequence[str]) -> Mend | None:
-    from grns.dead_letters.message import Mend
+def _mend(body: str | None, subject: str | None, headers: Sequence[str]) -> MessagePatch | None:
+    from grns.dead_letters.message import MessagePatch
     from grns.settings import load
 
     if body is None and subject is None and not headers:
@@ -48,7 +48,7 @@ def _mend(body: str | None, subject: str | None, headers: Sequence[str]) -> Mend
     limit = load().envelope_limits.document_bytes
     content = None if body is None else option.read_document(body, limit)
     pairs = dict(_pair(header) for header in headers)
-    return Mend(subject, pairs or None, content)
+    return MessagePatch(subject, pairs or None, content)
 
 
 def _pair(header: str) -> tuple[str, str]:
@@ -60,7 +60,7 @@ def _pair(header: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-async def _resend(letter_id: UUID, mend: Mend | None, reason: str | None) -> None:
+async def _resend(letter_id: UUID, mend: MessagePatch | None, reason: str | None) -> None:
     from grns.cli.session import writing
     from grns.errors import NotFound, Unavailable
     from grns.model.actor import of_process

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from grns.cli import failure
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.text import counted
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def schema() -> None:
     """Write the schemas of all messages."""
 

@@ -25,7 +25,7 @@ _BROKER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Session:
+class CliSession:
     """An app with a client on its database."""
 
     app: App
@@ -40,26 +40,26 @@ class Session:
 
 
 @asynccontextmanager
-async def reading() -> AsyncIterator[Session]:
+async def reading() -> AsyncIterator[CliSession]:
     """Connect to Postgres alone: for looking, the broker is seldom needed, and connected to then."""
     app = _impatient()
     database, transport = app.database(_NAME, size=_CONNECTIONS), app.transport(_NAME)
     await database.connect()
     try:
-        yield Session(app, _client(app, database, transport), database, transport)
+        yield CliSession(app, _client(app, database, transport), database, transport)
     finally:
         await database.close()
 
 
 @asynccontextmanager
-async def writing() -> AsyncIterator[Session]:
+async def writing() -> AsyncIterator[CliSession]:
     """Connect to Postgres and, where it answers soon, to the broker: a nudge makes things quicker."""
     app = App(_settings())
     async with app.connections(_NAME, size=_CONNECTIONS, is_patient=True) as (database, transport):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_NUDGE_SECONDS):
                 await transport.wait_connected()
-        yield Session(app, _client(app, database, transport), database, transport)
+        yield CliSession(app, _client(app, database, transport), database, transport)
 
 
 @asynccontextmanager

@@ -13,12 +13,12 @@ from grns.cli import bulk, failure, option
 from grns.cli.batch import submit_many
 from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text, when
 from grns.cli.text import attempts_of
 
 if TYPE_CHECKING:
-    from grns.cli.session import Session
+    from grns.cli.session import CliSession
     from grns.model.filter import Filter
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
@@ -31,7 +31,7 @@ _LONGEST_POINT_SECONDS = 60.0
 _TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def task() -> None:
     """Submit tasks, look at them, change them, and end them or open them again."""
 
@@ -106,7 +106,7 @@ async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout
 @click.option("--status", type=click.Choice(_STATUSES), metavar="STATUS", help="state:STATUS")
 @click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="type:TYPE")
 @click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="agent:NAME")
-@option.page_options(option.Cursor())
+@option.page_options(option.CursorType())
 @output_option
 def list_tasks(
     out: Output,
@@ -237,7 +237,7 @@ def wait(out: Output, task_id: str, timeout: float | None) -> None:
     asyncio.run(look())
 
 
-async def _await(session: Session, out: Output, task_id: str, timeout: float | None) -> None:
+async def _await(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
     from grns.cli.detail import show_task
     from grns.errors import WaitTimeout
 
@@ -254,7 +254,7 @@ async def _await(session: Session, out: Output, task_id: str, timeout: float | N
         raise click.exceptions.Exit(failure.FAILED)
 
 
-async def _point(session: Session, task_id: str) -> None:
+async def _point(session: CliSession, task_id: str) -> None:
     """Write once why no worker can claim a task: its pool is paused, or no live worker handles its type."""
     from grns.diagnose.explain.queued import standing
     from grns.diagnose.explain.read import read_situation

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Output, output_option
 
 if TYPE_CHECKING:
-    from grns.cli.pace import Pace
-    from grns.cli.session import Session
+    from grns.cli.pace import FollowRate
+    from grns.cli.session import CliSession
 
 _MOST_POOLS, _MOST_WORKERS = 100, 200
 _QUIT = ("q", "Q")
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option(
     "--every",
     "seconds",
@@ -43,12 +43,12 @@ def top(out: Output, seconds: float, is_once: bool) -> None:
 
 
 async def _once(out: Output) -> None:
-    from grns.cli.pace import Pace
+    from grns.cli.pace import FollowRate
     from grns.cli.screen import write
     from grns.cli.session import reading
 
     async with reading() as session:
-        found = await look(session, Pace())
+        found = await look(session, FollowRate())
     out.record(found, lambda: write(found))
 
 
@@ -57,12 +57,12 @@ async def _live(seconds: float) -> None:
     from rich.live import Live
 
     from grns.cli.keyboard import keys
-    from grns.cli.pace import Pace
+    from grns.cli.pace import FollowRate
     from grns.cli.screen import screen
     from grns.cli.session import reading
     from grns.errors import Unavailable
 
-    ended, pace = asyncio.Event(), Pace()
+    ended, pace = asyncio.Event(), FollowRate()
 
     def hear(key: str) -> None:
         if key in _QUIT:
@@ -85,7 +85,7 @@ async def _live(seconds: float) -> None:
                     trouble = str(error)
 
 
-async def look(session: Session, pace: Pace) -> dict[str, Any]:
+async def look(session: CliSession, pace: FollowRate) -> dict[str, Any]:
     """Return how it goes in the workspace; rates are from `pace`, which takes in what is counted by now."""
     from grns.dead_letters import listing
     from grns.diagnose.daemons import read_pulse

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from grns.cli import failure
-from grns.cli.group import Verb
+from grns.cli.group import Command
 from grns.cli.output import Column, Output, output_option, table, text
 from grns.cli.text import counted
 from grns.errors import Unavailable
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from grns.cli.loss import LossReport
-    from grns.maintenance.consistency import Inspection
+    from grns.maintenance.consistency import ConsistencyCheck
 
 _SHOWN = 20
 
 
-@click.command(cls=Verb)
+@click.command(cls=Command)
 @click.option(
     "--patience",
     "patience_seconds",
@@ -65,7 +65,7 @@ def verify(patience_seconds: float | None, known_failovers: int, out: Output) ->
     _conclude(inspection, report)
 
 
-def _conclude(inspection: Inspection, report: LossReport) -> None:
+def _conclude(inspection: ConsistencyCheck, report: LossReport) -> None:
     """Say what is wrong, and end with its exit code."""
     if inspection.counts:
         failure.say("invariants are violated", "grns task show ID  (the whole history of a task)")
@@ -88,14 +88,14 @@ def _next_step(last_failover: int | None) -> str:
     return f"grns verify --known-failovers {last_failover}  (once they are dealt with)"
 
 
-async def _look(patience_seconds: float | None, known_failovers: int) -> tuple[Inspection, LossReport]:
+async def _look(patience_seconds: float | None, known_failovers: int) -> tuple[ConsistencyCheck, LossReport]:
     from grns.cli.loss import look_for_losses
     from grns.cli.session import reading
-    from grns.maintenance.consistency import Inspection
+    from grns.maintenance.consistency import ConsistencyCheck
 
     async with reading() as session:
         patience = patience_seconds or session.app.settings.patience_seconds
-        inspection = Inspection(session.database, patience_seconds=patience)
+        inspection = ConsistencyCheck(session.database, patience_seconds=patience)
         with _progress() as progress:
             bar = progress.add_task("", total=None, rows=0)
             await inspection.look_at_all(
@@ -120,7 +120,7 @@ def _progress() -> Iterator[Progress]:
         yield progress
 
 
-def _show(inspection: Inspection, report: LossReport) -> None:
+def _show(inspection: ConsistencyCheck, report: LossReport) -> None:
     from grns.maintenance.audit import INVARIANTS
 
     rows = [

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, fields, output_option, text, when
 
 if TYPE_CHECKING:
-    from grns.cli.session import Session
+    from grns.cli.session import CliSession
     from grns.webhooks.model import Secret
-    from grns.webhooks.service import Change
+    from grns.webhooks.service import WebhookUpdate
 
 Answer = TypeVar("Answer")
-Call = Callable[["Session", str], Awaitable[Answer]]
+Call = Callable[["CliSession", str], Awaitable[Answer]]
 
 _ID = click.argument("webhook_id", metavar="ID", type=option.Token("webhook id"))
 _NUMBER = option.Whole(1, 2**62, code="bad_number")
@@ -27,7 +27,7 @@ _STATES = ("pending", "delivered", "failed")
 _KEEP = "keep it: it is not shown again, and nothing but this verifies what is sent"
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def webhook() -> None:
     """Have events sent to URLs; see what came of it."""
 
@@ -50,7 +50,7 @@ def create(out: Output, url: str, kinds: tuple[str, ...], description: str | Non
     check_description(description)
     _check(url)
 
-    async def make(session: Session, actor: str) -> tuple[Secret, dict[str, Any]]:
+    async def make(session: CliSession, actor: str) -> tuple[Secret, dict[str, Any]]:
         from grns.webhooks.service import create_webhook
 
         return await create_webhook(
@@ -104,7 +104,7 @@ def list_webhooks(out: Output, limit: int, after: str | None) -> None:
 def show(out: Output, webhook_id: str) -> None:
     """Show a webhook, without its secrets."""
 
-    async def look(session: Session, _actor: str) -> dict[str, Any]:
+    async def look(session: CliSession, _actor: str) -> dict[str, Any]:
         from grns.webhooks.service import read_webhook
 
         return await read_webhook(session.database, webhook_id, workspace=session.workspace)
@@ -124,7 +124,7 @@ def edit(out: Output, webhook_id: str, **said: Any) -> None:
     """Change a webhook. What happened while it was disabled is not sent; what waited by then is."""
     from grns.webhooks.model import check_description, check_kinds
 
-    change: Change = {name: value for name, value in said.items() if value not in (None, ())}  # type: ignore[assignment]
+    change: WebhookUpdate = {name: value for name, value in said.items() if value not in (None, ())}  # type: ignore[assignment]
     if not change:
         raise click.UsageError("nothing changes: name --url, --kind, --description, --enable or --disable")
     if "kinds" in change:
@@ -133,7 +133,7 @@ def edit(out: Output, webhook_id: str, **said: Any) -> None:
     if "url" in change:
         _check(change["url"])
 
-    async def act(session: Session, actor: str) -> dict[str, Any]:
+    async def act(session: CliSession, actor: str) -> dict[str, Any]:
         from grns.webhooks.service import change_webhook
 
         return await change_webhook(
@@ -155,12 +155,12 @@ def edit(out: Output, webhook_id: str, **said: Any) -> None:
 def delete(webhook_id: str, is_trial: bool, is_sure: bool) -> None:
     """Send nothing there any more; what waits is not sent, either."""
 
-    async def look(session: Session, _actor: str) -> dict[str, Any]:
+    async def look(session: CliSession, _actor: str) -> dict[str, Any]:
         from grns.webhooks.service import read_webhook
 
         return await read_webhook(session.database, webhook_id, workspace=session.workspace)
 
-    async def act(session: Session, actor: str) -> None:
+    async def act(session: CliSession, actor: str) -> None:
         from grns.webhooks.service import delete_webhook
 
         await delete_webhook(session.database, webhook_id, workspace=session.workspace, actor=actor)
@@ -192,7 +192,7 @@ def rotate(out: Output, webhook_id: str, overlap_seconds: float) -> None:
 
     check_overlap(overlap_seconds)
 
-    async def act(session: Session, actor: str) -> tuple[Secret, dict[str, Any]]:
+    async def act(session: CliSession, actor: str) -> tuple[Secret, dict[str, Any]]:
         from grns.webhooks.service import rotate_secret
 
         return await rotate_secret(
@@ -213,7 +213,7 @@ def rotate(out: Output, webhook_id: str, overlap_seconds: float) -> None:
 def ping(out: Output, webhook_id: str) -> None:
     """Have an event of its own sent to a webhook, to see whether it works."""
 
-    async def act(session: Session, actor: str) -> dict[str, Any]:
+    async def act(session: CliSession, actor: str) -> dict[str, Any]:
         from grns.webhooks.deliveries import read_delivery
         from grns.webhooks.service import ping_webhook
 
@@ -237,7 +237,7 @@ def ping(out: Output, webhook_id: str) -> None:
 def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, states: tuple[str, ...]) -> None:
     """List the events that a webhook is told of, the latest first, and what came of each."""
 
-    async def look(session: Session, _actor: str) -> None:
+    async def look(session: CliSession, _actor: str) -> None:
         from grns.cli.text import lasted
         from grns.dead_letters import listing
         from grns.webhooks.deliveries import STATES, list_deliveries
@@ -271,7 +271,7 @@ def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, stat
 def resend(out: Output, webhook_id: str, numbers: tuple[int, ...]) -> None:
     """Tell a webhook of events once more, under the same ids, whatever came of it before."""
 
-    async def act(session: Session, actor: str) -> list[dict[str, Any]]:
+    async def act(session: CliSession, actor: str) -> list[dict[str, Any]]:
         from grns.webhooks.deliveries import resend_delivery
 
         workspace = session.workspace

@@ -14,7 +14,7 @@ import click
 
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
-from grns.bootstrap.workers import KeeperOrders
+from grns.bootstrap.workers import HeartbeatConfig
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import BadInput, SettingsError
@@ -94,14 +94,14 @@ def keeper(book_descriptor: int, ready_descriptor: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if not (line := sys.stdin.buffer.readline()):
         return  # the worker died before it had said anything
-    orders = KeeperOrders.read(line, book_descriptor)
+    orders = HeartbeatConfig.read(line, book_descriptor)
     with ExitStack() as resources:
         quiet = {"metrics_port": None, "otlp_endpoint": None}
         app = make_app(orders.settings.model_copy(update=quiet), "keeper", resources)
         run(orders.settings, lambda: _keep(app, orders, ready_descriptor))
 
 
-async def _keep(app: App, orders: KeeperOrders, ready_descriptor: int) -> None:
+async def _keep(app: App, orders: HeartbeatConfig, ready_descriptor: int) -> None:
     import asyncio
 
     def end_with_worker() -> None:

@@ -8,13 +8,13 @@ import contextlib
 import click
 
 from grns.cli import failure, option
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, when
 
 _NAME = option.Token("workspace")
 
 
-@click.group(cls=Noun)
+@click.group(cls=Group)
 def workspace() -> None:
     """Make workspaces, and keep them apart."""
 

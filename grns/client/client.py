@@ -11,7 +11,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 from grns.client.subscription import EventHandler, Subscription, known_kind
-from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import BadInput, Conflict, NotFound, Unavailable, Unusable, WaitTimeout
 from grns.model import subjects
 from grns.model.json import Limits
@@ -63,7 +63,7 @@ class Client:
         self._spans = spans
         self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
-        self._graveyard = Graveyard(database, emit=emit)
+        self._graveyard = DeadLetterQueue(database, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     async def close(self) -> None:

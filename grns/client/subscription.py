@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import BadInput, GrnsError, Rejected, Unavailable
 from grns.model import envelope, subjects, traces
 from grns.model import events as payloads
@@ -61,7 +61,7 @@ class Subscription:
         handler: EventHandler,
         *,
         database: Database,
-        graveyard: Graveyard,
+        graveyard: DeadLetterQueue,
         limits: Limits,
         emit: Emit,
     ) -> None:
@@ -131,7 +131,7 @@ class Subscription:
         try:
             event = read_event(delivery, self._limits)
         except Rejected as error:
-            await self._graveyard.bury(delivery, error.code, str(error))
+            await self._graveyard.reject(delivery, error.code, str(error))
             return
         async with self._database.transaction() as connection:
             marked = await connection.fetchrow(

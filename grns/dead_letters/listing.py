@@ -68,7 +68,7 @@ async def list_dead(
     at = None if after is None else place(after)
     found = [await _messages(database, workspace, limit, at)]
     if wanted.has_tasks:
-        behind = at and task_page.behind_ended(*at)
+        behind = at and task_page.after_ended(*at)
         found.append(await _tasks(database, workspace, wanted.tasks, limit, behind))
     return _merged(found, limit)
 

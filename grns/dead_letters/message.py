@@ -26,7 +26,7 @@ _AGENT_COMMANDS = "cmd.agent."
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class MessagePatch:
     """What is to be otherwise in a message before it is sent again; None leaves it."""
 
     subject: str | None = None
@@ -34,11 +34,11 @@ class Mend:
     body: bytes | None = None
 
 
-_UNCHANGED = Mend()
+_UNCHANGED = MessagePatch()
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ResentMessage:
     """A message as it is to be sent, under an id that stays the same when that is tried twice."""
 
     subject: str
@@ -64,14 +64,14 @@ def text(body: bytes) -> str | None:
 
 def copy(
     letter_id: UUID,
-    mend: Mend | None = None,
+    mend: MessagePatch | None = None,
     *,
     subject: str,
     headers: Mapping[str, str],
     body: bytes,
     workspace: str,
     limits: Limits,
-) -> Copy:
+) -> ResentMessage:
     """Return the message to publish for a rejected one, with the changes of `mend`.
 
     It is a valid command of the message's own workspace: `cmd.task.submit`, `cmd.task.cancel` or
@@ -96,7 +96,9 @@ def copy(
     if change != _UNCHANGED:  # another content is another message: the broker may still hold the first one
         name += " " + sha256(target.encode() + b"\n" + content).hexdigest()
     asked = _checked(headers if change.headers is None else change.headers)
-    return Copy(target, asked | _set_by_grns(said, read, workspace), content, str(uuid5(letter_id, name)))
+    return ResentMessage(
+        target, asked | _set_by_grns(said, read, workspace), content, str(uuid5(letter_id, name))
+    )
 
 
 def _target(kept: str, asked: str | None, workspace: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import BadInput, Unavailable
 from grns.nats.interface import Delivery
 from grns.postgres.database import Database, Session
@@ -11,22 +11,22 @@ from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.work import DeliveryDeferred
 
 
-class Graveyard:
+class DeadLetterQueue:
     """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
 
     def __init__(self, database: Database | Session, *, emit: Emit) -> None:
         self._database = database
         self._emit = emit
 
-    async def bury(self, delivery: Delivery, reason: str, detail: str) -> bool:
+    async def reject(self, delivery: Delivery, reason: str, detail: str) -> bool:
         """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
         self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
-        corpse = Corpse(
+        message = RejectedMessage(
             reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
             delivery.delivery_count, delivery.headers, delivery.body,
         )  # fmt: skip
         try:
-            await bury(self._database, [corpse])
+            await store_rejected(self._database, [message])
         except (Unavailable, BadInput) as error:
             self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], 5.0))
             await delivery.nak(5.0)

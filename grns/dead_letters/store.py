@@ -17,7 +17,7 @@ HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Corpse:
+class RejectedMessage:
     """A message that could not be accepted, and why."""
 
     reason: str
@@ -30,7 +30,7 @@ class Corpse:
     body: bytes
 
 
-async def bury(database: Database | Session, corpses: Sequence[Corpse]) -> None:
+async def store_rejected(database: Database | Session, corpses: Sequence[RejectedMessage]) -> None:
     """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat.
 
     The subject alone decides which workspace a message is filed under: a publisher that has no permission

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from grns.dead_letters import listing
 from grns.dead_letters import message as letter
-from grns.dead_letters.message import Mend
+from grns.dead_letters.message import MessagePatch
 from grns.errors import Conflict, NotFound, Stale
 from grns.model import subjects
 from grns.model.json import Limits
@@ -89,7 +89,7 @@ class Triage:
         return found
 
     async def resend(
-        self, letter_id: UUID, *, actor: str, reason: str | None = None, mend: Mend | None = None
+        self, letter_id: UUID, *, actor: str, reason: str | None = None, mend: MessagePatch | None = None
     ) -> None:
         """Publish a rejected message again, perhaps changed, and close it.
 
@@ -121,7 +121,7 @@ class Triage:
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"] for row in rows}
 
-    def _copy(self, kept: dict[str, Any], mend: Mend | None) -> Message:
+    def _copy(self, kept: dict[str, Any], mend: MessagePatch | None) -> Message:
         wanted = letter.copy(
             kept["id"], mend, subject=kept["subject"], headers=kept["headers"],
             body=kept["body"], workspace=self._workspace, limits=self._envelope_limits,

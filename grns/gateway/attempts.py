@@ -17,8 +17,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from grns.errors import Contended, LeaseLost, OutcomeUnknown, Unavailable, Unusable
-from grns.gateway.registry import Attendance
-from grns.model.claim_token import Ticket
+from grns.gateway.registry import WorkerRegistry
+from grns.model.claim_token import ClaimToken
 from grns.model.failure import LONGEST_MESSAGE, clean, failed
 from grns.model.fingerprint import normalise
 from grns.model.outcome import Finished, Outcome, Verb
@@ -28,7 +28,7 @@ from grns.postgres.database import Database, Session
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts import work
 from grns.worker.finishes import Finish, Finishes
-from grns.worker.renewals import Held, Verdict, renew
+from grns.worker.renewals import HeldLease, RenewResult, renew
 
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
@@ -44,16 +44,16 @@ Answer = TypeVar("Answer")
 Lend = Callable[[], AbstractAsyncContextManager[Database | Session]]
 
 
-class AgentWrites:
+class HttpAttempts:
     """Renews and ends attempts. The statements themselves check each ticket: `LeaseLost` where it is over."""
 
-    def __init__(self, *, attendance: Attendance, emit: Emit) -> None:
+    def __init__(self, *, attendance: WorkerRegistry, emit: Emit) -> None:
         self._attendance = attendance
         self._emit = emit
         self._progress = _Progress()
 
     async def renew(
-        self, lend: Lend, ticket: Ticket, *, actor: str, progress: float | None, message: str | None
+        self, lend: Lend, ticket: ClaimToken, *, actor: str, progress: float | None, message: str | None
     ) -> bool:
         """Renew a lease, and return whether somebody asks for the end of its task; `LeaseLost`.
 
@@ -62,7 +62,7 @@ class AgentWrites:
         """
         is_news = self._progress.is_news(ticket.lease_id, progress, message)
 
-        async def ask(database: Database | Session) -> Verdict:
+        async def ask(database: Database | Session) -> RenewResult:
             if not is_news:
                 return await _renew(database, ticket)
             async with database.transaction() as connection:  # nobody ends the attempt in between
@@ -94,7 +94,7 @@ class AgentWrites:
         await self._attendance.note(ticket.workspace, ticket.agent_id)
         return verdict.is_cancel_requested
 
-    async def finish(self, lend: Lend, ticket: Ticket, outcome: Outcome) -> str:
+    async def finish(self, lend: Lend, ticket: ClaimToken, outcome: Outcome) -> str:
         """Write what came of an attempt, and return the task's new status; `LeaseLost`.
 
         The same ticket with an outcome of the same kind is answered as before, and nothing is written.
@@ -122,7 +122,7 @@ class AgentWrites:
     async def fail(
         self,
         lend: Lend,
-        ticket: Ticket,
+        ticket: ClaimToken,
         *,
         error_class: str,
         message: str,
@@ -154,7 +154,7 @@ class AgentWrites:
         )
         return status
 
-    async def release(self, lend: Lend, ticket: Ticket, reason: str) -> str:
+    async def release(self, lend: Lend, ticket: ClaimToken, reason: str) -> str:
         """Give an attempt back without spending it, and return the task's new status; `LeaseLost`."""
         claim, event_id = ticket.claim(), ticket.event_id(Verb.RELEASE.value)
 
@@ -176,14 +176,14 @@ class AgentWrites:
             self._emit(work.TaskReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
         return verdict
 
-    def _note_end(self, ticket: Ticket, status: str) -> None:
+    def _note_end(self, ticket: ClaimToken, status: str) -> None:
         self._attendance.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
         self._progress.forget(ticket.lease_id)
         if status == "lost":
             self._note_loss(ticket, "finish")
             raise _lost(ticket)
 
-    def _note_loss(self, ticket: Ticket, reason: str) -> None:
+    def _note_loss(self, ticket: ClaimToken, reason: str) -> None:
         self._attendance.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
         self._emit(work.LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
 
@@ -213,8 +213,8 @@ class _Progress:
         self._said.pop(lease_id, None)
 
 
-async def _renew(database: Database | Session, ticket: Ticket) -> Verdict:
-    held = Held(ticket.task_id, ticket.attempt, ticket.lease_id, ticket.workspace)
+async def _renew(database: Database | Session, ticket: ClaimToken) -> RenewResult:
+    held = HeldLease(ticket.task_id, ticket.attempt, ticket.lease_id, ticket.workspace)
     (verdict,) = await renew(database, [held], ticket.lease_seconds)
     if verdict.verdict == "lost":
         raise _lost(ticket)
@@ -240,7 +240,7 @@ async def _persist(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-def _lost(ticket: Ticket) -> LeaseLost:
+def _lost(ticket: ClaimToken) -> LeaseLost:
     return LeaseLost(
         f"attempt {ticket.attempt} of task {ticket.task_id} has ended, or its lease has: it is another's now"
     )

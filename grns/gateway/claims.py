@@ -9,19 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from grns.access.keys import recognise
-from grns.access.limiter import Places
+from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
 from grns.errors import GrnsError, TooManyRequests
-from grns.gateway.long_poll import Pace, Waiter, WaitingRoom
-from grns.gateway.registry import Attendance
-from grns.gateway.wakeups import Nudges
-from grns.model.claim_token import Ticket
+from grns.gateway.long_poll import LongPollQueue, PendingClaim, PollIntervals
+from grns.gateway.registry import WorkerRegistry
+from grns.gateway.wakeups import Wakeups
+from grns.model.claim_token import ClaimToken
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.agent import ClaimReturned
 from grns.worker.claims import Claimant, Claims
-from grns.worker.executor import Reception
+from grns.worker.executor import Claimer
 from grns.worker.finishes import Finishes
 
 # How long lanes get to bring what they have, before somebody who will not wait is told that it is nothing.
@@ -30,11 +30,11 @@ _ROOM_SECONDS = 60.0
 _MOST_WAITING, _MOST_OF_ONE = 300, 100
 _MOST_TYPES = 50
 
-MakeReception = Callable[[Claims, Claimant], Reception]
+MakeReception = Callable[[Claims, Claimant], Claimer]
 
 
 @dataclass(frozen=True, slots=True)
-class Seeking:
+class ClaimRequest:
     """An agent that asks for a task: who it is, whose key it shows, and how long it will wait."""
 
     claimant: Claimant
@@ -46,14 +46,14 @@ class Seeking:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class AssignedTask:
     """A task that an agent has got, and the ticket with which it says what comes of it."""
 
     claim: Claim
-    ticket: Ticket
+    ticket: ClaimToken
 
 
-class AgentClaims:
+class HttpClaims:
     """The waiting rooms of one process, one for each agent type of a workspace that somebody asks for."""
 
     def __init__(
@@ -61,10 +61,10 @@ class AgentClaims:
         *,
         database: Database,
         make_reception: MakeReception,
-        make_room: Callable[[Claimant], WaitingRoom],
-        attendance: Attendance,
-        nudges: Nudges,
-        pace: Pace,
+        make_room: Callable[[Claimant], LongPollQueue],
+        attendance: WorkerRegistry,
+        nudges: Wakeups,
+        pace: PollIntervals,
         emit: Emit,
     ) -> None:
         self._database = database
@@ -74,13 +74,13 @@ class AgentClaims:
         self._pace = pace
         self._emit = emit
         self._attendance = attendance
-        self._rooms: dict[tuple[str, str], WaitingRoom] = {}
+        self._rooms: dict[tuple[str, str], LongPollQueue] = {}
         self._types: dict[str, set[str]] = {}
-        self.places = Places("waiting claims", most=_MOST_WAITING, most_of_one=_MOST_OF_ONE)
+        self.places = WorkspaceLimiter("waiting claims", most=_MOST_WAITING, most_of_one=_MOST_OF_ONE)
         self._ending: asyncio.Future[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def next_task(self, seeking: Seeking, gone: asyncio.Future[None]) -> Handed | None:
+    async def next_task(self, seeking: ClaimRequest, gone: asyncio.Future[None]) -> AssignedTask | None:
         """Return a task for an agent, None where there was none in time, or `gone` was done before.
 
         What was claimed for somebody who has gone, or for a key that ended meanwhile, is given back.
@@ -115,7 +115,7 @@ class AgentClaims:
             await self._give_back(claim)
             return None
         self._attendance.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
-        return Handed(claim, _ticket(claim, who))
+        return AssignedTask(claim, _ticket(claim, who))
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:
         """Refuse a key that ended while its holder waited, with `Denied`."""
@@ -145,7 +145,7 @@ class AgentClaims:
             if of == workspace and room.waiting
         }
 
-    async def _wait(self, waiter: Waiter, seconds: float, gone: asyncio.Future[None]) -> Claim | None:
+    async def _wait(self, waiter: PendingClaim, seconds: float, gone: asyncio.Future[None]) -> Claim | None:
         ends = (gone, self._end())
         room = self._room(waiter.claimant)
         waiter.reception.on_paused.append(room.note_paused)
@@ -159,11 +159,11 @@ class AgentClaims:
             return found
         return None
 
-    def _waiter(self, who: Claimant) -> Waiter:
+    def _waiter(self, who: Claimant) -> PendingClaim:
         claims = Claims(self._database, who, batch_limit=1)
-        return Waiter(who, claims, self._make_reception(claims, who))
+        return PendingClaim(who, claims, self._make_reception(claims, who))
 
-    def _room(self, who: Claimant) -> WaitingRoom:
+    def _room(self, who: Claimant) -> LongPollQueue:
         key = (who.workspace, who.agent_type)
         room = self._rooms.get(key)
         if room is None:
@@ -206,8 +206,8 @@ class AgentClaims:
             self._emit(ClaimReturned(claim.id, claim.attempt, claim.trace_id, verdict))
 
 
-def _ticket(claim: Claim, who: Claimant) -> Ticket:
-    return Ticket.of(
+def _ticket(claim: Claim, who: Claimant) -> ClaimToken:
+    return ClaimToken.of(
         claim,
         workspace=who.workspace,
         agent_type=who.agent_type,

@@ -25,7 +25,7 @@ Mark: TypeAlias = tuple[str, UUID]
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
+class SubmitCommand:
     """A submission that came as a message; its key is the message's id where it has none of its own."""
 
     message_id: UUID
@@ -38,7 +38,7 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelCommand:
     """A cancellation that came as a message."""
 
     message_id: UUID
@@ -53,7 +53,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CommandResult:
     """What became of an order: a word for it, and the task, None where it was deleted since.
 
     `created`, `exists` (its key had its task), `cancelled`, `requested` (`agent_id` runs it, and is to be
@@ -65,30 +65,34 @@ class Carried:
     agent_id: str | None = None
 
 
-class Orders:
+class CommandStore:
     """Carries out orders for one actor; those that arrive together share a transaction."""
 
     def __init__(self, database: Database, *, batch_limit: int, actor: str) -> None:
         self._database = database
         self._actor = actor
-        self._submissions: Batch[Submit, Carried | GrnsError] = Batch(self._submit_all, limit=batch_limit)
-        self._cancellations: Batch[Cancel, Carried | GrnsError] = Batch(self._cancel_all, limit=batch_limit)
+        self._submissions: Batch[SubmitCommand, CommandResult | GrnsError] = Batch(
+            self._submit_all, limit=batch_limit
+        )
+        self._cancellations: Batch[CancelCommand, CommandResult | GrnsError] = Batch(
+            self._cancel_all, limit=batch_limit
+        )
 
-    async def submit(self, order: Submit) -> Carried:
+    async def submit(self, order: SubmitCommand) -> CommandResult:
         """Create the task, or find the one that has its key.
 
         Raises `Conflict` where that one is another, and where a message of the same id said something else.
         """
         return _settled(await self._submissions.ask(order))
 
-    async def cancel(self, order: Cancel) -> Carried:
+    async def cancel(self, order: CancelCommand) -> CommandResult:
         """End the task, or ask for its end; `NotFound` where there is none."""
         return _settled(await self._cancellations.ask(order))
 
-    async def _submit_all(self, batch: Sequence[Submit]) -> Sequence[Carried | GrnsError]:
+    async def _submit_all(self, batch: Sequence[SubmitCommand]) -> Sequence[CommandResult | GrnsError]:
         return await send_all(self._submit_once, batch)
 
-    async def _submit_once(self, batch: Sequence[Submit]) -> list[Carried | GrnsError]:
+    async def _submit_once(self, batch: Sequence[SubmitCommand]) -> list[CommandResult | GrnsError]:
         with translated():
             async with self._database.transaction() as connection:
                 are_new = await _mark(connection, batch)
@@ -97,7 +101,9 @@ class Orders:
                 found = iter(await _find(connection, repeated))
         return [next(created if is_new else found) for is_new in are_new]
 
-    async def _create(self, connection: Connection, batch: Sequence[Submit]) -> list[Carried | GrnsError]:
+    async def _create(
+        self, connection: Connection, batch: Sequence[SubmitCommand]
+    ) -> list[CommandResult | GrnsError]:
         if not batch:
             return []
         answers = await submit_in(connection, [order.prepared for order in batch], actor=self._actor)
@@ -106,27 +112,27 @@ class Orders:
         return [
             answer
             if isinstance(answer, Conflict)
-            else Carried("created" if answer.is_new else "exists", answer.id)
+            else CommandResult("created" if answer.is_new else "exists", answer.id)
             for answer in answers
         ]
 
-    async def _cancel_all(self, batch: Sequence[Cancel]) -> list[Carried | GrnsError]:
+    async def _cancel_all(self, batch: Sequence[CancelCommand]) -> list[CommandResult | GrnsError]:
         """Cancel tasks, those of one workspace and for one reason together."""
         alike: dict[tuple[str, str | None], list[int]] = {}
         for place, order in enumerate(batch):
             alike.setdefault((order.workspace, order.reason), []).append(place)
-        answers: dict[int, Carried | GrnsError] = {}
+        answers: dict[int, CommandResult | GrnsError] = {}
         for places in alike.values():
             answers |= zip(places, await self._cancel_alike([batch[place] for place in places]), strict=True)
         return [answers[place] for place in range(len(batch))]
 
-    async def _cancel_alike(self, batch: Sequence[Cancel]) -> Sequence[Carried | GrnsError]:
+    async def _cancel_alike(self, batch: Sequence[CancelCommand]) -> Sequence[CommandResult | GrnsError]:
         try:
             return await send_all(self._cancel_once, batch)
         except GrnsError as error:  # that of these; the others have answers of their own
             return [error] * len(batch)
 
-    async def _cancel_once(self, batch: Sequence[Cancel]) -> list[Carried | GrnsError]:
+    async def _cancel_once(self, batch: Sequence[CancelCommand]) -> list[CommandResult | GrnsError]:
         workspace, reason = batch[0].workspace, batch[0].reason
         with translated():
             async with self._database.transaction() as connection:
@@ -143,28 +149,28 @@ class Orders:
 
     async def _cancel(
         self, connection: Connection, ids: Sequence[str], reason: str | None, workspace: str
-    ) -> dict[str, Carried]:
+    ) -> dict[str, CommandResult]:
         if not ids:
             return {}
         rows = await run(connection, "cancel", ids, reason, workspace, self._actor)
-        return {row["id"]: Carried(row["answer"], row["id"], row["agent_id"]) for row in rows}
+        return {row["id"]: CommandResult(row["answer"], row["id"], row["agent_id"]) for row in rows}
 
 
-def _settled(answer: Carried | GrnsError) -> Carried:
+def _settled(answer: CommandResult | GrnsError) -> CommandResult:
     if isinstance(answer, GrnsError):
         raise answer
     return answer
 
 
-def _unknown(order: Cancel) -> NotFound:
+def _unknown(order: CancelCommand) -> NotFound:
     return NotFound(f"there is no task {order.task_id} in workspace {order.workspace}")
 
 
-def _repeated(order: Cancel) -> Carried:
-    return Carried("repeated", order.task_id)
+def _repeated(order: CancelCommand) -> CommandResult:
+    return CommandResult("repeated", order.task_id)
 
 
-async def _mark(connection: Connection, batch: Sequence[Submit | Cancel]) -> list[bool]:
+async def _mark(connection: Connection, batch: Sequence[SubmitCommand | CancelCommand]) -> list[bool]:
     """Remember all of them, and say of each whether it is new: of equal ones, the first may be."""
     marks = [order.mark for order in batch]
     rows = await run(connection, "mark_messages", *_columns(marks))
@@ -181,7 +187,7 @@ async def _unmark(connection: Connection, marks: Collection[Mark]) -> None:
         await run(connection, "unmark_messages", *_columns(marks))
 
 
-async def _find(connection: Connection, batch: Sequence[Submit]) -> list[Carried | GrnsError]:
+async def _find(connection: Connection, batch: Sequence[SubmitCommand]) -> list[CommandResult | GrnsError]:
     """Return what is left of submissions that had been carried out before."""
     if not batch:
         return []
@@ -195,16 +201,16 @@ async def _find(connection: Connection, batch: Sequence[Submit]) -> list[Carried
         [one.agent_type for _, one in said],
         [prepared.payload for prepared, _ in said],
     )
-    found: list[Carried | GrnsError] = [Carried("repeated", None) for _ in batch]
+    found: list[CommandResult | GrnsError] = [CommandResult("repeated", None) for _ in batch]
     for row in rows:
         place = row["ordinal"] - 1
         found[place] = (
-            Carried("repeated", row["task_id"]) if row["same"] else _other(batch[place], row["task_id"])
+            CommandResult("repeated", row["task_id"]) if row["same"] else _other(batch[place], row["task_id"])
         )
     return found
 
 
-def _other(order: Submit, task_id: str) -> Conflict:
+def _other(order: SubmitCommand, task_id: str) -> Conflict:
     return Conflict(f"message {order.message_id} was handled before, and task {task_id} is another one")
 
 

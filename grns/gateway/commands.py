@@ -12,12 +12,12 @@ from contextlib import suppress
 
 import orjson
 
-from grns.dead_letters.queue import Graveyard
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.queue import DeadLetterQueue
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import BadInput, BrokerRefused, Conflict, GrnsError, NotFound, OutcomeUnknown, Unavailable
 from grns.gateway import task_command as order
-from grns.gateway.command_store import Cancel, Carried, Orders, Submit
-from grns.gateway.task_command import Order
+from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
+from grns.gateway.task_command import TaskCommand
 from grns.model import problem, subjects
 from grns.model.events import TaskCancel, TaskSubmit, Truncated
 from grns.model.json import Limits
@@ -30,7 +30,7 @@ from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.order import OrderHandled
+from grns.telemetry.facts.request import OrderHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
@@ -44,7 +44,7 @@ _JSON = {"Content-Type": "application/json"}
 _PROBLEM = {"Content-Type": "application/problem+json"}
 
 
-class Clerk:
+class CommandHandler:
     """Takes one order from its message to the end; any number at a time."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Clerk:
         *,
         database: Database,
         transport: Transport,
-        orders: Orders,
+        orders: CommandStore,
         envelope_limits: Limits,
         payload_limits: Limits,
         emit: Emit,
@@ -66,7 +66,7 @@ class Clerk:
         self._emit = emit
         self._spans = spans
         self._tasks: Batch[tuple[str, str], Task | None] = Batch(self._read_tasks, limit=_READ_AT_ONCE)
-        self._corpses: Batch[Corpse, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
+        self._corpses: Batch[RejectedMessage, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
 
     async def follow(self, delivery: Delivery) -> float:
         """Carry out a command and end its delivery.
@@ -116,24 +116,24 @@ class Clerk:
 
     # What is asked for
 
-    async def _carry_out(self, wanted: Order) -> Carried:
+    async def _carry_out(self, wanted: TaskCommand) -> CommandResult:
         if isinstance(wanted.wanted, TaskCancel):
             return await self._cancel(wanted, wanted.wanted)
         return await self._submit(wanted, wanted.wanted)
 
-    async def _submit(self, wanted: Order, submission: TaskSubmit) -> Carried:
+    async def _submit(self, wanted: TaskCommand, submission: TaskSubmit) -> CommandResult:
         prepared = prepare(submission, self._payload_limits)
         with self._spans.submitting(
             task_id=prepared.id, task_type=submission.task_type, trace_id=prepared.trace_id
         ):
-            carried = await self._orders.submit(Submit(wanted.message_id, prepared))
+            carried = await self._orders.submit(SubmitCommand(wanted.message_id, prepared))
         if carried.answer == "created":
             await self._transport.nudge(subjects.RELAY_NUDGE)
         return carried
 
-    async def _cancel(self, wanted: Order, cancellation: TaskCancel) -> Carried:
+    async def _cancel(self, wanted: TaskCommand, cancellation: TaskCancel) -> CommandResult:
         carried = await self._orders.cancel(
-            Cancel(wanted.message_id, wanted.workspace, cancellation.task_id, cancellation.reason)
+            CancelCommand(wanted.message_id, wanted.workspace, cancellation.task_id, cancellation.reason)
         )
         if carried.agent_id is not None:
             await self._transport.nudge(subjects.lease_nudge(carried.agent_id))
@@ -141,17 +141,17 @@ class Clerk:
             await self._transport.nudge(subjects.RELAY_NUDGE)
         return carried
 
-    def _note(self, wanted: Order, way: str, carried: Carried) -> None:
+    def _note(self, wanted: TaskCommand, way: str, carried: CommandResult) -> None:
         self._emit(OrderHandled(wanted.kind, way, carried.answer, str(wanted.message_id), carried.task_id))
 
     # Commands
 
     async def _bury(self, delivery: Delivery, reason: str, error: GrnsError) -> float:
         self._emit(OrderHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
-        graveyard = Graveyard(self._database, emit=self._emit)
+        graveyard = DeadLetterQueue(self._database, emit=self._emit)
         is_kept = False
         with suppress(GrnsError):  # it comes again, and is buried once
-            is_kept = await graveyard.bury(delivery, reason, str(error))
+            is_kept = await graveyard.reject(delivery, reason, str(error))
         return 0.0 if is_kept else _UNKEPT_SECONDS
 
     async def _wait_for_task(self, delivery: Delivery, error: NotFound) -> float:
@@ -171,7 +171,7 @@ class Clerk:
 
     # Requests
 
-    async def _read(self, wanted: Order, carried: Carried) -> Task:
+    async def _read(self, wanted: TaskCommand, carried: CommandResult) -> Task:
         """Return the task that an order is about, as it is now."""
         task: Task | None = None
         if carried.task_id is not None:
@@ -186,7 +186,7 @@ class Clerk:
             )
         return task
 
-    def _tell(self, request: Request, carried: Carried, task: Task) -> None:
+    def _tell(self, request: Request, carried: CommandResult, task: Task) -> None:
         """Send the task, or where the broker is too small for it, what to look it up by."""
         headers = _JSON | {"Grns-Answer": carried.answer}
         stub = Truncated(ref=f"db://tasks/{task.id}", task_id=task.id)
@@ -201,7 +201,9 @@ class Clerk:
         """Keep what cannot be answered, as far as that is possible: nobody else has it."""
         self._emit(OrderHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
         self._emit(MessageRejected("no_reply", request.subject, 0, _NO_REPLY))
-        corpse = Corpse("no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body)
+        corpse = RejectedMessage(
+            "no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body
+        )
         with suppress(GrnsError):
             await self._corpses.ask(corpse)
 
@@ -215,8 +217,8 @@ class Clerk:
             found |= {(workspace, task_id): task for task_id, task in tasks.items()}
         return [found.get(one) for one in wanted]
 
-    async def _bury_all(self, corpses: Sequence[Corpse]) -> list[None]:
-        await bury(self._database, corpses)
+    async def _bury_all(self, corpses: Sequence[RejectedMessage]) -> list[None]:
+        await store_rejected(self._database, corpses)
         return [None] * len(corpses)
 
 

@@ -18,14 +18,14 @@ from grns.model import subjects
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import TaskNotClaimed, WalkBroke
 from grns.worker.claims import Claimant, Claims
 from grns.worker.command import Command
-from grns.worker.executor import Reception
+from grns.worker.executor import Claimer
 from grns.worker.pause_watch import PauseWatch
-from grns.worker.poller import Floor
+from grns.worker.poller import Poller
 from grns.worker.slots import Slots
 
 _OPEN_AGAIN_SECONDS = 5.0
@@ -35,18 +35,18 @@ _MOST_MISSED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often a room looks into Postgres: as a worker does, see `Floor`."""
+class PollIntervals:
+    """How often a room looks into Postgres: as a worker does, see `Poller`."""
 
     after_seconds: float
     longest_pause_seconds: float
     busy_age_seconds: float
 
 
-class Waiter:
+class PendingClaim:
     """An agent that waits: who it is, and what claims in its name."""
 
-    def __init__(self, claimant: Claimant, claims: Claims, reception: Reception) -> None:
+    def __init__(self, claimant: Claimant, claims: Claims, reception: Claimer) -> None:
         self.claimant = claimant
         self.claims = claims
         self.reception = reception
@@ -81,7 +81,7 @@ class Waiter:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _PrioritySubject:
     """One lane of the pool: its consumer, and how many of its deliveries are held."""
 
     consumer: Consumer | None = None
@@ -89,17 +89,17 @@ class _Lane:
     depth: int = -1
 
 
-class WaitingRoom:
+class LongPollQueue:
     """Gives tasks to those who wait; `reception` is the room's own, and claims nothing."""
 
     def __init__(
         self,
         *,
         claimant: Claimant,
-        reception: Reception,
+        reception: Claimer,
         database: Database,
         transport: Transport,
-        pace: Pace,
+        pace: PollIntervals,
         emit: Emit,
     ) -> None:
         self._handled: dict[str, int | None] = {}
@@ -107,14 +107,14 @@ class WaitingRoom:
         self._reception = reception
         self._transport = transport
         self._emit = emit
-        self._waiters: list[Waiter] = []
+        self._waiters: list[PendingClaim] = []
         self._slots = Slots(0)
         self._slots.on_free.append(self._fetch)
-        self._lanes = [_Lane() for _ in subjects.PRIORITIES]
+        self._lanes = [_PrioritySubject() for _ in subjects.PRIORITIES]
         self._missed: set[str] = set()
         self._last_delivery_at = time.monotonic()
         self._left_at = time.monotonic()
-        self._floor = Floor(
+        self._floor = Poller(
             claims=self,
             walk=reception,
             slots=self._slots,
@@ -128,11 +128,11 @@ class WaitingRoom:
         )
         self._look_at = 0.0
         self._is_failing = True
-        self._floor_loop = Daemon("agent_floor", self._look, emit=emit)
+        self._floor_loop = PeriodicService("agent_floor", self._look, emit=emit)
         self._pause_watch = PauseWatch(
             database=database, claimant=self._who, slots=self._slots, on_resumed=self.catch_up, emit=emit
         )
-        self._pause_loop = Daemon("agent_pause_watch", self._look_for_pauses, emit=emit)
+        self._pause_loop = PeriodicService("agent_pause_watch", self._look_for_pauses, emit=emit)
         self._running: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
 
@@ -168,7 +168,7 @@ class WaitingRoom:
         self._look_now()
 
     async def wait(
-        self, waiter: Waiter, *, seconds: float, ends: Collection[asyncio.Future[None]]
+        self, waiter: PendingClaim, *, seconds: float, ends: Collection[asyncio.Future[None]]
     ) -> Claim | None:
         """Wait for a task, so long at most and until one of `ends`; what is claimed by then is returned."""
         watched: set[asyncio.Future[Any]] = {waiter.given, *ends}
@@ -182,7 +182,7 @@ class WaitingRoom:
 
     # Who comes and goes
 
-    def _enter(self, waiter: Waiter) -> None:
+    def _enter(self, waiter: PendingClaim) -> None:
         types = waiter.claimant.handled.keys()
         is_news = not self._waiters or not types <= self._handled.keys()
         has_missed = not self._missed.isdisjoint(types)
@@ -196,7 +196,7 @@ class WaitingRoom:
             self._pause_loop.wake()
         self._slots.give()
 
-    def _leave(self, waiter: Waiter) -> None:
+    def _leave(self, waiter: PendingClaim) -> None:
         if not waiter.given.done():
             self._waiters.remove(waiter)
             self._slots.take()
@@ -214,7 +214,7 @@ class WaitingRoom:
         for waiter in self._waiters:
             self._handled.update(waiter.claimant.handled)
 
-    def _choose(self, task_type: str | None = None) -> Waiter | None:
+    def _choose(self, task_type: str | None = None) -> PendingClaim | None:
         """Hold who has waited the longest for such a task."""
         for waiter in self._waiters:
             if waiter.is_free and waiter.serves(task_type):
@@ -222,7 +222,7 @@ class WaitingRoom:
                 return waiter
         return None
 
-    def _settle(self, waiter: Waiter, claim: Claim | None) -> None:
+    def _settle(self, waiter: PendingClaim, claim: Claim | None) -> None:
         """Give a waiter, whose slot is taken, what was claimed for it, or let it go on waiting."""
         if claim is None:
             waiter.let_go()
@@ -263,7 +263,7 @@ class WaitingRoom:
                 lane.depth = depth
                 lane.consumer.set_depth(depth)
 
-    def _receive(self, lane: _Lane, delivery: Delivery) -> None:
+    def _receive(self, lane: _PrioritySubject, delivery: Delivery) -> None:
         self._last_delivery_at = time.monotonic()
         lane.held += 1
         waiter = self._choose()
@@ -274,12 +274,12 @@ class WaitingRoom:
             self._spawn(lane, self._follow(waiter, delivery))
         self._fetch()
 
-    def _spawn(self, lane: _Lane, work: Awaitable[None]) -> None:
+    def _spawn(self, lane: _PrioritySubject, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._hold(lane, work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _hold(self, lane: _Lane, work: Awaitable[None]) -> None:
+    async def _hold(self, lane: _PrioritySubject, work: Awaitable[None]) -> None:
         """See one delivery to its end; where that breaks, the broker brings it again."""
         try:
             await work
@@ -291,7 +291,7 @@ class WaitingRoom:
                 lane.consumer.done()
             self._fetch()
 
-    async def _follow(self, waiter: Waiter, delivery: Delivery) -> None:
+    async def _follow(self, waiter: PendingClaim, delivery: Delivery) -> None:
         command = None
         try:
             command = await self._reception.read(delivery)
@@ -301,7 +301,7 @@ class WaitingRoom:
         if command is not None:
             await self._offer(waiter, command, delivery)
 
-    async def _offer(self, waiter: Waiter, command: Command, delivery: Delivery) -> None:
+    async def _offer(self, waiter: PendingClaim, command: Command, delivery: Delivery) -> None:
         """Claim a command's task for a waiter; the delivery is acknowledged once that has committed."""
 
         async def pass_on(answer: Unclaimed, delivery: Delivery) -> None:
@@ -331,7 +331,7 @@ class WaitingRoom:
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim what is queued, for those who wait: where one finds nothing, none with its types looks."""
-        chosen: list[Waiter] = []
+        chosen: list[PendingClaim] = []
         while len(chosen) < count and (waiter := self._choose()) is not None:
             chosen.append(waiter)
         claims: list[Claim] = []

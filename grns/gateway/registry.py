@@ -31,7 +31,7 @@ class _Seen:
     leases: dict[UUID, float] = field(default_factory=dict)
 
 
-class Attendance:
+class WorkerRegistry:
     """Notes who is there. What cannot be written now is written with a later request.
 
     Whose agent it is counts, too: whoever holds a ticket could write somebody else's agent into it.

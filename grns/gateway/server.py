@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from grns.errors import GrnsError, TooManyRequests
-from grns.gateway.commands import Clerk
+from grns.gateway.commands import CommandHandler
 from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.order import DeskFull, OrderBroke
+from grns.telemetry.facts.request import DeskFull, OrderBroke
 
 _GROUP = "grns"
 _ASKED = [
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 5.0
 _LAST_SECONDS = 10.0
 
 
-class Window:
+class RequestWindow:
     """Room for so many requests, and for so many bytes of them; one alone may be of any size."""
 
     def __init__(self, *, requests: int, request_bytes: int) -> None:
@@ -57,23 +57,25 @@ class Window:
         self.request_bytes -= size
 
 
-class RequestDesk:
+class CommandServer:
     """Takes in what is asked for; any number may run, and share it.
 
     Its connection to the broker is its own: whoever floods it delays nobody else's.
     """
 
-    def __init__(self, *, transport: Transport, clerk: Clerk, window: int, depth: int, emit: Emit) -> None:
+    def __init__(
+        self, *, transport: Transport, clerk: CommandHandler, window: int, depth: int, emit: Emit
+    ) -> None:
         self._transport = transport
         self._clerk = clerk
         self._depth = depth
         self._emit = emit
-        self._window = Window(requests=window, request_bytes=_WINDOW_BYTES)
+        self._window = RequestWindow(requests=window, request_bytes=_WINDOW_BYTES)
         self._consumers: dict[str, Consumer] = {}
         self._servings: dict[str, Serving] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._daemon = Daemon("request_desk", self._tick, emit=emit)
+        self._daemon = PeriodicService("request_desk", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Take in until stopped; what is under way then comes to its end."""

@@ -18,7 +18,7 @@ from grns.model.json import Limits
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TaskCommand:
     """What somebody asks for: its own id, the kind, the workspace that its subject names, and the task."""
 
     message_id: UUID
@@ -27,7 +27,7 @@ class Order:
     wanted: TaskSubmit | TaskCancel
 
 
-def read(body: bytes, *, subject: str, limits: Limits) -> Order:
+def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
     """Return the order in `body`; `Rejected` says why it cannot be accepted.
 
     Codes: those of `envelope.decode` and `payloads.read` (of a submission `bad_submission`, as at every
@@ -38,9 +38,9 @@ def read(body: bytes, *, subject: str, limits: Limits) -> Order:
     workspace = _workspace(command)
     wanted = _payload(said)
     if isinstance(wanted, TaskSubmit):
-        return Order(said.message_id, said.kind, workspace, _completed(wanted, said, workspace))
+        return TaskCommand(said.message_id, said.kind, workspace, _completed(wanted, said, workspace))
     if isinstance(wanted, TaskCancel):
-        return Order(said.message_id, said.kind, workspace, wanted)
+        return TaskCommand(said.message_id, said.kind, workspace, wanted)
     raise Rejected("unexpected_kind", f"{said.kind} is not served here")
 
 

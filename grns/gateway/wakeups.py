@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from grns.access.limiter import Places
+from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
 from grns.errors import GrnsError
 from grns.model import wakeup_url as nudge_url
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.tasks.pools import read_pools
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
@@ -34,7 +34,7 @@ Post = Callable[[str, bytes], Awaitable[int]]
 
 
 @dataclass(slots=True)
-class _Bell:
+class _Wakeup:
     """One URL of an agent, and when it may be nudged again."""
 
     workspace: str
@@ -46,7 +46,7 @@ class _Bell:
     failures: int = 0
 
 
-class Nudges:
+class Wakeups:
     """Looks every two seconds what waits, with one statement for each workspace, as long as anybody cares."""
 
     def __init__(self, *, database: Database, hosts: frozenset[str], post: Post, emit: Emit) -> None:
@@ -54,9 +54,9 @@ class Nudges:
         self._hosts = hosts
         self._post = post
         self._emit = emit
-        self.places = Places("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
-        self._bells: dict[tuple[str, str, str], _Bell] = {}
-        self._loop = Daemon("agent_nudges", self.tick, emit=emit)
+        self.places = WorkspaceLimiter("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
+        self._bells: dict[tuple[str, str, str], _Wakeup] = {}
+        self._loop = PeriodicService("agent_nudges", self.tick, emit=emit)
         self._running: asyncio.Task[None] | None = None
 
     def keep(self, url: str, *, workspace: str, agent_type: str, principal: Principal) -> None:
@@ -71,7 +71,9 @@ class Nudges:
         if known is None:
             self.places.take(principal)
         holder = principal if known is None else known.principal
-        self._bells[key] = _Bell(workspace, agent_type, holder, url, now + _KEPT_SECONDS, now + LOOK_SECONDS)
+        self._bells[key] = _Wakeup(
+            workspace, agent_type, holder, url, now + _KEPT_SECONDS, now + LOOK_SECONDS
+        )
 
     def begin(self) -> None:
         """Look from now on, if nobody does."""
@@ -91,7 +93,7 @@ class Nudges:
             if bell.kept_until <= now:
                 del self._bells[key]
                 self.places.give_back(bell.principal)
-        due: dict[str, list[_Bell]] = defaultdict(list)
+        due: dict[str, list[_Wakeup]] = defaultdict(list)
         for bell in self._bells.values():
             if bell.due_at <= now:
                 due[bell.workspace].append(bell)
@@ -109,11 +111,11 @@ class Nudges:
             if pool["queued"] and all(pause["task_type"] is not None for pause in pool["pauses"])
         }
 
-    async def _nudge(self, bells: list[_Bell]) -> None:
+    async def _nudge(self, bells: list[_Wakeup]) -> None:
         for start in range(0, len(bells), _AT_ONCE):
             await asyncio.gather(*(self._ring(bell) for bell in bells[start : start + _AT_ONCE]))
 
-    async def _ring(self, bell: _Bell) -> None:
+    async def _ring(self, bell: _Wakeup) -> None:
         body = b'{"workspace":"%b","agent_type":"%b"}' % (bell.workspace.encode(), bell.agent_type.encode())
         host = nudge_url.shown(bell.url)
         error = ""

@@ -36,7 +36,7 @@ _IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     """One violated invariant (a key of `INVARIANTS`), and the task that shows it, if it is one's."""
 
     invariant: str
@@ -45,33 +45,33 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Place]):
+class AuditPage(Generic[Place]):
     """What one page held: how many rows it had, the place of the last one, and what was found."""
 
     seen: int
     last: Place
-    findings: Sequence[Finding]
+    findings: Sequence[Violation]
 
 
-async def audit_tasks(database: Database, after: str, limit: int) -> Page[str]:
+async def audit_tasks(database: Database, after: str, limit: int) -> AuditPage[str]:
     """Hold up to `limit` tasks, from the id `after` on, against their events."""
     rows = await database.run("audit_tasks", after, limit, *_TABLE)
-    return Page(rows[0]["seen"], rows[0]["last_id"] or after, _findings(rows))
+    return AuditPage(rows[0]["seen"], rows[0]["last_id"] or after, _findings(rows))
 
 
-async def audit_log(database: Database, after: int, limit: int) -> Page[int]:
+async def audit_log(database: Database, after: int, limit: int) -> AuditPage[int]:
     """Look at up to `limit` rows of the log, from the number `after` on."""
     rows = await database.run("audit_log", after, limit, list(STATUS_AFTER), _ENDS)
-    return Page(rows[0]["seen"], rows[0]["last_seq"] or after, _findings(rows))
+    return AuditPage(rows[0]["seen"], rows[0]["last_seq"] or after, _findings(rows))
 
 
-async def audit_now(database: Database, patience_seconds: float) -> list[Finding]:
+async def audit_now(database: Database, patience_seconds: float) -> list[Violation]:
     """Find what should have gone on for `patience_seconds`, the oldest thousand of each kind."""
     return _findings(await database.run("audit_now", patience_seconds, _MOST_LATE, _IDLE_SECONDS))
 
 
-def _findings(rows: Sequence[Row]) -> list[Finding]:
-    return [Finding(row["invariant"], row["task_id"], row["detail"]) for row in rows if row["invariant"]]
+def _findings(rows: Sequence[Row]) -> list[Violation]:
+    return [Violation(row["invariant"], row["task_id"], row["detail"]) for row in rows if row["invariant"]]
 
 
 def _step(line: Transition) -> str:

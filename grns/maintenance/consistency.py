@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from grns.errors import Contended, OutcomeUnknown
-from grns.maintenance.audit import INVARIANTS, OF_NOW, Finding, audit_log, audit_now, audit_tasks
+from grns.maintenance.audit import INVARIANTS, OF_NOW, Violation, audit_log, audit_now, audit_tasks
 from grns.postgres.database import Database
-from grns.runtime.adaptive_batch import Stride
+from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import InvariantChecked, InvariantViolated
 
@@ -23,18 +23,18 @@ _MOST_TOLD = 20
 _NOW_EVERY_SECONDS = 60.0
 
 
-class Inspection:
+class ConsistencyCheck:
     """One look at everything. `counts` has all that was found by invariant, `findings` the first thousand."""
 
     def __init__(self, database: Database, *, patience_seconds: float) -> None:
         self._database = database
         self._patience_seconds = patience_seconds
         self._last_id, self._last_seq = "", 0
-        self._stride = Stride(_TASKS)
+        self._stride = AdaptiveBatchSize(_TASKS)
         self.tasks = 0
         self.log_rows = 0
         self.counts: Counter[str] = Counter()
-        self.findings: list[Finding] = []
+        self.findings: list[Violation] = []
 
     async def look_at_all(self, tell: Callable[[], None] | None = None) -> None:
         """Look at everything there is; `tell` is called after each page."""
@@ -72,12 +72,12 @@ class Inspection:
         """Look for what should have gone on by now."""
         self._note(await audit_now(self._database, self._patience_seconds))
 
-    def _note(self, findings: Sequence[Finding]) -> None:
+    def _note(self, findings: Sequence[Violation]) -> None:
         self.counts.update(finding.invariant for finding in findings)
         self.findings += findings[: _MOST_KEPT - len(self.findings)]
 
 
-class Inspector:
+class ConsistencyMonitor:
     """Inspects again and again, a page at a time, and tells what it has found: to the log and the metrics."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Inspector:
         self._emit = emit
         self._now_at = 0.0
         self._walk_at = 0.0
-        self._walk: Inspection | None = None
+        self._walk: ConsistencyCheck | None = None
         self._has_tasks = True
 
     async def step(self) -> bool:
@@ -111,10 +111,10 @@ class Inspector:
             self._walk = None
         return self._walk is not None
 
-    def _inspection(self) -> Inspection:
-        return Inspection(self._database, patience_seconds=self._patience_seconds)
+    def _inspection(self) -> ConsistencyCheck:
+        return ConsistencyCheck(self._database, patience_seconds=self._patience_seconds)
 
-    def _tell(self, inspection: Inspection, invariants: Sequence[str]) -> None:
+    def _tell(self, inspection: ConsistencyCheck, invariants: Sequence[str]) -> None:
         for finding in inspection.findings[:_MOST_TOLD]:
             self._emit(InvariantViolated(finding.invariant, finding.task_id, finding.detail))
         for name in invariants:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import product
 
-from grns.maintenance import glance as gauge
+from grns.maintenance import queue_stats as gauge
 from grns.model.task import Status
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
@@ -19,7 +19,7 @@ from grns.telemetry.facts.upkeep import Measured
 from grns.telemetry.metric import Metric
 
 
-class Meter:
+class GaugeCollector:
     """Reads each kind of gauge by itself: where one cannot be read, the others can."""
 
     def __init__(self, *, database: Database, transport: Transport, emit: Emit) -> None:
@@ -40,7 +40,7 @@ class Meter:
 
     async def read_lanes(self) -> bool:
         """Read how old the queues are, and what nobody serves."""
-        lanes = await gauge.lanes(self._database)
+        lanes = await gauge.queue_ages(self._database)
         self._tell(
             registry.QUEUE_OLDEST,
             [((lane.workspace, lane.agent_type, str(lane.priority)), lane.oldest_seconds) for lane in lanes],
@@ -76,7 +76,7 @@ class Meter:
 
     async def read_workers(self) -> bool:
         """Read who is there to work."""
-        forces = await gauge.workforces(self._database)
+        forces = await gauge.pool_capacities(self._database)
         for metric, numbers in (
             (registry.WORKERS, [force.workers for force in forces]),
             (registry.WORKER_SLOTS, [force.slots for force in forces]),

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import GrnsError
 from grns.maintenance import upkeep
-from grns.maintenance.consistency import Inspector
+from grns.maintenance.consistency import ConsistencyMonitor
 from grns.maintenance.failovers import note_server
-from grns.maintenance.gauges import Meter
+from grns.maintenance.gauges import GaugeCollector
 from grns.maintenance.retention import Retention
 from grns.model import subjects
 from grns.model.envelope import rfc3339
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.tasks import pauses as pause
-from grns.tasks.pause_pools import PausedLanes
+from grns.tasks.pause_pools import PausedSubjects
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
 from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
@@ -75,15 +75,15 @@ class Janitor:
         self._retention = Retention(
             database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
         )
-        self._meter = Meter(database=database, transport=transport, emit=emit)
-        self._paused_lanes = PausedLanes(database=database, transport=transport)
-        self._inspector = Inspector(
+        self._meter = GaugeCollector(database=database, transport=transport, emit=emit)
+        self._paused_lanes = PausedSubjects(database=database, transport=transport)
+        self._inspector = ConsistencyMonitor(
             database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
         )
         self._chores = self._all_chores()
         self._due_at = dict.fromkeys(self._chores, 0.0)
         self._is_stopping = False
-        self._daemon = Daemon("janitor", self._tick, emit=emit)
+        self._daemon = PeriodicService("janitor", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Keep house until stopped."""
@@ -207,10 +207,10 @@ class Janitor:
             subjects.CMD_STREAM, older_than_seconds=self._unserved_seconds
         ):
             self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
-            corpse = Corpse(
+            corpse = RejectedMessage(
                 "unserved", "no durable serves this subject", message.subject,
                 message.stream, message.seq, 0, message.headers, message.body,
             )  # fmt: skip
-            await bury(self._database, [corpse])
+            await store_rejected(self._database, [corpse])
             await self._transport.discard(message.stream, message.seq)
         return False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from grns.maintenance.due import reap, tick_reaper
-from grns.maintenance.scan_window import Lookback
+from grns.maintenance.scan_window import ScanWindow
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import ReaperHolds, TasksReaped
 
@@ -33,9 +33,9 @@ class Reaper:
         self._lease_seconds = lease_seconds
         self._http_lease_seconds = http_lease_seconds
         self._emit = emit
-        self._lookback = Lookback()
+        self._lookback = ScanWindow()
         self._is_holding = False
-        self._daemon = Daemon("reaper", self._tick, emit=emit)
+        self._daemon = PeriodicService("reaper", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Reap until stopped."""

@@ -11,7 +11,7 @@ import time
 from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
 from grns.maintenance import upkeep
 from grns.postgres.database import Database
-from grns.runtime.adaptive_batch import Stride
+from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import RowsDeleted
@@ -37,7 +37,7 @@ class Retention:
         self._ended_seconds = ended_seconds
         self._dead_seconds = dead_seconds
         self._emit = emit
-        self._stride = Stride(page_rows)
+        self._stride = AdaptiveBatchSize(page_rows)
         self._walked_to = ""
         self._walk_at = 0.0
         self._refused = 0

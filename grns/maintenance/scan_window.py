@@ -13,7 +13,7 @@ _RECENT_SECONDS = 60.0
 _EVERYWHERE_EVERY_SECONDS = 30.0
 
 
-class Lookback:
+class ScanWindow:
     """Remembers when everything was looked at last."""
 
     def __init__(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from grns.maintenance.due import promote
-from grns.maintenance.scan_window import Lookback
+from grns.maintenance.scan_window import ScanWindow
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import TasksPromoted
 
@@ -22,8 +22,8 @@ class RetryScheduler:
         self._transport = transport
         self._tick_seconds = tick_seconds
         self._emit = emit
-        self._lookback = Lookback()
-        self._daemon = Daemon("retry_scheduler", self._tick, emit=emit)
+        self._lookback = ScanWindow()
+        self._daemon = PeriodicService("retry_scheduler", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Promote until stopped."""

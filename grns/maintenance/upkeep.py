@@ -15,7 +15,7 @@ _PARTITIONS_KEPT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RetentionPage:
     """One page of a walk over the tasks: where it ended, how many it saw, how many it deleted."""
 
     last_id: str
@@ -25,10 +25,10 @@ class Page:
 
 async def delete_tasks(
     database: Database, after: str, limit: int, ended_seconds: float, dead_seconds: float
-) -> Page:
+) -> RetentionPage:
     """Delete ended tasks past their retention from one page of ids."""
     row = (await database.run("delete_tasks", after, limit, ended_seconds, dead_seconds))[0]
-    return Page(row["last_id"] or "", row["seen"], row["deleted"])
+    return RetentionPage(row["last_id"] or "", row["seen"], row["deleted"])
 
 
 async def next_task(database: Database, after: str) -> str | None:

@@ -43,7 +43,7 @@ class SigningKey:
         return hmac.digest(self.secret, self.id.to_bytes(_KEY_ID_BYTES, "big") + body, "sha256")
 
 
-class Ticket(BaseModel):
+class ClaimToken(BaseModel):
     """One claimed attempt. `claimed_at` is the server's time, for a metric alone: no guard looks at it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,7 +73,7 @@ class Ticket(BaseModel):
         agent_id: str,
         lease_seconds: float,
         claimed_at: float,
-    ) -> Ticket:
+    ) -> ClaimToken:
         """Return the ticket of a claim."""
         return cls(
             workspace=workspace,
@@ -111,24 +111,24 @@ class Ticket(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownClaimToken:
     """A token that was shown, before its signature is verified: `key_id` names the key for that."""
 
     key_id: int
     mac: bytes = field(repr=False)
     body: bytes = field(repr=False)
 
-    def verify(self, key: SigningKey | None) -> Ticket:
+    def verify(self, key: SigningKey | None) -> ClaimToken:
         """Return the ticket, if this key signed it. Raises BadInput: `bad_token`."""
         if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):
             raise _bad()
         try:
-            return Ticket.model_validate(parse(self.body, _LIMITS))
+            return ClaimToken.model_validate(parse(self.body, _LIMITS))
         except (ValueError, BadInput, ValidationError) as error:
             raise _bad() from error
 
 
-def read(text: str) -> Shown:
+def read(text: str) -> ShownClaimToken:
     """Take a token apart. Raises BadInput: `bad_token`, which repeats none of it."""
     if not _TEXT.fullmatch(text):
         raise _bad()
@@ -141,7 +141,9 @@ def read(text: str) -> Shown:
     # The last letter may carry bits that no byte has: only one spelling of a token is valid.
     if len(found) <= start or base64.urlsafe_b64encode(found).decode().rstrip("=") != body:
         raise _bad()
-    return Shown(int.from_bytes(found[:_KEY_ID_BYTES], "big"), found[_KEY_ID_BYTES:start], found[start:])
+    return ShownClaimToken(
+        int.from_bytes(found[:_KEY_ID_BYTES], "big"), found[_KEY_ID_BYTES:start], found[start:]
+    )
 
 
 def _bad() -> BadInput:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class DaemonStatus:
     """The pulse of all daemons. What never was has no time (None).
 
     `lag_seconds` is how old the oldest row of the log is that is not published, `uncounted_seconds` the same

@@ -92,7 +92,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class UrlPolicy:
     """What may be sent to: https to public addresses, and what somebody has allowed besides."""
 
     networks: Sequence[Network] = ()
@@ -147,10 +147,10 @@ class Guard:
             raise BadInput("forbidden_address", "nothing may be sent to the address that the URL names")
 
 
-def guard(networks: str, *, allows_http: bool) -> Guard:
+def guard(networks: str, *, allows_http: bool) -> UrlPolicy:
     """Return a guard that allows networks, as `10.0.0.0/8, fd00::/8`; `ValueError` where they are none."""
     named = (one.strip() for one in networks.split(","))
-    return Guard(tuple(ipaddress.ip_network(one) for one in named if one), allows_http)
+    return UrlPolicy(tuple(ipaddress.ip_network(one) for one in named if one), allows_http)
 
 
 def place(url: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
 from grns.nats.interface import HeaderLines
-from grns.nats.line import Line
+from grns.nats.nats_client import NatsClient
 from grns.nats.options import PENDING_BYTES, options
 from grns.nats.reader import OnMessage, OnPlain
 from grns.nats.signals import OnFact
-from grns.nats.subscription import Subscription
-from grns.nats.watchdog import Watchdog
+from grns.nats.subscription import NatsSubscription
+from grns.nats.watchdog import ConnectionWatchdog
 from grns.nats.wire import encode, size
 from grns.settings import Settings
 
@@ -32,14 +32,14 @@ class Connection:
         self.prefix = settings.nats_prefix  # of our streams and subjects, as the broker knows them
         self.inbox_prefix = settings.nats_inbox_prefix
         self._fact = on_fact
-        self._line: Line | None = None
-        self._newest: Line | None = None  # from before the first one is in use
+        self._line: NatsClient | None = None
+        self._newest: NatsClient | None = None  # from before the first one is in use
         self._closing = False
         self._refused = asyncio.Event()
         self._up = asyncio.Event()
         self._last_error: Exception | None = None
-        self._subscriptions: set[Subscription] = set()
-        self._watchdog = Watchdog(
+        self._subscriptions: set[NatsSubscription] = set()
+        self._watchdog = ConnectionWatchdog(
             lease_seconds=settings.lease_seconds, on_fact=on_fact, rebuild=self._rebuild
         )
         self.on_connected: list[Hook] = []
@@ -138,10 +138,10 @@ class Connection:
 
     async def subscribe(
         self, subject: str, handler: OnMessage, on_plain: OnPlain | None = None, *, group: str = ""
-    ) -> Subscription:
+    ) -> NatsSubscription:
         """Listen to a subject for good, also after the client was built anew."""
         line = self._require()
-        subscription = Subscription(subject, handler, on_plain, group=group)
+        subscription = NatsSubscription(subject, handler, on_plain, group=group)
         self._subscriptions.add(subscription)
         if line.is_dialled:  # else it is bound together with all others, as soon as the line is
             try:
@@ -152,22 +152,22 @@ class Connection:
                 raise
         return subscription
 
-    async def unsubscribe(self, subscription: Subscription) -> None:
+    async def unsubscribe(self, subscription: NatsSubscription) -> None:
         """Stop listening; the handler still gets what the server had sent."""
         self._subscriptions.discard(subscription)
         await subscription.drain()
 
-    def _require(self) -> Line:
+    def _require(self) -> NatsClient:
         """Return the line, connected or not."""
         if self._line is None or self._closing:
             raise Unavailable("the connection to the broker is not open")
         return self._line
 
-    def _new_line(self) -> Line:
-        self._newest = line = Line(options(self._settings, name=self._name), self._callbacks)
+    def _new_line(self) -> NatsClient:
+        self._newest = line = NatsClient(options(self._settings, name=self._name), self._callbacks)
         return line
 
-    def _callbacks(self, line: Line) -> dict[str, Callable[..., Awaitable[None]]]:
+    def _callbacks(self, line: NatsClient) -> dict[str, Callable[..., Awaitable[None]]]:
         """Return what nats-py calls for this line. From one that was replaced nothing is heard any more."""
 
         async def error(error: Exception) -> None:
@@ -209,7 +209,7 @@ class Connection:
             f" ({self._last_error or 'no answer'}): start one with `grns dev`, or set GRNS_NATS_URL"
         )
 
-    async def _rebuild(self, pause_seconds: float) -> Line:
+    async def _rebuild(self, pause_seconds: float) -> NatsClient:
         """Connect with a new client, however long it takes, and listen again to everything."""
         if self._line is not None:
             self._run(self.on_disconnected)
@@ -240,7 +240,7 @@ class Connection:
             self._refused.set()
         self._fact("broker_error", {"error": f"{type(error).__name__}: {error}"})
 
-    def _on_reconnected(self, line: Line) -> None:
+    def _on_reconnected(self, line: NatsClient) -> None:
         self._fact("broker_reconnected", {"server": line.server})
         self._up.set()
         self._run(self.on_connected)

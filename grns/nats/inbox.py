@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from grns.errors import GrnsError
 from grns.nats.connection import Connection
 from grns.nats.delivery import ACK_PREFIX, JetStreamDelivery
-from grns.nats.subscription import Subscription, new_inbox
+from grns.nats.subscription import NatsSubscription, new_inbox
 
 _SETTLE_SECONDS = 2.0
 
@@ -23,7 +23,7 @@ class Inbox:
     def __init__(self, connection: Connection, on_message: Callable[[Msg], None]) -> None:
         self._connection = connection
         self._on_message = on_message
-        self._subscription: Subscription | None = None
+        self._subscription: NatsSubscription | None = None
         self._errands: set[asyncio.Task[None]] = set()
         self.address = ""
 

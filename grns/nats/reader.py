@@ -21,7 +21,7 @@ _LINE_END = 2
 _LARGE = 64 * 1024
 
 
-class Handler(NamedTuple):
+class MessageHandler(NamedTuple):
     """Who takes a subscription's messages, as they are read. Neither may block.
 
     What has neither headers nor a reply goes to `on_plain` instead, where there is one,
@@ -32,7 +32,7 @@ class Handler(NamedTuple):
     on_plain: OnPlain | None = None
 
 
-_NOBODY = Handler(lambda _message: None)
+_NOBODY = MessageHandler(lambda _message: None)
 
 
 class _Parser(Parser):
@@ -91,7 +91,7 @@ class ReadingClient(Client):
         super().__init__()
         self._ps = _Parser(self)
         self._on_stray = on_stray
-        self.handlers: dict[int, Handler] = {}
+        self.handlers: dict[int, MessageHandler] = {}
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         handler = self.handlers.get(sid)

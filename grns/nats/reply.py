@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from grns.errors import GrnsError, OutcomeUnknown, Unavailable
 from grns.nats.connection import Connection
 from grns.nats.signals import OnFact
-from grns.nats.subscription import Subscription, new_inbox
+from grns.nats.subscription import NatsSubscription, new_inbox
 
 Answer = TypeVar("Answer")
 # What the answer was, or why there is none.
@@ -48,7 +48,7 @@ class Replies:
         self._numbers = itertools.count(1)
         # In order of their deadlines, since all wait equally long.
         self._waiting: dict[str, tuple[float, str, OnAnswer[Any], Read[Any]]] = {}
-        self._subscription: Subscription | None = None
+        self._subscription: NatsSubscription | None = None
         self._sweeper: asyncio.Task[None] | None = None
         connection.on_disconnected.append(self._lose_all)
         connection.on_forbidden.append(self._refuse)

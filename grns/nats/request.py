@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 
 from grns.nats.connection import Connection
 from grns.nats.interface import Request
-from grns.nats.subscription import Subscription
+from grns.nats.subscription import NatsSubscription
 from grns.nats.wire import lines
 
 # The server lets anybody name any subject to answer to, also one that only we may publish on: a stream's, or
@@ -63,7 +63,7 @@ def is_inbox(reply: str) -> bool:
 class _Serving:
     """Implements `Serving`."""
 
-    def __init__(self, connection: Connection, subscription: Subscription) -> None:
+    def __init__(self, connection: Connection, subscription: NatsSubscription) -> None:
         self._connection = connection
         self._subscription = subscription
 

@@ -7,10 +7,10 @@ import secrets
 
 from nats import errors as nats_errors
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as NatsSubscription
+from nats.aio.subscription import Subscription as ClientSubscription
 
-from grns.nats.line import Line
-from grns.nats.reader import Handler, OnMessage, OnPlain
+from grns.nats.nats_client import NatsClient
+from grns.nats.reader import MessageHandler, OnMessage, OnPlain
 from grns.nats.wire import bad_subject, check_pattern
 
 
@@ -19,7 +19,7 @@ def new_inbox(prefix: str) -> str:
     return f"{prefix}.{secrets.token_hex(11)}"
 
 
-class Subscription:
+class NatsSubscription:
     """One subject that is listened to. `handler` may be exchanged at any time; it must not block.
 
     Where there is an `on_plain`, it takes what has neither headers nor a reply: in less time. Of the
@@ -36,16 +36,16 @@ class Subscription:
         self.handler = handler
         self._on_plain = on_plain
         self._group = group
-        self._line: Line | None = None
-        self._bound: NatsSubscription | None = None
+        self._line: NatsClient | None = None
+        self._bound: ClientSubscription | None = None
         self._has_ended = False
 
-    async def bind(self, line: Line) -> None:
+    async def bind(self, line: NatsClient) -> None:
         """Listen on this line, once. One that is gone is soon replaced, and binds what it finds."""
         if self._has_ended or self._line is line:
             return
         self._line, self._bound = line, None
-        bound: NatsSubscription | None = None
+        bound: ClientSubscription | None = None
         try:
             with contextlib.suppress(nats_errors.ConnectionClosedError):
                 bound = await line.client.subscribe(
@@ -61,7 +61,7 @@ class Subscription:
             if bound is None or self._has_ended or self._line is not line:
                 line.forget(self._receive)
             else:
-                line.hand_over(bound, Handler(lambda message: self.handler(message), self._on_plain))
+                line.hand_over(bound, MessageHandler(lambda message: self.handler(message), self._on_plain))
                 self._bound = bound
 
     def abandon(self) -> None:

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from grns.nats.line import Line
+from grns.nats.nats_client import NatsClient
 from grns.nats.signals import OnFact
 
 _FIRST_PAUSE_SECONDS = 0.25
@@ -17,7 +17,7 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _STEADY_SECONDS = 10.0
 
 
-class Pauses:
+class WatchdogPauses:
     """How long to wait before the line is made anew: not at all, unless the last one did not last."""
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class Pauses:
         return pause * random.uniform(0.5, 1.0)
 
 
-class Watchdog:
+class ConnectionWatchdog:
     """Every few seconds asks the server for a sign of life; replaces a line that has none."""
 
     def __init__(
-        self, *, lease_seconds: float, on_fact: OnFact, rebuild: Callable[[float], Awaitable[Line]]
+        self, *, lease_seconds: float, on_fact: OnFact, rebuild: Callable[[float], Awaitable[NatsClient]]
     ) -> None:
         # Together a third of a lease, so that a loss is noticed before the first renewal is missed.
         third = lease_seconds / 3
@@ -42,13 +42,13 @@ class Watchdog:
         self._patience = min(6.0, max(1.5, 0.6 * third))
         self._fact = on_fact
         self._rebuild = rebuild
-        self._pauses = Pauses()
+        self._pauses = WatchdogPauses()
         self._since = math.inf
         self._wake = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, line: Line) -> None:
+    def start(self, line: NatsClient) -> None:
         """Begin to watch."""
         self._since = time.monotonic()
         self._task = asyncio.create_task(self._run(line))
@@ -65,7 +65,7 @@ class Watchdog:
         """Look at once: nats-py has closed the line for good."""
         self._wake.set()
 
-    async def _run(self, line: Line) -> None:
+    async def _run(self, line: NatsClient) -> None:
         while not self._stopping:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._period):
@@ -78,7 +78,7 @@ class Watchdog:
             except Exception as error:  # whatever it was, somebody has to look again
                 self._fact("broker_error", {"error": f"{type(error).__name__}: {error}"})
 
-    async def _look_after(self, line: Line) -> Line:
+    async def _look_after(self, line: NatsClient) -> NatsClient:
         """Do what the line needs, and return the line to watch from now on."""
         if line.is_gone:
             return await self._replace(line)
@@ -89,7 +89,7 @@ class Watchdog:
             line.unstick()
         return line
 
-    async def _replace(self, line: Line) -> Line:
+    async def _replace(self, line: NatsClient) -> NatsClient:
         pause = self._pauses.next(lived_seconds=time.monotonic() - self._since)
         self._since = math.inf  # an attempt that fails has not lived
         self._fact("broker_line_rebuilt", {"error": line.last_error})

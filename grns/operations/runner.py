@@ -17,8 +17,8 @@ from grns.operations import batches as batches
 from grns.operations.batches import Batch, Moved, Taken
 from grns.operations.model import ENDED, State, batch_size
 from grns.postgres.database import Database
-from grns.runtime.adaptive_batch import Stride
-from grns.runtime.service import Daemon
+from grns.runtime.adaptive_batch import AdaptiveBatchSize
+from grns.runtime.service import PeriodicService
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.operation import BatchMoved, OperationGoesOn, OperationStopped
@@ -53,8 +53,8 @@ class OperationRunner:
         self._tick_seconds = tick_seconds
         self._limits = payload_limits
         self._emit = emit
-        self._stride = Stride(_BATCH)
-        self._daemon = Daemon("operation_runner", self._tick, emit=emit)
+        self._stride = AdaptiveBatchSize(_BATCH)
+        self._daemon = PeriodicService("operation_runner", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Run operations until stopped."""

@@ -31,7 +31,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventQuery:
     """Which events are wanted: of a workspace, perhaps of one task, and of kinds as `evt.task.*`.
 
     Without kinds it is all events and dead letters; commands are told only to who asks for them.
@@ -65,7 +65,7 @@ async def bounds(database: Database) -> Bounds:
 
 
 async def read_events(
-    database: Database | Session, wanted: Wanted, log: Bounds, *, behind: int, limit: int
+    database: Database | Session, wanted: EventQuery, log: Bounds, *, behind: int, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Return events behind a number of the log, the oldest first; and up to where it was looked at.
 
@@ -78,7 +78,7 @@ async def read_events(
 
 
 async def list_events(
-    database: Database | Session, wanted: Wanted, log: Bounds, *, limit: int, after: str | None = None
+    database: Database | Session, wanted: EventQuery, log: Bounds, *, limit: int, after: str | None = None
 ) -> Page:
     """Return events up to where the log is settled, the latest first."""
     last = log.settled if after is None else min(log.settled, place(after) - 1)
@@ -125,7 +125,7 @@ def place(said: str) -> int:
 
 
 async def _read(
-    database: Database | Session, name: str, wanted: Wanted, start: int, end: int, limit: int
+    database: Database | Session, name: str, wanted: EventQuery, start: int, end: int, limit: int
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return events, and whether the stretch may have more of them."""
     rows = await database.run(

@@ -15,7 +15,7 @@ _NOTHING = (None, None)
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
 
 
-class Entry(NamedTuple):  # made for each message: a dataclass takes several times as long to make
+class LogEntry(NamedTuple):  # made for each message: a dataclass takes several times as long to make
     """One row of the log."""
 
     seq: int
@@ -32,27 +32,27 @@ class Entry(NamedTuple):  # made for each message: a dataclass takes several tim
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogSnapshot:
     """What one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     xmin: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LogRange:
     """One page of the log: where it ended, None where there was nothing, and what of it is wanted."""
 
     last_seq: int | None
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Stretch:
-        """Return what a statement read: the page's last number, then the columns of `Entry` in its order."""
-        return cls(rows[0]["last_seq"], [Entry._make(row[1:]) for row in rows if row["seq"] is not None])
+    def of(cls, rows: Sequence[Row]) -> LogRange:
+        """Build the range from rows: its last number, then the columns of `LogEntry` in order."""
+        return cls(rows[0]["last_seq"], [LogEntry._make(row[1:]) for row in rows if row["seq"] is not None])
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Of a stream that is given back what it has lost: from which number on, and up to where it has it."""
 
     since: int
@@ -60,7 +60,7 @@ class Lost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LastAcknowledged:
     """Where a stream was when it last acknowledged something: which one it was, and its highest number.
 
     And what of the log it has lost, where it has not got all of that back.
@@ -68,11 +68,11 @@ class Place:
 
     epoch: str | None
     last_seq: int
-    lost: Lost | None = None
+    lost: LostRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class RelayCursor:
     """How far the log has been published: everything up to `low`, and `published` beyond it;
     and what the streams of events and dead letters had then. It holds on one timeline of the server."""
 
@@ -80,10 +80,10 @@ class Cursor:
     timeline: int
     low: int
     published: list[Span]
-    places: dict[str, Place]
+    places: dict[str, LastAcknowledged]
 
 
-async def take(database: Database | Session, owner: str, lease_seconds: float) -> Cursor | None:
+async def take(database: Database | Session, owner: str, lease_seconds: float) -> RelayCursor | None:
     """Take the lead, None where another relay has it."""
     rows = await database.run("take_relay", owner, lease_seconds)
     if not rows:
@@ -94,16 +94,16 @@ async def take(database: Database | Session, owner: str, lease_seconds: float) -
         subjects.EVT_STREAM: _place(row, "evt"),
         subjects.DLQ_STREAM: _place(row, "dlq"),
     }
-    return Cursor(row["epoch"], row["timeline"], row["low"], spans, places)
+    return RelayCursor(row["epoch"], row["timeline"], row["low"], spans, places)
 
 
-def _place(row: Row, name: str) -> Place:
+def _place(row: Row, name: str) -> LastAcknowledged:
     since = row[f"{name}_lost_since"]
-    lost = None if since is None else Lost(since, row[f"{name}_lost_settled"])
-    return Place(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
+    lost = None if since is None else LostRange(since, row[f"{name}_lost_settled"])
+    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
 
 
-async def hold(database: Database | Session, cursor: Cursor, lease_seconds: float) -> int | None:
+async def hold(database: Database | Session, cursor: RelayCursor, lease_seconds: float) -> int | None:
     """Persist the cursor and renew the lead; None where another relay or another server has it now.
 
     Returns the id of the transaction that did so: those that took a number before have lower ones.
@@ -122,17 +122,17 @@ async def drop(database: Database | Session, epoch: int) -> None:
     await database.run("drop_relay", epoch)
 
 
-async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> Reading:
+async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> LogSnapshot:
     """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
     rows = await database.run(
         "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
     )
-    # The bound of the snapshot comes first, then the columns of `Entry` in its order.
-    entries = [Entry._make(row[1:]) for row in rows if row["seq"] is not None]
-    return Reading(entries, rows[0]["snapshot_xmin"])
+    # The bound of the snapshot comes first, then the columns of `LogEntry` in its order.
+    entries = [LogEntry._make(row[1:]) for row in rows if row["seq"] is not None]
+    return LogSnapshot(entries, rows[0]["snapshot_xmin"])
 
 
-async def read_stretch(
+async def read_range(
     database: Database | Session,
     after: int,
     up_to: int,
@@ -143,12 +143,12 @@ async def read_stretch(
     since: datetime | None = None,
     until: datetime | None = None,
     workspace: str | None = None,
-) -> Stretch:
+) -> LogRange:
     """Read one page of the log, and of it those kinds that one of `patterns` (regular expressions) finds."""
     rows = await database.run(
         "read_stretch", after, up_to, limit, since, until, workspace, list(patterns), most_bytes
     )
-    return Stretch.of(rows)
+    return LogRange.of(rows)
 
 
 async def first_since(database: Database | Session, moment: datetime, high: int) -> int:

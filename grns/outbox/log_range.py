@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from grns.outbox.log import Entry, Stretch
+from grns.outbox.log import LogEntry, LogRange
 
 # Rows stand in the order of their numbers, and only nearly in that of their times, nor does the broker store
 # them in either: what lies so near to a bound is looked at too.
@@ -18,17 +18,17 @@ _PAGE_ROWS = 500
 _READ_SECONDS = 0.25  # the lead is not kept meanwhile
 
 # Reads a page: after a number, up to a number, so many rows at most, of so many bytes.
-Read = Callable[[int, int, int, int], Awaitable[Stretch]]
+Read = Callable[[int, int, int, int], Awaitable[LogRange]]
 
 
-class Pages:
+class RangeReader:
     """Turns the pages of one stretch, in which what is wanted may stand far apart."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._rows = _PAGE_ROWS
 
-    async def next(self, after: int, up_to: int) -> tuple[int, Sequence[Entry]]:
+    async def next(self, after: int, up_to: int) -> tuple[int, Sequence[LogEntry]]:
         """Read on until there is something wanted, or for long enough; says up to where, and what."""
         until = time.monotonic() + _READ_SECONDS
         while after < up_to:
@@ -40,7 +40,7 @@ class Pages:
         return after, []
 
 
-def next_rows(rows: int, entries: Sequence[Entry]) -> int:
+def next_rows(rows: int, entries: Sequence[LogEntry]) -> int:
     """Return how many rows to read after so many: more each time, as long as they stay small."""
     size = sum(len(entry.payload) for entry in entries)
     if size > READ_BYTES:

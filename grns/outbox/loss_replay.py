@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from grns.nats.interface import Receipt
-from grns.outbox.log import Entry, Lost
+from grns.outbox.log import LogEntry, LostRange
 
 
 @dataclass(slots=True)
@@ -17,14 +17,14 @@ class _Page:
     left: int
 
 
-class Resend:
+class LossReplay:
     """A stretch of the log that is sent again, page by page, to those streams that have lost it.
 
     `since` is where it begins: what is lost once more meanwhile is lost from there on, for nobody need
     have heard it in between.
     """
 
-    def __init__(self, lost: Lost, up_to: int, patterns: frozenset[str]) -> None:
+    def __init__(self, lost: LostRange, up_to: int, patterns: frozenset[str]) -> None:
         self.since = lost.since
         self.after = lost.settled
         self.up_to = up_to
@@ -33,16 +33,16 @@ class Resend:
         self._pages: deque[_Page] = deque()
 
     @property
-    def lost(self) -> Lost:
+    def lost(self) -> LostRange:
         """Where it begins, and up to where the broker has it again: for whoever goes on with it."""
-        return Lost(self.since, self._pages[0].after if self._pages else self.after)
+        return LostRange(self.since, self._pages[0].after if self._pages else self.after)
 
     @property
     def is_read(self) -> bool:
         """Say whether all of it has been read."""
         return self.after >= self.up_to
 
-    def take(self, after: int, entries: Sequence[Entry]) -> Callable[[Receipt], None]:
+    def take(self, after: int, entries: Sequence[LogEntry]) -> Callable[[Receipt], None]:
         """Note a page that ends there; returns what is to hear of each of its receipts."""
         page = _Page(self.after, len(entries))
         if entries:
@@ -51,7 +51,7 @@ class Resend:
         self.events += len(entries)
         return partial(self._note, page)
 
-    def extend(self, lost: Lost, up_to: int, pattern: str) -> None:
+    def extend(self, lost: LostRange, up_to: int, pattern: str) -> None:
         """Have more of it sent again: what is under way may be lost with the rest."""
         self.after = min(self.lost.settled, lost.settled)
         self.since = min(self.since, lost.since)

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from grns.nats.interface import Receipt
-from grns.outbox.log import Entry
+from grns.outbox.log import LogEntry
 
 
-class Parcel:
+class OutboxMessage:
     """One row of the log on its way. A replayed one is published again for those who lost it."""
 
     __slots__ = (
@@ -27,7 +27,7 @@ class Parcel:
     )
 
     def __init__(
-        self, entry: Entry, *, is_replay: bool = False, on_receipt: Callable[[Receipt], None] | None = None
+        self, entry: LogEntry, *, is_replay: bool = False, on_receipt: Callable[[Receipt], None] | None = None
     ) -> None:
         self.entry = entry
         self.on_receipt = on_receipt
@@ -35,7 +35,7 @@ class Parcel:
         self.is_stub = False
         # What has to stay in order: one task in one stream.
         self.key = f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
-        self.followers: deque[Parcel] | None = None
+        self.followers: deque[OutboxMessage] | None = None
         self.is_waiting = False  # among the replays that are ready
         self.is_held = False  # it was not taken, and those behind it wait for it
         self.is_trial = False  # it is being tried again

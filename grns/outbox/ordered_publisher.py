@@ -13,9 +13,9 @@ from grns.errors import BrokerRefused, GrnsError
 from grns.model import envelope, subjects
 from grns.model.json import dumps
 from grns.nats.interface import HeaderLines, Message, Receipt, Transport, one_line
-from grns.outbox.log import Entry
-from grns.outbox.message import Parcel
-from grns.outbox.retry_queue import Backlog
+from grns.outbox.log import LogEntry
+from grns.outbox.message import OutboxMessage
+from grns.outbox.retry_queue import RetryQueue
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import MessageRefused, MessagesPublished
@@ -28,7 +28,7 @@ _MOST_HELD = 20_000
 _MOST_HELD_BYTES = 64 * 1024 * 1024
 
 
-class Outbound:
+class OrderedPublisher:
     """Sends parcels through the transport's window.
 
     `on_done` hears of each live row that the broker has (or that counts as had);
@@ -56,10 +56,10 @@ class Outbound:
         self._max_bytes = max_bytes
         self._emit = emit
         self._spans = spans
-        self._first: dict[str, Parcel] = {}
-        self._ready: deque[Parcel] = deque()
-        self._ready_replays: deque[Parcel] = deque()
-        self._backlogs: defaultdict[str, Backlog] = defaultdict(Backlog)  # by stream
+        self._first: dict[str, OutboxMessage] = {}
+        self._ready: deque[OutboxMessage] = deque()
+        self._ready_replays: deque[OutboxMessage] = deque()
+        self._backlogs: defaultdict[str, RetryQueue] = defaultdict(RetryQueue)  # by stream
         self._is_closed = False
         self._work = asyncio.Event()
         self._published: Counter[str] = Counter()
@@ -100,7 +100,7 @@ class Outbound:
             return 0.0
         return max(0.0, (datetime.now(UTC) - first.entry.created_at).total_seconds())
 
-    def add(self, parcel: Parcel) -> None:
+    def add(self, parcel: OutboxMessage) -> None:
         """Queue a parcel behind those of the same task."""
         self.pending += 1
         self.pending_bytes += len(parcel.entry.payload)
@@ -152,7 +152,7 @@ class Outbound:
             failpoint.reach("relay.published")
         return room
 
-    def _next(self) -> Parcel | None:
+    def _next(self) -> OutboxMessage | None:
         if not self._may_send():
             return None
         while self._ready:
@@ -166,7 +166,7 @@ class Outbound:
                     return parcel
         return None
 
-    def _may_try(self, parcel: Parcel) -> bool:
+    def _may_try(self, parcel: OutboxMessage) -> bool:
         """Say whether to send it; what its stream would not take is kept for later, and costs nothing."""
         backlog = self._backlog(parcel)
         if parcel.is_trial or not backlog.is_blocked:
@@ -183,7 +183,7 @@ class Outbound:
         except TimeoutError:
             return
 
-    def _make_ready(self, parcel: Parcel) -> None:
+    def _make_ready(self, parcel: OutboxMessage) -> None:
         parcel.is_waiting = parcel.is_replay and all(one.is_replay for one in parcel.followers or ())
         (self._ready_replays if parcel.is_waiting else self._ready).append(parcel)
         self._work.set()
@@ -194,7 +194,7 @@ class Outbound:
             while (parcel := backlog.due()) is not None:
                 self._ready.appendleft(parcel)
 
-    def _settle(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
+    def _settle(self, parcel: OutboxMessage, answer: Receipt | GrnsError) -> None:
         if self._is_closed:
             return
         try:
@@ -203,7 +203,7 @@ class Outbound:
             self._failure = error
             self._work.set()
 
-    def _take_in(self, parcel: Parcel, answer: Receipt | GrnsError) -> None:
+    def _take_in(self, parcel: OutboxMessage, answer: Receipt | GrnsError) -> None:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
             self._note_taken(parcel)
@@ -220,7 +220,7 @@ class Outbound:
             self._on_trouble()
             self._postpone(parcel)
 
-    def _show(self, parcel: Parcel) -> None:
+    def _show(self, parcel: OutboxMessage) -> None:
         entry = parcel.entry
         self._spans.published(
             kind=entry.kind,
@@ -231,7 +231,7 @@ class Outbound:
             began_ns=parcel.sent_ns,
         )
 
-    def _refused(self, parcel: Parcel, answer: BrokerRefused) -> None:
+    def _refused(self, parcel: OutboxMessage, answer: BrokerRefused) -> None:
         self._emit(MessageRefused(parcel.entry.kind, parcel.entry.seq, answer.code))
         if answer.code == "too_large" and not parcel.is_stub:
             parcel.is_stub = True
@@ -245,32 +245,32 @@ class Outbound:
             self._hold(parcel)
             self._backlog(parcel).keep(parcel, _REFUSED_RETRY_SECONDS)
 
-    def _postpone(self, parcel: Parcel) -> None:
+    def _postpone(self, parcel: OutboxMessage) -> None:
         self._hold(parcel)
         self._backlog(parcel).keep_failed(parcel)
 
-    def _note_taken(self, parcel: Parcel) -> None:
+    def _note_taken(self, parcel: OutboxMessage) -> None:
         backlog = self._backlog(parcel)
         backlog.note_taken(parcel)
         if backlog:
             self._work.set()
 
-    def _backlog(self, parcel: Parcel) -> Backlog:
+    def _backlog(self, parcel: OutboxMessage) -> RetryQueue:
         return self._backlogs[parcel.entry.kind[:3]]
 
-    def _hold(self, parcel: Parcel) -> None:
+    def _hold(self, parcel: OutboxMessage) -> None:
         """Count it, and what waits behind it, as held, until its stream takes it."""
         if not parcel.is_held:
             parcel.is_held = True
             for one in (parcel, *(parcel.followers or ())):
                 self._count_held(one, 1)
 
-    def _count_held(self, parcel: Parcel, sign: int) -> None:
+    def _count_held(self, parcel: OutboxMessage, sign: int) -> None:
         if not parcel.is_replay:  # those are few at a time, by themselves
             self.held += sign
             self.held_bytes += sign * len(parcel.entry.payload)
 
-    def _end(self, parcel: Parcel) -> None:
+    def _end(self, parcel: OutboxMessage) -> None:
         self.pending -= 1
         self.pending_bytes -= len(parcel.entry.payload)
         if parcel.is_replay:
@@ -291,7 +291,7 @@ class Outbound:
         self._make_ready(heir)
 
 
-def _message(parcel: Parcel, max_bytes: int) -> Message:
+def _message(parcel: OutboxMessage, max_bytes: int) -> Message:
     entry = parcel.entry
     body = _body(entry)
     if parcel.is_stub or len(body) > max_bytes:
@@ -301,7 +301,7 @@ def _message(parcel: Parcel, max_bytes: int) -> Message:
     return Message(subject, body, entry.message_id, _headers(entry))
 
 
-def _headers(entry: Entry) -> HeaderLines:
+def _headers(entry: LogEntry) -> HeaderLines:
     seq, version, message_id, workspace, task_id, _, _, trace_id, _, _, _ = entry
     task = "" if task_id is None else f"Grns-Task: {one_line(task_id)}\r\n"
     return (
@@ -310,7 +310,7 @@ def _headers(entry: Entry) -> HeaderLines:
     )
 
 
-def _body(entry: Entry) -> bytes:
+def _body(entry: LogEntry) -> bytes:
     _, _, message_id, _, _, kind, _, trace_id, causation_id, payload, created_at = entry
     return envelope.assemble(
         message_id=message_id,
@@ -322,7 +322,7 @@ def _body(entry: Entry) -> bytes:
     )
 
 
-def _stub(entry: Entry) -> str:
+def _stub(entry: LogEntry) -> str:
     return dumps(
         {
             "truncated": True,

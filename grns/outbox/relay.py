@@ -17,13 +17,13 @@ from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.outbox import log
 from grns.outbox.log_range import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
-from grns.outbox.message import Parcel
-from grns.outbox.ordered_publisher import Outbound
-from grns.outbox.replay import Replays
-from grns.outbox.stream_loss import BrokerWatch
-from grns.outbox.watermark import Progress
+from grns.outbox.message import OutboxMessage
+from grns.outbox.ordered_publisher import OrderedPublisher
+from grns.outbox.replay import Replayer
+from grns.outbox.stream_loss import StreamLossDetector
+from grns.outbox.watermark import Watermark
 from grns.postgres.database import Database, Session
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import RelayFollows, RelayHeldUp, RelayLeads, RelayProgressed
@@ -33,13 +33,13 @@ _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
 
 
-class Lead:
+class RelayLeadership:
     """The lead, while it lasts: one connection, one epoch, what is done and what is under way."""
 
     def __init__(
         self,
         session: Session,
-        cursor: log.Cursor,
+        cursor: log.RelayCursor,
         *,
         expires_at: float,
         lease_seconds: float,
@@ -55,16 +55,16 @@ class Lead:
         self._expires_at = expires_at
         self._emit = emit
         self._read_rows = FIRST_ROWS
-        self._progress = Progress(cursor.low, cursor.published)
-        self._watch = BrokerWatch(
+        self._progress = Watermark(cursor.low, cursor.published)
+        self._watch = StreamLossDetector(
             session,
             transport,
             places=cursor.places,
             replay_seconds=replay_seconds,
             emit=emit,
         )
-        self._replays = Replays(session, epoch=cursor.epoch, emit=emit)
-        self._outbound = Outbound(
+        self._replays = Replayer(session, epoch=cursor.epoch, emit=emit)
+        self._outbound = OrderedPublisher(
             transport=transport,
             on_done=self._progress.done.add,
             on_receipt=self._watch.note,
@@ -139,7 +139,7 @@ class Lead:
             failpoint.reach("relay.read")
         taken = progress.take([entry.seq for entry in reading.entries], xmin=reading.xmin, limit=limit)
         for entry in reading.entries[:taken]:
-            self._outbound.add(Parcel(entry))
+            self._outbound.add(OutboxMessage(entry))
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
 
@@ -159,7 +159,7 @@ class Lead:
         """Send again what somebody has asked for, beside the live rows; not while the broker has losses."""
         replays = self._replays
         for entry in await replays.next(self._progress.high, is_held=self._watch.is_replaying):
-            self._outbound.add(Parcel(entry, is_replay=True, on_receipt=replays.note))
+            self._outbound.add(OutboxMessage(entry, is_replay=True, on_receipt=replays.note))
 
     async def end(self) -> None:
         """Send nothing more."""
@@ -203,8 +203,8 @@ class Relay:
         self._replay_seconds = replay_seconds
         self._emit = emit
         self._spans = spans
-        self._daemon = Daemon("relay", self._tick, emit=emit)
-        self._lead: Lead | None = None
+        self._daemon = PeriodicService("relay", self._tick, emit=emit)
+        self._lead: RelayLeadership | None = None
         self._resources = AsyncExitStack()
 
     async def run(self) -> None:
@@ -257,7 +257,7 @@ class Relay:
         if cursor is None:
             await self._resources.aclose()
             return False
-        self._lead = Lead(
+        self._lead = RelayLeadership(
             session,
             cursor,
             expires_at=sent_at + self._lease_seconds,
@@ -271,7 +271,7 @@ class Relay:
         self._emit(RelayLeads(cursor.epoch, cursor.low))
         return True
 
-    async def _hand_over(self, lead: Lead) -> None:
+    async def _hand_over(self, lead: RelayLeadership) -> None:
         """Persist what is done and give the lead up, so that a standby need neither wait nor repeat."""
         try:
             await lead.persist()

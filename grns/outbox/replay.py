@@ -15,7 +15,7 @@ from grns.nats.interface import Receipt
 from grns.outbox import log
 from grns.outbox import log_range as stretch
 from grns.outbox import replay_requests as replay
-from grns.outbox.log import Entry
+from grns.outbox.log import LogEntry
 from grns.outbox.replay_requests import Replay
 from grns.postgres.database import Session
 from grns.telemetry.emit import Emit
@@ -24,7 +24,7 @@ from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
 _LOOK_SECONDS = 1.0
 
 
-class Replays:
+class Replayer:
     """Does what has been asked for: one replay at a time, and of it one page at a time."""
 
     def __init__(self, session: Session, *, epoch: int, emit: Emit) -> None:
@@ -32,7 +32,7 @@ class Replays:
         self._epoch = epoch
         self._emit = emit
         self._current: Replay | None = None
-        self._pages: stretch.Pages | None = None  # of the current one
+        self._pages: stretch.RangeReader | None = None  # of the current one
         self._look_at = 0.0
         self._is_disturbed = False
         self._page_end: int | None = None
@@ -46,7 +46,7 @@ class Replays:
         self._stored += not receipt.duplicate
         self._duplicates += receipt.duplicate
 
-    async def next(self, high: int, *, is_held: bool) -> Sequence[Entry]:
+    async def next(self, high: int, *, is_held: bool) -> Sequence[LogEntry]:
         """Return what is to be sent next, nothing while something is under way.
 
         `high` is the highest number whose row was seen: what lies beyond goes out by itself. While it is
@@ -113,10 +113,10 @@ class Replays:
             self._emit(ReplayDone(current.id, current.stored, current.duplicates))
         return self._current is not None
 
-    async def _read(self, current: Replay, high: int) -> Sequence[Entry]:
+    async def _read(self, current: Replay, high: int) -> Sequence[LogEntry]:
         """Read what is to be sent next, if there is any of it near."""
         if self._pages is None:
-            self._pages = stretch.Pages(partial(replay.read, self._session, current))
+            self._pages = stretch.RangeReader(partial(replay.read, self._session, current))
         after, bound = current.after_seq or 0, min(current.up_to_seq or 0, high)
         if after >= bound:
             return []

@@ -91,9 +91,9 @@ async def hold(session: Database | Session, epoch: int, replay: Replay) -> bool:
 
 async def read(
     session: Database | Session, replay: Replay, after: int, up_to: int, limit: int, most_bytes: int
-) -> log.Stretch:
+) -> log.LogRange:
     """Read one page of what a replay is about."""
-    return await log.read_stretch(
+    return await log.read_range(
         session, after, up_to, limit, most_bytes, replay.patterns,
         since=replay.since, until=replay.until, workspace=replay.workspace,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from grns.outbox.message import Parcel
+from grns.outbox.message import OutboxMessage
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0  # a cluster that elects a leader takes as long
@@ -19,10 +19,10 @@ _FEWEST_TRIALS, _MOST_TRIALS = 20, 500
 class _Later:
     at: float
     seq: int
-    parcel: Parcel = field(compare=False)
+    parcel: OutboxMessage = field(compare=False)
 
 
-class Backlog:
+class RetryQueue:
     """The parcels that one stream is asked to take again.
 
     A stream that has only failed for a while is blocked: trials go to it, and nothing else. A parcel
@@ -46,12 +46,12 @@ class Backlog:
         """Say whether nothing is to be sent to the stream but trials."""
         return self._failures >= _FEWEST_TRIALS
 
-    def keep(self, parcel: Parcel, seconds: float = 0.0) -> None:
+    def keep(self, parcel: OutboxMessage, seconds: float = 0.0) -> None:
         """Keep a parcel back for so long, for reasons of its own."""
         self._end_trial(parcel)
         heapq.heappush(self._later, _Later(self._clock() + seconds, parcel.entry.seq, parcel))
 
-    def keep_failed(self, parcel: Parcel) -> None:
+    def keep_failed(self, parcel: OutboxMessage) -> None:
         """Keep a parcel back that the stream has not taken: it and the stream pause for longer each time."""
         now = self._clock()
         if parcel.tries == 0:
@@ -65,7 +65,7 @@ class Backlog:
         parcel.tries += 1
         self.keep(parcel, pause)
 
-    def note_taken(self, parcel: Parcel) -> None:
+    def note_taken(self, parcel: OutboxMessage) -> None:
         """Note that the stream has taken a parcel: it may take others now."""
         self._end_trial(parcel)
         if self.is_blocked:
@@ -74,7 +74,7 @@ class Backlog:
         self._failures, self._pause, self._next_at = 0, 0.0, 0.0
         self._most_trials = min(self._most_trials + 1, _MOST_TRIALS)
 
-    def due(self) -> Parcel | None:
+    def due(self) -> OutboxMessage | None:
         """Return what is to be tried now, None where nothing is."""
         if not self._later or self._trials >= self._most_trials:
             return None
@@ -86,7 +86,7 @@ class Backlog:
         self._trials += 1
         return parcel
 
-    def _end_trial(self, parcel: Parcel) -> None:
+    def _end_trial(self, parcel: OutboxMessage) -> None:
         if parcel.is_trial:
             parcel.is_trial = False
             self._trials -= 1

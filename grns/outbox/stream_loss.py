@@ -15,9 +15,9 @@ from grns.errors import Drift, GrnsError
 from grns.model import subjects
 from grns.nats.interface import Receipt, StreamState, Transport, whole_number
 from grns.outbox import log
-from grns.outbox.log_range import MARGIN_ROWS, Pages
-from grns.outbox.loss_replay import Resend
-from grns.outbox.message import Parcel
+from grns.outbox.log_range import MARGIN_ROWS, RangeReader
+from grns.outbox.loss_replay import LossReplay
+from grns.outbox.message import OutboxMessage
 from grns.postgres.database import Session
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
@@ -30,10 +30,10 @@ _SUSPECT = "to be looked at"
 _PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
 
 
-class Memory:
+class StreamPosition:
     """What one stream has acknowledged: where it was then, and which stream it was."""
 
-    def __init__(self, stream: str, place: log.Place) -> None:
+    def __init__(self, stream: str, place: log.LastAcknowledged) -> None:
         self.stream = stream
         self.epoch = place.epoch
         self.last_seq = place.last_seq
@@ -60,21 +60,21 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Finding:
+class StreamFinding:
     """What a stream has answered: where it is, and what it has lost, if anything.
 
     `survived` is the number of the log that its last message says, where only its end is gone, and
     the message has certainly not come after that. Up to `low` all of the log was done.
     """
 
-    memory: Memory
+    memory: StreamPosition
     state: StreamState
     reason: str | None
     survived: int | None
     low: int
 
 
-class BrokerWatch:
+class StreamLossDetector:
     """Looks at the streams now and then, and whenever something is odd."""
 
     def __init__(
@@ -82,32 +82,32 @@ class BrokerWatch:
         session: Session,
         transport: Transport,
         *,
-        places: Mapping[str, log.Place],
+        places: Mapping[str, log.LastAcknowledged],
         replay_seconds: float,
         emit: Emit,
     ) -> None:
         self._session = session
         self._transport = transport
-        self._memories = {stream: Memory(stream, places[stream]) for stream in _PATTERNS}
+        self._memories = {stream: StreamPosition(stream, places[stream]) for stream in _PATTERNS}
         self._replay_seconds = replay_seconds
         self._emit = emit
         self._look_at = 0.0
         self._looked_at = 0.0
-        self._asking: asyncio.Task[list[Finding]] | None = None
-        self._resend: Resend | None = None
-        self._pages = Pages(self._read)
+        self._asking: asyncio.Task[list[StreamFinding]] | None = None
+        self._resend: LossReplay | None = None
+        self._pages = RangeReader(self._read)
 
     @property
-    def places(self) -> dict[str, log.Place]:
+    def places(self) -> dict[str, log.LastAcknowledged]:
         """What to persist: a loss that was not looked at yet, or not made good yet, is the next leader's."""
         return {
-            stream: log.Place(
+            stream: log.LastAcknowledged(
                 _SUSPECT if memory.went_back else memory.epoch, memory.last_seq, self._lost(memory)
             )
             for stream, memory in self._memories.items()
         }
 
-    def _lost(self, memory: Memory) -> log.Lost | None:
+    def _lost(self, memory: StreamPosition) -> log.LostRange | None:
         resend = self._resend
         if resend is not None and _PATTERNS[memory.stream] in resend.patterns:
             return resend.lost
@@ -152,12 +152,12 @@ class BrokerWatch:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    async def _ask(self, low: int) -> list[Finding]:
+    async def _ask(self, low: int) -> list[StreamFinding]:
         """Make the streams that are gone, and ask each where it is, while messages go on being sent."""
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
         known = {memory.stream: (memory.last_seq, memory.went_back) for memory in self._memories.values()}
-        found: list[Finding] = []
+        found: list[StreamFinding] = []
         try:
             await self._transport.provision()
         except GrnsError as error:  # what is wrong with one stream says nothing of what the others have lost
@@ -177,7 +177,7 @@ class BrokerWatch:
         if not isinstance(error, Drift):
             self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
 
-    async def next_replay(self, *, is_settled: bool) -> Sequence[Parcel]:
+    async def next_replay(self, *, is_settled: bool) -> Sequence[OutboxMessage]:
         """Return what to replay next; ends the replay once all of it is `is_settled`."""
         if (resend := self._resend) is None:
             return []
@@ -188,13 +188,15 @@ class BrokerWatch:
             return []
         after, entries = await self._pages.next(resend.after, resend.up_to)
         on_receipt = resend.take(after, entries)
-        return [Parcel(entry, is_replay=True, on_receipt=on_receipt) for entry in entries]
+        return [OutboxMessage(entry, is_replay=True, on_receipt=on_receipt) for entry in entries]
 
-    async def _read(self, after: int, up_to: int, limit: int, most_bytes: int) -> log.Stretch:
+    async def _read(self, after: int, up_to: int, limit: int, most_bytes: int) -> log.LogRange:
         patterns = sorted(self._resend.patterns) if self._resend is not None else []
-        return await log.read_stretch(self._session, after, up_to, limit, most_bytes, patterns)
+        return await log.read_range(self._session, after, up_to, limit, most_bytes, patterns)
 
-    async def _find(self, memory: Memory, acknowledged: int, went_back: bool, low: int) -> Finding:
+    async def _find(
+        self, memory: StreamPosition, acknowledged: int, went_back: bool, low: int
+    ) -> StreamFinding:
         """Compare one stream with what it had acknowledged when the look began."""
         state = await self._transport.state(memory.stream)
         reason = memory.loss(state, acknowledged, went_back)
@@ -203,20 +205,20 @@ class BrokerWatch:
         survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
         if survived is not None and survived > low:
             survived = None  # it may have been stored just now, behind what is gone
-        return Finding(memory, state, reason, survived, low)
+        return StreamFinding(memory, state, reason, survived, low)
 
-    async def _take_in(self, finding: Finding, high: int) -> None:
+    async def _take_in(self, finding: StreamFinding, high: int) -> None:
         """Have replayed what a stream has lost, and remember where it is."""
         memory, state, reason = finding.memory, finding.state, finding.reason
         if reason is not None:
             since = await self._lost_since(finding, high)
             self._emit(BrokerLost(reason, since))
-            self._send_again(memory, log.Lost(since, since), high)
+            self._send_again(memory, log.LostRange(since, since), high)
             memory.went_back = False
             memory.last_seq = state.last_seq
         memory.epoch = state.epoch
 
-    async def _lost_since(self, finding: Finding, high: int) -> int:
+    async def _lost_since(self, finding: StreamFinding, high: int) -> int:
         """Return the number of the log from which on messages may be lost."""
         # So many seconds before what was done last, and not ago: the broker may have been away for longer.
         first = await log.first_near(self._session, finding.low, self._replay_seconds, high)
@@ -226,10 +228,10 @@ class BrokerWatch:
         lost = self._lost(finding.memory)
         return since if lost is None else min(since, lost.since)
 
-    def _send_again(self, memory: Memory, lost: log.Lost, high: int) -> None:
+    def _send_again(self, memory: StreamPosition, lost: log.LostRange, high: int) -> None:
         """Send again what one stream has lost, together with what is being sent again already."""
         pattern, memory.lost = _PATTERNS[memory.stream], None
         if self._resend is None:
-            self._resend = Resend(lost, high, frozenset({pattern}))
+            self._resend = LossReplay(lost, high, frozenset({pattern}))
         else:
             self._resend.extend(lost, high, pattern)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 Span = tuple[int, int]  # from the first up to, but not including, the second
 
 
-class Spans:
+class NumberRanges:
     """A set of numbers from 0 on, kept as spans: it grows with the holes, not with the numbers."""
 
     def __init__(self, low: int, beyond: Sequence[Span] = ()) -> None:
@@ -85,11 +85,11 @@ class Gap:
     bound: int | None = None
 
 
-class Progress:
+class Watermark:
     """What of the log is done, and what is missing."""
 
     def __init__(self, low: int, beyond: Sequence[Span] = ()) -> None:
-        self.done = Spans(low, beyond)
+        self.done = NumberRanges(low, beyond)
         self.high = self.done.high
         # What an earlier leader left open is looked for again, whatever it knew of it.
         self._gaps = [Gap(start, end) for start, end in self.done.holes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Stride:
+class AdaptiveBatchSize:
     """The number of `rows` that the next page may have."""
 
     def __init__(self, longest: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 
 
-class Scope:
+class CancelScope:
     """Ends what the current asyncio task does in its block with `TimeoutError`, in time or when it is cut.
 
     One is made for each attempt. As with `asyncio.timeout`, a task that somebody else
@@ -34,7 +34,7 @@ class Scope:
             self._timer.cancel()
         self._timer = self._task.get_loop().call_soon(self._expire)
 
-    def __enter__(self) -> Scope:
+    def __enter__(self) -> CancelScope:
         """Begin."""
         return self
 

@@ -26,7 +26,7 @@ class Service(Protocol):
         """Ask for the end; `run` returns soon after."""
 
 
-async def patiently(work: Callable[[], Awaitable[Answer]], *, emit: Emit) -> Answer:
+async def wait_for_postgres(work: Callable[[], Awaitable[Answer]], *, emit: Emit) -> Answer:
     """Call `work` until Postgres answers, at growing intervals of up to 2 s, and return what it returns.
 
     Raises Unusable and all but Unavailable: waiting does not help there.
@@ -44,7 +44,7 @@ async def patiently(work: Callable[[], Awaitable[Answer]], *, emit: Emit) -> Ans
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
 
-class Daemon:
+class PeriodicService:
     """Ticks until stopped.
 
     `tick` returns the seconds to pause. Faults that can pass (all of `GrnsError`) are told

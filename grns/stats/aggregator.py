@@ -11,10 +11,10 @@ import time
 from dataclasses import replace
 
 from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown, Unavailable
-from grns.outbox.watermark import Progress, Span
+from grns.outbox.watermark import Span, Watermark
 from grns.postgres.database import Database
-from grns.runtime.adaptive_batch import Stride
-from grns.runtime.service import Daemon
+from grns.runtime.adaptive_batch import AdaptiveBatchSize
+from grns.runtime.service import PeriodicService
 from grns.stats import counts as count
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
@@ -25,14 +25,16 @@ _LEASE_SECONDS = 5.0
 _STANDBY_SECONDS = 0.5
 
 
-class Lead:
+class AggregatorLeadership:
     """The lead, while it lasts: the cursor as its row has it, and what of the log is missing."""
 
-    def __init__(self, database: Database, cursor: count.Cursor, *, lease_seconds: float, emit: Emit) -> None:
+    def __init__(
+        self, database: Database, cursor: count.StatsCursor, *, lease_seconds: float, emit: Emit
+    ) -> None:
         self._database = database
         self._cursor = cursor
         self._lease_seconds = lease_seconds
-        self._progress = Progress(cursor.low, cursor.counted)
+        self._progress = Watermark(cursor.low, cursor.counted)
         self._kept_at = time.monotonic()
         self._emit = emit
 
@@ -76,7 +78,7 @@ class Lead:
         self._emit(LogCounted(rows, done.low, self._progress.missing_count, counted.age_seconds))
 
 
-class Counter:
+class StatsAggregator:
     """Leads, or stands by to."""
 
     def __init__(self, *, database: Database, owner: str, tick_seconds: float, emit: Emit) -> None:
@@ -85,9 +87,9 @@ class Counter:
         self._tick_seconds = tick_seconds
         self._lease_seconds = max(_LEASE_SECONDS, 3 * tick_seconds)  # it is renewed in ticks
         self._emit = emit
-        self._stride = Stride(_MOST_ROWS)
-        self._lead: Lead | None = None
-        self._daemon = Daemon("counter", self._tick, emit=emit)
+        self._stride = AdaptiveBatchSize(_MOST_ROWS)
+        self._lead: AggregatorLeadership | None = None
+        self._daemon = PeriodicService("counter", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Count until stopped."""
@@ -115,14 +117,16 @@ class Counter:
         self._stride.lengthen()
         return 0.0 if has_more else self._tick_seconds
 
-    async def _take(self) -> Lead | None:
+    async def _take(self) -> AggregatorLeadership | None:
         cursor = await count.take(self._database, self._owner, self._lease_seconds)
         if cursor is None:
             return None
         self._emit(CounterLeads(cursor.epoch, cursor.low))
-        return Lead(self._database, cursor, lease_seconds=self._lease_seconds, emit=self._emit)
+        return AggregatorLeadership(
+            self._database, cursor, lease_seconds=self._lease_seconds, emit=self._emit
+        )
 
-    async def _hand_over(self, lead: Lead) -> None:
+    async def _hand_over(self, lead: AggregatorLeadership) -> None:
         """Give the lead up, so that a standby need not wait."""
         self._follow("stopped")
         try:

@@ -16,7 +16,7 @@ _MOST_STEPS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class StatsCursor:
     """How far the log is counted: everything up to `low`, and `counted` beyond it.
 
     It is the row's as long as `epoch` and `moves` are.
@@ -29,7 +29,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class VisibleNumbers:
     """Which numbers one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
 
     spans: list[Span]
@@ -44,28 +44,28 @@ class Counted:
     age_seconds: float
 
 
-async def take(database: Database, owner: str, lease_seconds: float) -> Cursor | None:
+async def take(database: Database, owner: str, lease_seconds: float) -> StatsCursor | None:
     """Take the lead, None where another counter has it."""
     rows = await database.run("take_counter", owner, lease_seconds)
     if not rows:
         return None
     row = rows[0]
     spans = list(zip(row["counted_from"], row["counted_to"], strict=True))
-    return Cursor(row["epoch"], row["moves"], row["low"], spans)
+    return StatsCursor(row["epoch"], row["moves"], row["low"], spans)
 
 
-async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> Numbers:
+async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> VisibleNumbers:
     """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
     rows = await database.run(
         "read_numbers", [span[0] for span in missing], [span[1] for span in missing], high, limit
     )
     spans = [(row["lower_seq"], row["upper_seq"]) for row in rows if row["lower_seq"] is not None]
-    return Numbers(spans, rows[0]["snapshot_xmin"])
+    return VisibleNumbers(spans, rows[0]["snapshot_xmin"])
 
 
 async def count(
     database: Database,
-    cursor: Cursor,
+    cursor: StatsCursor,
     spans: Sequence[Span],
     *,
     low: int,

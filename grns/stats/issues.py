@@ -19,7 +19,7 @@ _SAID = tuple(state for state in STATES if state != "regressed")
 _LONGEST_NOTE, _LONGEST_OWNER = 4000, 255
 
 
-class Change(TypedDict, total=False):
+class IssueUpdate(TypedDict, total=False):
     """What somebody says of an issue; what is not named stays as it is."""
 
     state: State
@@ -78,7 +78,7 @@ async def change_issue(
     fingerprint: str,
     actor: str | None,
     version: int | None = None,
-    **change: Unpack[Change],
+    **change: Unpack[IssueUpdate],
 ) -> dict[str, Any]:
     """Say something of an issue, and return it as it is then. The log has who said it.
 
@@ -96,7 +96,7 @@ async def change_issue(
     return issue
 
 
-def _check(change: Change) -> None:
+def _check(change: IssueUpdate) -> None:
     if not change:
         raise BadInput("bad_issue", "nothing is said: name the issue's state, note, owner or snoozed_until")
     if "state" in change and change["state"] not in _SAID:

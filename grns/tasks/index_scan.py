@@ -51,7 +51,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Road:
+class IndexScan:
     """One road: an index, and the columns by which its rows are in order.
 
     Each branch is what the index finds in one go, in that order; what all of them find is merged. On a road
@@ -81,7 +81,7 @@ class Road:
         place = func.row_number().over(order_by=self.in_order(found.selected_columns)).label("place")
         return found.add_columns(place).subquery("looked_at")
 
-    def until(self, edge: Any) -> Road:
+    def until(self, edge: Any) -> IndexScan:
         """Return the road as far as such a first column."""
         first = self.order[0]
         is_before = first >= edge if self.is_descending else first <= edge
@@ -133,7 +133,7 @@ def _value(column: Column[Any], text: str) -> Any:
     return number
 
 
-def ways(wanted: Filter, states: frozenset[Status], workspace: str) -> list[tuple[Road, ...]]:
+def plans(wanted: Filter, states: frozenset[Status], workspace: str) -> list[tuple[IndexScan, ...]]:
     """Return the ways to what a filter finds in these states: roads that are walked one behind the other.
 
     Each way leads to all of it, the first is the best. Tasks in any state are found by their ids, which sort
@@ -147,8 +147,8 @@ def ways(wanted: Filter, states: frozenset[Status], workspace: str) -> list[tupl
     return [(latest,), by_state] if states == EVERY_STATE else [by_state]
 
 
-def _by_id(*branches: tuple[Condition, ...]) -> Road:
-    return Road(LATEST, (tasks.c.id,), branches, is_descending=True)
+def _by_id(*branches: tuple[Condition, ...]) -> IndexScan:
+    return IndexScan(LATEST, (tasks.c.id,), branches, is_descending=True)
 
 
 def _named(wanted: Filter, workspace: str) -> list[tuple[Condition, ...]]:
@@ -177,13 +177,13 @@ def _begins(pattern: Pattern) -> tuple[Condition, ...]:
     return tasks.c.id >= prefix, tasks.c.id < prefix + BEHIND_ALL
 
 
-def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tuple[Road, ...]:
+def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tuple[IndexScan, ...]:
     """Return the roads to all tasks in these states. The one to what is due knows no workspaces."""
     ours = tasks.c.workspace == workspace
-    found: list[Road] = []
+    found: list[IndexScan] = []
     if Status.RUNNING in states:
         running = (ours, tasks.c.lease_until.is_not(None))
-        found.append(Road(RUNNING, (tasks.c.id,), (running,), is_descending=True, is_short=True))
+        found.append(IndexScan(RUNNING, (tasks.c.id,), (running,), is_descending=True, is_short=True))
     if Status.QUEUED in states:
         lane = (tasks.c.agent_type, tasks.c.priority)
         agents, priorities = _lanes(wanted)
@@ -194,17 +194,17 @@ def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tupl
         named = {"agent_type": agents, "priority": priorities}
         fixed = frozenset(name for name, values in named.items() if len(values) == 1 and values[0])
         order = (*lane, tasks.c.queued_at, tasks.c.id)
-        found.append(Road(QUEUED, order, lanes, fixed=fixed))
+        found.append(IndexScan(QUEUED, order, lanes, fixed=fixed))
     if states & _DUE_STATES:
         due = (tasks.c.next_attempt_at.is_not(None),)
-        found.append(Road(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,), is_shared=True))
+        found.append(IndexScan(DUE, (tasks.c.next_attempt_at, tasks.c.id), (due,), is_shared=True))
     # What was discarded has an index of its own: nobody steps over it, and a page is not full of it.
     marks = {"yes": tasks.c.discarded_at.is_not(None), "no": tasks.c.discarded_at.is_(None)}
     ended = tuple(
         (ours, tasks.c.finished_at.is_not(None), tasks.c.status == state.value, marks[mark], *issue)
         for state, mark, issue in product(sorted(states & TERMINAL), sorted(wanted.marks), _issues(wanted))
     )
-    found.append(Road(ENDED, (tasks.c.finished_at, tasks.c.id), ended, is_descending=True))
+    found.append(IndexScan(ENDED, (tasks.c.finished_at, tasks.c.id), ended, is_descending=True))
     return tuple(road for road in found if road.branches)
 
 

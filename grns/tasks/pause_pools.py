@@ -24,7 +24,7 @@ _LONGEST_REASON = 1000
 _PAGE = 50
 
 
-class Pauses:
+class PoolPauses:
     """Pauses and resumes the pools of one workspace. `actor` is who asks, as the log will name them."""
 
     def __init__(self, *, database: Database | Session, transport: Transport, workspace: str) -> None:
@@ -82,7 +82,7 @@ class Pauses:
         return ended
 
 
-class PausedLanes:
+class PausedSubjects:
     """Sees to it that the lanes of paused pools stay paused: of some pools at a time, again and again."""
 
     def __init__(self, *, database: Database, transport: Transport) -> None:

@@ -16,7 +16,7 @@ from grns.postgres import query
 from grns.postgres.database import Database, Row, Session
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
 from grns.tasks.filter_sql import Columns, Condition, conditions
-from grns.tasks.index_scan import BEHIND_ALL, ENDED, EVERY_STATE, LATEST, Key, Road, ways
+from grns.tasks.index_scan import BEHIND_ALL, ENDED, EVERY_STATE, LATEST, IndexScan, Key, plans
 
 # Of one road a page looks at no more rows, and a count at no more.
 MOST_LOOKED_AT = 1_500
@@ -40,7 +40,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchQuery:
     """What has to be true of each row: the filter, and where it is."""
 
     filter: Filter
@@ -71,8 +71,8 @@ async def list_tasks(
     ended, the last first.
     """
     states = wanted.states & among
-    asked = Wanted(wanted, states, workspace)
-    roads = ways(wanted, states, workspace)
+    asked = SearchQuery(wanted, states, workspace)
+    roads = plans(wanted, states, workspace)
     if after is not None:
         return await _walk(database, asked, *_start(roads, after), limit)
     for way in roads:
@@ -95,8 +95,8 @@ async def count(
     if all(_is_counted(term) for term in wanted.terms):
         number = await _sum(database, workspace, states - REDRIVABLE, wanted.texts("type"))
         states &= REDRIVABLE
-    asked = Wanted(wanted, states, workspace)
-    for road in ways(wanted, states, workspace)[0]:
+    asked = SearchQuery(wanted, states, workspace)
+    for road in plans(wanted, states, workspace)[0]:
         edge = await _edge(database, road, (), MOST_COUNTED)
         (row,) = await query.run(database, tally(road if edge is None else road.until(edge), asked))
         number += row["found"]
@@ -108,12 +108,12 @@ async def count(
     return Count(number, is_exact)
 
 
-def behind_ended(ended_at: datetime, task_id: str) -> str:
+def after_ended(ended_at: datetime, task_id: str) -> str:
     """Return the cursor behind a task in a list of those that have ended."""
     return cursor(ENDED, ended_at, task_id)
 
 
-def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
+def look(road: IndexScan, wanted: SearchQuery, behind: Key, limit: int) -> Select[Any]:
     """Return the statement for one more row than a page has; and for the last one that may be looked at."""
     of = road.rows(behind, MOST_LOOKED_AT).c
     is_wanted, is_last = wanted.of(of), of.place == MOST_LOOKED_AT
@@ -132,7 +132,7 @@ def look(road: Road, wanted: Wanted, behind: Key, limit: int) -> Select[Any]:
     )
 
 
-def tally(road: Road, wanted: Wanted) -> Select[Any]:
+def tally(road: IndexScan, wanted: SearchQuery) -> Select[Any]:
     """Return the statement that counts what is wanted on a road."""
     found = road.rows((), MOST_COUNTED)
     counts: tuple[Label[Any], ...] = (
@@ -164,7 +164,7 @@ async def _sum(
     return number
 
 
-def _start(roads: Sequence[Sequence[Road]], after: str) -> tuple[Sequence[Road], Key]:
+def _start(roads: Sequence[Sequence[IndexScan]], after: str) -> tuple[Sequence[IndexScan], Key]:
     """Return what is left of a way behind a cursor, and where on its first road that begins."""
     name, *texts = parts(after)
     for way in roads:
@@ -175,7 +175,7 @@ def _start(roads: Sequence[Sequence[Road]], after: str) -> tuple[Sequence[Road],
 
 
 async def _walk(
-    database: Database | Session, wanted: Wanted, way: Sequence[Road], behind: Key, limit: int
+    database: Database | Session, wanted: SearchQuery, way: Sequence[IndexScan], behind: Key, limit: int
 ) -> Page:
     rows: list[dict[str, Any]] = []
     for road in way:
@@ -187,7 +187,9 @@ async def _walk(
     return Page(rows, None)
 
 
-async def _read(database: Database | Session, wanted: Wanted, road: Road, behind: Key, limit: int) -> Page:
+async def _read(
+    database: Database | Session, wanted: SearchQuery, road: IndexScan, behind: Key, limit: int
+) -> Page:
     edge = await _edge(database, road, behind, MOST_LOOKED_AT)
     rows = await query.run(database, look(road if edge is None else road.until(edge), wanted, behind, limit))
     found = [row for row in rows if row["is_wanted"]]
@@ -202,7 +204,7 @@ async def _read(database: Database | Session, wanted: Wanted, road: Road, behind
     return Page(shown, cursor(road.name, *road.behind_edge(edge)), is_partial=len(shown) < limit)
 
 
-async def _edge(database: Database | Session, road: Road, behind: Key, most: int) -> Any:
+async def _edge(database: Database | Session, road: IndexScan, behind: Key, most: int) -> Any:
     """Return where so many rows end, whosesoever they are, None where there are not so many.
 
     Only who is confined has to know: others find the last row that may be looked at among all that they see.
@@ -221,5 +223,5 @@ def _shown(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("is_wanted", "is_last")}
 
 
-def _cursor(road: Road, row: Row) -> str:
+def _cursor(road: IndexScan, row: Row) -> str:
     return cursor(road.name, *(row[column.name] for column in road.order))

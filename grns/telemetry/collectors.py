@@ -36,7 +36,7 @@ class _Times:
     total_seconds: float = 0.0
 
 
-class CountTally(Collector):
+class CounterSeries(Collector):
     """A counter. Where its metric says which series there can be, they are there from the beginning."""
 
     def __init__(self, metric: Metric) -> None:
@@ -60,7 +60,7 @@ class CountTally(Collector):
         return [family]
 
 
-class TimeTally(Collector):
+class HistogramSeries(Collector):
     """A histogram of seconds, with one label."""
 
     def __init__(self, metric: Metric) -> None:
@@ -88,7 +88,7 @@ class TimeTally(Collector):
         return [family]
 
 
-class GaugeTally(Collector):
+class GaugeSeries(Collector):
     """A gauge. Nothing is shown before it has been set: what nobody knows is not 0."""
 
     def __init__(self, metric: Metric) -> None:

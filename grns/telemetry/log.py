@@ -16,7 +16,7 @@ from grns.model import api_key as key
 from grns.model.traces import printable
 from grns.telemetry import current
 from grns.telemetry.fact import Fact
-from grns.telemetry.log_throttle import Calm
+from grns.telemetry.log_throttle import LogThrottle
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Each is found from where a word begins: a text of nothing but letters is looked through once.
@@ -118,7 +118,7 @@ class Wording:
     """What the lines of one log say of facts: of those that repeat, fewer and fewer."""
 
     def __init__(self) -> None:
-        self._calm = Calm()
+        self._calm = LogThrottle()
 
     def values(self, fact: Fact) -> dict[str, Any] | None:
         """Return a fact's fields, as its line has them; None where it is not to have one."""

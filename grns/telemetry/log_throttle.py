@@ -21,7 +21,7 @@ class _Trouble:
     untold: int = 0
 
 
-class Calm:
+class LogThrottle:
     """Remembers which troubles were told, and when."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

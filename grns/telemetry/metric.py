@@ -12,7 +12,7 @@ _MOST_SERIES = 500
 _MOST_AT_ONCE = 64
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """How a metric behaves, in Prometheus' words."""
 
     COUNTER = "counter"
@@ -45,7 +45,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     told_by: str
     labels: tuple[Label, ...] = ()
@@ -64,7 +64,7 @@ class Metric:
 
         They are all that there can be, where these are few; none where users name them.
         """
-        if self.kind is not Kind.COUNTER or not all(label.among for label in self.labels):
+        if self.kind is not MetricKind.COUNTER or not all(label.among for label in self.labels):
             return []
         series: list[tuple[str, ...]] = [()]
         for label in self.labels:

@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 
 from grns.errors import Unavailable
 from grns.telemetry import registry
-from grns.telemetry.collectors import CountTally, GaugeTally, TimeTally
+from grns.telemetry.collectors import CounterSeries, GaugeSeries, HistogramSeries
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts import bus, http, operation, order, process, relay, upkeep, webhook, work
-from grns.telemetry.metric import Kind, Metric
+from grns.telemetry.facts import bus, http, operation, process, relay, upkeep, webhook, work
+from grns.telemetry.facts import request as order
+from grns.telemetry.metric import Metric, MetricKind
 
 _ALL_TASK_TYPES = "*"
 
@@ -25,13 +26,15 @@ class MetricsLeaf:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._counts = {
-            metric: CountTally(metric) for metric in registry.METRICS if metric.kind is Kind.COUNTER
+            metric: CounterSeries(metric) for metric in registry.METRICS if metric.kind is MetricKind.COUNTER
         }
         self._times = {
-            metric: TimeTally(metric) for metric in registry.METRICS if metric.kind is Kind.HISTOGRAM
+            metric: HistogramSeries(metric)
+            for metric in registry.METRICS
+            if metric.kind is MetricKind.HISTOGRAM
         }
         self._gauges = {
-            metric: GaugeTally(metric) for metric in registry.METRICS if metric.kind is Kind.GAUGE
+            metric: GaugeSeries(metric) for metric in registry.METRICS if metric.kind is MetricKind.GAUGE
         }
         for tally in (*self._counts.values(), *self._times.values(), *self._gauges.values()):
             self.registry.register(tally)

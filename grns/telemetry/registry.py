@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from grns.model.task import Status
-from grns.telemetry.metric import Kind, Label, Merge, Metric
+from grns.telemetry.metric import Label, Merge, Metric, MetricKind
 
 # Seconds, from what a cache answers in to what a slow agent takes.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -21,11 +21,11 @@ _LANE = (_WORKSPACE, _AGENT_TYPE, _PRIORITY)
 _POOL = (_WORKSPACE, _AGENT_TYPE)
 _DURABLE = (Label("stream"), Label("consumer"))
 
-_counter = partial(Metric, kind=Kind.COUNTER)
-_gauge = partial(Metric, kind=Kind.GAUGE)
+_counter = partial(Metric, kind=MetricKind.COUNTER)
+_gauge = partial(Metric, kind=MetricKind.GAUGE)
 _oldest = partial(_gauge, merge=Merge.MAX, told_by="janitor")
 # A series of a histogram is twenty lines.
-_seconds = partial(Metric, kind=Kind.HISTOGRAM, bounds=_SECONDS, most=100)
+_seconds = partial(Metric, kind=MetricKind.HISTOGRAM, bounds=_SECONDS, most=100)
 
 # ---------------------------------------------------------------- workers
 CLAIMS = _counter(

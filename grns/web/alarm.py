@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grns.web.words import counted, lasted
+from grns.web.formatting import counted, lasted
 
 _OLD_SECONDS = 300.0
 

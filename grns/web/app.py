@@ -34,19 +34,19 @@ from grns.web import (
     worker,
     workspace,
 )
-from grns.web.call import Call, Room
-from grns.web.entry import is_ours
+from grns.web.api_client import ApiRefusal
+from grns.web.authenticator import is_ours
 from grns.web.form import read
-from grns.web.guard import Guard
-from grns.web.inside import Refused
-from grns.web.page import Page
+from grns.web.page import WebPage
+from grns.web.page_request import PageRequest, WebContext
+from grns.web.security_headers import PageSecurityHeaders
 
 # A path that another one would fit, too, stands before it.
 _NOUNS = (
     overview, issue, operation, task_list, edit, task, view, worker, pool, event, message, webhook, key,
     workspace, installation, help, login,
 )  # fmt: skip
-PAGES: tuple[Page, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
+PAGES: tuple[WebPage, ...] = tuple(page for noun in _NOUNS for page in noun.pages.found)
 # Where only forms lead. Browsers look there, too, once somebody loads again what a form was answered with.
 _FORMS = {page.path for page in PAGES if page.method == "POST"} - {
     page.path for page in PAGES if page.method == "GET"
@@ -60,14 +60,14 @@ _AGAIN = (
 _TOKEN = "_token"  # noqa: S105 - the name of a field
 
 
-def make_web(room: Room) -> ASGIApp:
+def make_web(room: WebContext) -> ASGIApp:
     """Return the app that shows pages."""
     routes = [Route(page.path, _endpoint(room, page), methods=[page.method]) for page in PAGES]
     files = Route(f"{static.PREFIX}{{name:path}}", _file, methods=["GET"])
 
     async def apologize(request: Request, trace_id: str) -> Response:
         said = problem.of(RuntimeError())
-        return await _trouble(Call(room, request, None), said, trace_id=trace_id)
+        return await _trouble(PageRequest(room, request, None), said, trace_id=trace_id)
 
     async def misled(request: Request) -> Response:
         return await _entered(room, request, _misled, is_open=False)
@@ -78,7 +78,7 @@ def make_web(room: Room) -> ASGIApp:
 
     forms = [Route(path, misled, methods=["GET"]) for path in sorted(_FORMS)]
     router = Router([files, *routes, *forms], redirect_slashes=False, default=nothing)
-    return Guard(router, emit=room.desk.emit, apology=apologize)
+    return PageSecurityHeaders(router, emit=room.desk.emit, apology=apologize)
 
 
 async def _file(request: Request) -> Response:
@@ -86,17 +86,17 @@ async def _file(request: Request) -> Response:
     return await static.serve(request)
 
 
-async def _missing(_call: Call) -> Response:
+async def _missing(_call: PageRequest) -> Response:
     raise NotFound("there is no such page")
 
 
-async def _misled(call: Call) -> Response:
+async def _misled(call: PageRequest) -> Response:
     detail = "only a form leads here: go back to its page"
     said = Problem("about:blank", "Method Not Allowed", 405, "form_only", detail)
     return await _trouble(call, said)
 
 
-def _endpoint(room: Room, page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(room: WebContext, page: WebPage) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         request.scope[OPERATION] = page.name
         return await _entered(room, request, page.handler, is_open=page.is_open)
@@ -105,10 +105,14 @@ def _endpoint(room: Room, page: Page) -> Callable[[Request], Awaitable[Response]
 
 
 async def _entered(
-    room: Room, request: Request, handler: Callable[[Call], Awaitable[Response]], *, is_open: bool
+    room: WebContext,
+    request: Request,
+    handler: Callable[[PageRequest], Awaitable[Response]],
+    *,
+    is_open: bool,
 ) -> Response:
     """Let somebody in, have the page answer, and say what went wrong."""
-    call = Call(room, request, None)
+    call = PageRequest(room, request, None)
     try:
         call.who = await room.entry.visitor(request)
         if call.who is None and not is_open:
@@ -121,7 +125,7 @@ async def _entered(
         if call.who is not None and not call.who.principal.reaches(call.place):
             raise NotFound(f"there is no workspace {call.place}")
         return await handler(call)
-    except Refused as error:
+    except ApiRefusal as error:
         return await _trouble(call, error.problem)
     except GrnsError as error:
         if isinstance(error, Unavailable):
@@ -129,7 +133,7 @@ async def _entered(
         return await _trouble(call, problem.of(error))
 
 
-def _door(call: Call) -> Response:
+def _door(call: PageRequest) -> Response:
     """Lead somebody who has to show a key to where that is done, and then back."""
     if call.is_pulse:
         return Response(status_code=401, headers={"HX-Refresh": "true"})
@@ -142,7 +146,7 @@ def _door(call: Call) -> Response:
     return RedirectResponse(call.link_of("/login", next=None if back == "/" else back), status_code=303)
 
 
-async def _trouble(call: Call, said: Problem, *, trace_id: str | None = None) -> Response:
+async def _trouble(call: PageRequest, said: Problem, *, trace_id: str | None = None) -> Response:
     """Return a page that says what could not be done."""
     call.trouble = None  # nothing that was written there mends it
     return await call.show("problem.html", status=said.status, problem=said, trace_id=trace_id)

@@ -12,7 +12,7 @@ from grns.postgres.database import Database
 _FRESH_SECONDS = 10.0
 
 
-class Clock:
+class DisplayClock:
     """One for all pages of a process: relative times need no better one."""
 
     def __init__(self, database: Database) -> None:

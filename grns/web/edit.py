@@ -8,31 +8,31 @@ from starlette.responses import Response
 
 from grns.errors import BadInput
 from grns.model import duration
-from grns.web.call import Call, name
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest, name
 
-pages = Pages()
+pages = WebPages()
 
 
 @pages.get("/tasks/{task_id}/edit")
-async def edit_form(call: Call) -> Response:
+async def edit_form(call: PageRequest) -> Response:
     """Ask what of a task is to be otherwise."""
     return await _shown(call, name(call.request.path_params["task_id"]))
 
 
-async def _shown(call: Call, task_id: str) -> Response:
+async def _shown(call: PageRequest, task_id: str) -> Response:
     answered = await call.answer(f"/tasks/{task_id}")
     return await call.show("edit.html", task=answered.content, edition=answered.etag)
 
 
 @pages.post("/tasks/{task_id}/edit")
-async def edit_task(call: Call) -> Response:
+async def edit_task(call: PageRequest) -> Response:
     """Change a task, if nobody else has meanwhile; perhaps have it run again with that."""
     task_id, form = name(call.request.path_params["task_id"]), call.form
     try:
         await call.act(f"/tasks/{task_id}", _change(call), method="PATCH", edition=form.text("edition"))
-    except (BadInput, Refused) as error:
+    except (BadInput, ApiRefusal) as error:
         call.mend(error, f"/tasks/{task_id}/edit")
         return await _shown(call, task_id)
     if not form.is_set("redrive"):
@@ -41,7 +41,7 @@ async def edit_task(call: Call) -> Response:
     return call.go(f"/tasks/{task_id}", said="redriven" if answered["answer"] == "redriven" else "unchanged")
 
 
-def _change(call: Call) -> dict[str, Any]:
+def _change(call: PageRequest) -> dict[str, Any]:
     form = call.form
     said: dict[str, Any] = {"reason": form.text("reason")}
     if (priority := form.whole("priority")) is not None:

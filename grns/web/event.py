@@ -8,12 +8,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from grns.model.events import PAYLOADS
-from grns.web import look
-from grns.web.call import Call
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web import preferences as look
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 
-pages = Pages()
+pages = WebPages()
 
 _LIMIT = 50
 _KINDS = (
@@ -25,12 +25,12 @@ _KINDS = (
 
 
 @pages.get("/events")
-async def events(call: Call) -> Response:
+async def events(call: PageRequest) -> Response:
     """List the latest events; the page's script goes on with those that come."""
     wanted, trouble = _wanted(call), None
     try:
         page = await call.ask("/events", **wanted, limit=_LIMIT, cursor=call.query("cursor"))
-    except Refused as error:
+    except ApiRefusal as error:
         if error.problem.status != 400:
             raise
         page, trouble = {"items": [], "next_cursor": None, "is_partial": False}, error.problem.detail
@@ -52,19 +52,19 @@ async def events(call: Call) -> Response:
 
 
 @pages.get("/events/stream")
-async def follow_events(call: Call) -> Response:
+async def follow_events(call: PageRequest) -> Response:
     """Tell of events as they come."""
     return _Told(call, {**_wanted(call), "cursor": call.query("cursor")})
 
 
-def _wanted(call: Call) -> dict[str, Any]:
+def _wanted(call: PageRequest) -> dict[str, Any]:
     return {"kind": call.query("kind"), "task_id": call.query("task_id")}
 
 
 class _Told(Response):
     """The API's own stream, passed on."""
 
-    def __init__(self, call: Call, query: dict[str, Any]) -> None:
+    def __init__(self, call: PageRequest, query: dict[str, Any]) -> None:
         super().__init__()
         self._call = call
         self._query = query

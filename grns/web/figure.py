@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grns.web.words import Exact, instant
+from grns.web.formatting import Exact, instant
 
 _BAR, _GAP, _HEIGHT = 4, 1, 24
 _MINUTE_SECONDS = 60

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from grns.web.call import Call
-from grns.web.page import Pages
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 
-pages = Pages()
+pages = WebPages()
 
 
 @pages.get("/help")
-async def help_page(call: Call) -> Response:
+async def help_page(call: PageRequest) -> Response:
     """Show what filters can say, and which keys do what."""
     said = await call.ask("/terms")
     return await call.show("help.html", terms=said["items"])

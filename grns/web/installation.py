@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from grns.web.call import Call
-from grns.web.page import Pages
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 
-pages = Pages()
+pages = WebPages()
 
 
 @pages.get("/installation")
-async def installation(call: Call) -> Response:
+async def installation(call: PageRequest) -> Response:
     """Show what all checks have found, and the broker's streams."""
     said = await call.ask("/doctor")
     found = said["findings"]

@@ -8,12 +8,12 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.errors import BadInput
-from grns.web.call import Call, name
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest, name
 from grns.web.terms import term
 
-pages = Pages()
+pages = WebPages()
 
 _LIMIT, _LOOKED_AT = 50, 100
 _SAMPLES = 10
@@ -30,7 +30,7 @@ _DAY_SECONDS = 86_400
 
 
 @pages.get("/issues")
-async def issues(call: Call) -> Response:
+async def issues(call: PageRequest) -> Response:
     """List failures that a person would call the same."""
     tab = call.query("state") or "open"
     tab = tab if tab in _TABS else "open"
@@ -64,12 +64,12 @@ def _pinned(rows: list[dict[str, Any]], shown: list[str]) -> tuple[list[dict[str
 
 
 @pages.get("/issues/{fingerprint}")
-async def issue(call: Call) -> Response:
+async def issue(call: PageRequest) -> Response:
     """Show an issue: what it looks like, where it is seen, and what can be done."""
     return await _shown(call, name(call.request.path_params["fingerprint"]))
 
 
-async def _shown(call: Call, fingerprint: str) -> Response:
+async def _shown(call: PageRequest, fingerprint: str) -> Response:
     answered = await call.answer(f"/issues/{fingerprint}")
     found = answered.content
     return await call.show(
@@ -84,30 +84,30 @@ async def _shown(call: Call, fingerprint: str) -> Response:
     )
 
 
-async def _sample(call: Call, task_id: str) -> Any:
+async def _sample(call: PageRequest, task_id: str) -> Any:
     """Return one of its tasks, None where it is deleted by now."""
     try:
         return await call.ask(f"/tasks/{name(task_id)}")
-    except Refused as error:
+    except ApiRefusal as error:
         if error.problem.code != "not_found":
             raise
         return None
 
 
 @pages.post("/issues/{fingerprint}")
-async def change_issue(call: Call) -> Response:
+async def change_issue(call: PageRequest) -> Response:
     """Say something of an issue."""
     fingerprint = name(call.request.path_params["fingerprint"])
     path, edition = f"/issues/{fingerprint}", call.form.text("edition")
     try:
         await call.act(path, await _change(call), method="PATCH", edition=edition)
-    except (BadInput, Refused) as error:
+    except (BadInput, ApiRefusal) as error:
         call.mend(error, path)
         return await _shown(call, fingerprint)
     return call.go(path, said="issue")
 
 
-async def _change(call: Call) -> dict[str, Any]:
+async def _change(call: PageRequest) -> dict[str, Any]:
     form = call.form
     said: dict[str, Any] = {}
     if state := form.text("state"):
@@ -123,7 +123,7 @@ async def _change(call: Call) -> dict[str, Any]:
 _SNOOZES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": _DAY_SECONDS, "1 week": 7 * _DAY_SECONDS}
 
 
-async def _until(call: Call, snooze: str) -> str | None:
+async def _until(call: PageRequest, snooze: str) -> str | None:
     if snooze == "wake":
         return None
     if snooze not in _SNOOZES:

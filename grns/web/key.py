@@ -9,31 +9,31 @@ from starlette.responses import Response
 from grns.access.principals import SCOPES
 from grns.errors import BadInput
 from grns.model import duration
-from grns.web.call import Call, name
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest, name
 
-pages = Pages()
+pages = WebPages()
 
 
 @pages.get("/keys")
-async def keys(call: Call) -> Response:
+async def keys(call: PageRequest) -> Response:
     """List the keys of the workspace, or all there are."""
     return await _shown(call)
 
 
 @pages.post("/keys")
-async def create_key(call: Call) -> Response:
+async def create_key(call: PageRequest) -> Response:
     """Make a key, and show it: this once, on this page alone."""
     try:
         made = await _made(call)
-    except (BadInput, Refused) as error:
+    except (BadInput, ApiRefusal) as error:
         call.mend(error, "/keys")
         made = None
     return await _shown(call, made=made)
 
 
-async def _made(call: Call) -> Any:
+async def _made(call: PageRequest) -> Any:
     form = call.form
     said: dict[str, Any] = {
         "name": form.text("name") or "",
@@ -51,13 +51,13 @@ async def _made(call: Call) -> Any:
 
 
 @pages.post("/keys/{key_id}/revoke")
-async def revoke_key(call: Call) -> Response:
+async def revoke_key(call: PageRequest) -> Response:
     """End a key for good."""
     await call.act(f"/keys/{name(call.request.path_params['key_id'])}/revoke")
     return call.go("/keys", said="revoked")
 
 
-async def _shown(call: Call, made: dict[str, Any] | None = None) -> Response:
+async def _shown(call: PageRequest, made: dict[str, Any] | None = None) -> Response:
     is_everywhere = call.visitor.principal.workspace is None
     every = is_everywhere and call.query("workspace") is None
     page = await call.ask("/keys", all_workspaces="true" if every else None, cursor=call.query("cursor"))

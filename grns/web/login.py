@@ -5,19 +5,19 @@ from __future__ import annotations
 from starlette.responses import RedirectResponse, Response
 
 from grns.errors import Denied
-from grns.web import look
+from grns.web import preferences as look
 from grns.web.address import ours
-from grns.web.call import Call
-from grns.web.entry import cookie_name, is_secure, refuse_others
-from grns.web.page import Pages
+from grns.web.authenticator import cookie_name, is_secure, refuse_others
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 
-pages = Pages()
+pages = WebPages()
 
 _YEAR_SECONDS = 366 * 86_400
 
 
 @pages.get("/login", is_open=True)
-async def login(call: Call) -> Response:
+async def login(call: PageRequest) -> Response:
     """Ask for a key, unless the token in the address is enough."""
     back, entry, token = _page(call.query("next")), call.room.entry, call.query("token") or ""
     if call.who is not None:
@@ -30,7 +30,7 @@ async def login(call: Call) -> Response:
 
 
 @pages.post("/login", is_open=True)
-async def log_in(call: Call) -> Response:
+async def log_in(call: PageRequest) -> Response:
     """Let in whoever shows a key that is good."""
     refuse_others(call.request)
     back = _page(call.form.text("next"))
@@ -48,7 +48,7 @@ async def log_in(call: Call) -> Response:
 
 
 @pages.post("/logout")
-async def log_out(call: Call) -> Response:
+async def log_out(call: PageRequest) -> Response:
     """End the session: its cookie is worthless from now on."""
     await call.room.entry.end(call.visitor.session)
     answer = RedirectResponse("/login", status_code=303)
@@ -58,7 +58,7 @@ async def log_out(call: Call) -> Response:
 
 
 @pages.post("/look")
-async def change_look(call: Call) -> Response:
+async def change_look(call: PageRequest) -> Response:
     """Change how pages look, in this browser."""
     answer = RedirectResponse(_page(call.form.text("next")), status_code=303)
     theme, times = call.form.text("theme"), call.form.text("times")
@@ -73,13 +73,13 @@ def _page(said: str | None) -> str:
     return ours(said) or "/"
 
 
-def _logged_in(call: Call, back: str, cookie: str) -> Response:
+def _logged_in(call: PageRequest, back: str, cookie: str) -> Response:
     answer = RedirectResponse(back, status_code=303)
     _keep(call, answer, cookie_name(call.request), cookie)
     return answer
 
 
-def _keep(call: Call, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:
+def _keep(call: PageRequest, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:
     """Set a cookie, that no script reads and no other site sends; over TLS only where we are asked so."""
     is_tls = is_secure(call.request)
     answer.set_cookie(name, value, max_age=seconds, httponly=True, samesite="strict", secure=is_tls)

@@ -10,30 +10,30 @@ from uuid import UUID
 from starlette.responses import Response
 
 from grns.errors import BadInput, NotFound
-from grns.web.call import Call
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 
-pages = Pages()
+pages = WebPages()
 
 _HEX_BYTES = 2048
 _ROW = 16
 
 
 @pages.get("/messages")
-async def messages(call: Call) -> Response:
+async def messages(call: PageRequest) -> Response:
     """List the messages that nobody has dealt with."""
     page = await call.ask("/dead-letters", what="message", cursor=call.query("cursor"))
     return await call.show("messages.html", rows=page["items"], next_cursor=page["next_cursor"])
 
 
 @pages.get("/messages/{message_id}")
-async def message(call: Call) -> Response:
+async def message(call: PageRequest) -> Response:
     """Show a message, whole."""
     return await _shown(call)
 
 
-async def _shown(call: Call) -> Response:
+async def _shown(call: PageRequest) -> Response:
     found = await call.ask(f"/messages/{_id(call)}")
     return await call.show(
         "message.html",
@@ -45,17 +45,17 @@ async def _shown(call: Call) -> Response:
 
 
 @pages.post("/messages/{message_id}/resend")
-async def resend_message(call: Call) -> Response:
+async def resend_message(call: PageRequest) -> Response:
     """Send a message again, as it was or mended."""
     try:
         await call.act(f"/messages/{_id(call)}/resend", _order(call))
-    except (BadInput, Refused) as error:
+    except (BadInput, ApiRefusal) as error:
         call.mend(error, f"/messages/{_id(call)}")
         return await _shown(call)
     return call.go(f"/messages/{_id(call)}", said="resent")
 
 
-def _order(call: Call) -> dict[str, Any]:
+def _order(call: PageRequest) -> dict[str, Any]:
     form, limits = call.form, call.room.desk.envelope_limits
     said: dict[str, Any] = {"reason": form.text("reason")}
     for field in ("subject", "headers", "body"):
@@ -68,13 +68,13 @@ def _order(call: Call) -> dict[str, Any]:
 
 
 @pages.post("/messages/{message_id}/discard")
-async def discard_message(call: Call) -> Response:
+async def discard_message(call: PageRequest) -> Response:
     """Close a message."""
     await call.act(f"/messages/{_id(call)}/discard", {"reason": call.form.text("reason")})
     return call.go("/messages", said="discarded")
 
 
-def _id(call: Call) -> str:
+def _id(call: PageRequest) -> str:
     try:
         return str(UUID(call.request.path_params["message_id"]))
     except ValueError as error:

@@ -8,7 +8,7 @@ from grns.access.principals import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NavigationItem:
     """One link; only whoever has the scope sees it, and of one that `is_of_all` in all workspaces."""
 
     title: str
@@ -22,16 +22,16 @@ class Entry:
 
 
 NAVIGATION = (
-    Entry("Overview", "/"),
-    Entry("Issues", "/issues"),
-    Entry("Tasks", "/tasks"),
-    Entry("Operations", "/operations"),
-    Entry("Pools", "/pools"),
-    Entry("Workers", "/workers"),
-    Entry("Events", "/events"),
-    Entry("Messages", "/messages"),
-    Entry("Webhooks", "/webhooks"),
-    Entry("Keys", "/keys", "admin"),
-    Entry("Workspaces", "/workspaces"),
-    Entry("Installation", "/installation", is_of_all=True),
+    NavigationItem("Overview", "/"),
+    NavigationItem("Issues", "/issues"),
+    NavigationItem("Tasks", "/tasks"),
+    NavigationItem("Operations", "/operations"),
+    NavigationItem("Pools", "/pools"),
+    NavigationItem("Workers", "/workers"),
+    NavigationItem("Events", "/events"),
+    NavigationItem("Messages", "/messages"),
+    NavigationItem("Webhooks", "/webhooks"),
+    NavigationItem("Keys", "/keys", "admin"),
+    NavigationItem("Workspaces", "/workspaces"),
+    NavigationItem("Installation", "/installation", is_of_all=True),
 )

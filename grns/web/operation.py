@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from grns.errors import BadInput
 from grns.operations.model import ENDED, Action
-from grns.web.call import Call
+from grns.web.api_client import ApiRefusal
 from grns.web.form import Form
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 from grns.web.terms import term, together
 
-pages = Pages()
+pages = WebPages()
 
 # Beyond so many, their number has to be written down.
 CONFIRMED_ABOVE = 100
@@ -42,7 +42,7 @@ class Draft:
 
 
 @pages.get("/operations")
-async def operations(call: Call) -> Response:
+async def operations(call: PageRequest) -> Response:
     """List operations."""
     page = await call.ask("/operations", cursor=call.query("cursor"))
     return await call.show(
@@ -54,7 +54,7 @@ async def operations(call: Call) -> Response:
 
 
 @pages.get("/operations/new")
-async def new_operation(call: Call) -> Response:
+async def new_operation(call: PageRequest) -> Response:
     """Ask what is to be done, and say to how many tasks it would be."""
     call.need("operate")
     ids, action = call.queries("id"), call.query("action") or Action.REDRIVE.value
@@ -66,14 +66,14 @@ async def new_operation(call: Call) -> Response:
 
 
 @pages.post("/operations/new")
-async def count_operation(call: Call) -> Response:
+async def count_operation(call: PageRequest) -> Response:
     """Count again, with what has been written meanwhile."""
     call.need("operate")
     return await _counted(call, _draft(call.form))
 
 
 @pages.post("/operations")
-async def create_operation(call: Call) -> Response:
+async def create_operation(call: PageRequest) -> Response:
     """Begin an operation, once the number of its tasks was seen, and written down where there are many."""
     call.need("operate")
     draft = _draft(call.form)
@@ -93,7 +93,7 @@ async def create_operation(call: Call) -> Response:
 
 
 @pages.get("/operations/{number:int}")
-async def operation(call: Call) -> Response:
+async def operation(call: PageRequest) -> Response:
     """Show how far an operation is."""
     found = await call.ask(f"/operations/{call.request.path_params['number']}")
     has_ended = found["state"] in ENDED
@@ -103,7 +103,7 @@ async def operation(call: Call) -> Response:
 
 
 @pages.post("/operations/{number:int}/{change}")
-async def change_operation(call: Call) -> Response:
+async def change_operation(call: PageRequest) -> Response:
     """Pause an operation, let it go on, or end it."""
     number, change = call.request.path_params["number"], call.request.path_params["change"]
     if change not in _SAID:
@@ -116,7 +116,7 @@ class _ToMend(Exception):
     """A draft makes no sense; the text says why. It is shown again, with all that was written."""
 
 
-async def _counted(call: Call, draft: Draft) -> Response:
+async def _counted(call: PageRequest, draft: Draft) -> Response:
     try:
         preview = await _count(call, draft)
     except _ToMend as error:
@@ -124,7 +124,7 @@ async def _counted(call: Call, draft: Draft) -> Response:
     return await _shown(call, draft, preview)
 
 
-async def _count(call: Call, draft: Draft) -> Any:
+async def _count(call: PageRequest, draft: Draft) -> Any:
     """Return what a draft would find now; `_ToMend`."""
     if not draft.filter:
         raise _ToMend(_NO_FILTER)
@@ -132,14 +132,14 @@ async def _count(call: Call, draft: Draft) -> Any:
         return await call.act("/operations", {**_body(call, draft), "dry_run": True})
     except BadInput as error:
         raise _ToMend(str(error)) from error
-    except Refused as error:
+    except ApiRefusal as error:
         if error.problem.status != 400:
             raise
         raise _ToMend(error.problem.detail) from error
 
 
 async def _shown(
-    call: Call,
+    call: PageRequest,
     draft: Draft,
     preview: Mapping[str, Any] | None,
     trouble: str | None = None,
@@ -169,7 +169,7 @@ def _draft(form: Form) -> Draft:
     )
 
 
-def _body(call: Call, draft: Draft) -> dict[str, Any]:
+def _body(call: PageRequest, draft: Draft) -> dict[str, Any]:
     """Return the order, as the API takes it; `BadInput` where a text is not what its field asks for."""
     form = Form([(name, getattr(draft, name) or "") for name in ("rate", "patch")])
     return {

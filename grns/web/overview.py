@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from grns.model.task import Status
 from grns.web import alarm, figure
-from grns.web.call import Call
 from grns.web.figure import Chart
 from grns.web.pace import LATEST
-from grns.web.page import Pages
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 from grns.web.signals import Signal, signals
 
-pages = Pages()
+pages = WebPages()
 
 _RECENT_STEPS = 5
 _POOLS, _ISSUES, _WORKERS, _QUEUED = 100, 5, 200, 100
@@ -32,7 +32,7 @@ class Rate:
 
 
 @pages.get("/")
-async def overview(call: Call) -> Response:
+async def overview(call: PageRequest) -> Response:
     """Show all at a glance."""
     counts = await call.ask("/counts")
     steps = await call.ask("/minutes")
@@ -79,7 +79,7 @@ def _charts(steps: Mapping[str, Any]) -> list[Chart]:
     ]
 
 
-async def _signals(call: Call) -> list[Signal]:
+async def _signals(call: PageRequest) -> list[Signal]:
     """Return what the daemons tell that run beside this page, for whoever may see all workspaces."""
     if call.visitor.principal.workspace is not None:
         return []

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 if TYPE_CHECKING:
-    from grns.web.call import Call
+    from grns.web.page_request import PageRequest
 
-Handler = Callable[["Call"], Awaitable[Response]]
+Handler = Callable[["PageRequest"], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """One page, or something that a form does. Nobody has to have been let in for one that is open."""
 
     method: str
@@ -30,10 +30,10 @@ class Page:
 
 
 @dataclass
-class Pages:
+class WebPages:
     """The pages of one noun, collected by its decorators."""
 
-    found: list[Page] = field(default_factory=list)
+    found: list[WebPage] = field(default_factory=list)
 
     def get(self, path: str, *, is_open: bool = False) -> Callable[[Handler], Handler]:
         """Declare a page that shows something."""
@@ -45,7 +45,7 @@ class Pages:
 
     def _declare(self, method: str, path: str, *, is_open: bool) -> Callable[[Handler], Handler]:
         def keep(handler: Handler) -> Handler:
-            self.found.append(Page(method, path, handler, is_open))
+            self.found.append(WebPage(method, path, handler, is_open))
             return handler
 
         return keep

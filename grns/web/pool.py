@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from grns.errors import BadInput, NotFound
 from grns.web import alarm
-from grns.web.call import Call, name
+from grns.web.api_client import ApiRefusal
 from grns.web.form import Form
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest, name
 from grns.web.terms import term
 
-pages = Pages()
+pages = WebPages()
 
 _LIMIT, _WORKERS = 100, 1000
 # By priority.
@@ -25,7 +25,7 @@ _LASTS = {
 
 
 @pages.get("/pools")
-async def pools(call: Call) -> Response:
+async def pools(call: PageRequest) -> Response:
     """List the pools."""
     page = await call.ask("/pools", limit=_LIMIT, cursor=call.query("cursor"))
     return await call.show(
@@ -38,12 +38,12 @@ async def pools(call: Call) -> Response:
 
 
 @pages.get("/pools/{agent_type}")
-async def pool(call: Call) -> Response:
+async def pool(call: PageRequest) -> Response:
     """Show a pool: its lanes, its workers, its pauses."""
     return await _shown(call, name(call.request.path_params["agent_type"]))
 
 
-async def _shown(call: Call, agent_type: str) -> Response:
+async def _shown(call: PageRequest, agent_type: str) -> Response:
     found = await _pool(call, agent_type)
     every = (await call.ask("/workers", limit=_WORKERS))["items"]
     ours = [worker for worker in every if worker["agent_type"] == agent_type]
@@ -59,7 +59,7 @@ async def _shown(call: Call, agent_type: str) -> Response:
     )
 
 
-async def _pool(call: Call, agent_type: str) -> dict[str, Any]:
+async def _pool(call: PageRequest, agent_type: str) -> dict[str, Any]:
     """Return a pool: they come in the order of their names, and the one behind all before it is this one."""
     page = await call.ask("/pools", limit=1, cursor=_before(agent_type))
     found: list[dict[str, Any]] = [one for one in page["items"] if one["agent_type"] == agent_type]
@@ -79,7 +79,7 @@ def _before(agent_type: str) -> str | None:
 
 
 @pages.post("/pools/{agent_type}/{change}")
-async def change_pool(call: Call) -> Response:
+async def change_pool(call: PageRequest) -> Response:
     """Pause a pool, or one task type of it, or let it go on."""
     agent_type, change = name(call.request.path_params["agent_type"]), call.request.path_params["change"]
     if change not in ("pause", "resume"):
@@ -87,7 +87,7 @@ async def change_pool(call: Call) -> Response:
     path = f"/pools/{agent_type}" if call.form.is_set("stay") else "/pools"
     try:
         await call.act(f"/pools/{agent_type}/{change}", _order(call.form, change))
-    except (BadInput, Refused) as error:
+    except (BadInput, ApiRefusal) as error:
         if change == "resume" or path == "/pools":
             raise
         call.mend(error, path)

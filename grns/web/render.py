@@ -11,9 +11,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined
 from markupsafe import Markup, escape
 
-from grns.web import figure, static, words
-from grns.web.look import Look
-from grns.web.words import Exact
+from grns.web import figure, static
+from grns.web import formatting as words
+from grns.web.formatting import Exact
+from grns.web.preferences import DisplayPreferences
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -58,7 +59,7 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def moment(value: str | datetime | None, look: Look, now: datetime) -> str:
+def moment(value: str | datetime | None, look: DisplayPreferences, now: datetime) -> str:
     """Return a time as an element, in the form that is wanted, with the exact time as its title."""
     if value is None:
         return "–"
@@ -68,7 +69,7 @@ def moment(value: str | datetime | None, look: Look, now: datetime) -> str:
     )
 
 
-def clocked(value: str | datetime, look: Look) -> str:
+def clocked(value: str | datetime, look: DisplayPreferences) -> str:
     """Return a time as an element that stays true: for lists that are not brought up to date."""
     then = words.instant(value)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(

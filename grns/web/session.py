@@ -23,7 +23,7 @@ _COOKIE = re.compile(r"([0-9a-f]{20})\.([0-9]{1,12})\.([0-9a-f]{32})\.([0-9a-f]{
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class WebSession:
     """What a cookie says, to be believed once `is_signed` is true. `nonce` is the session's own."""
 
     key_id: str
@@ -45,23 +45,23 @@ class Sessions:
         content = f"{key_id}.{int(self._clock()) + _LASTS_SECONDS}.{secrets.token_hex(16)}"
         return f"{content}.{self._signed('session', f'{content} {digest.hex()}')}"
 
-    def read(self, cookie: str | None) -> Session | None:
+    def read(self, cookie: str | None) -> WebSession | None:
         """Return what a cookie says; None where it has not the shape of ours, or is over."""
         found = _COOKIE.fullmatch(cookie or "")
         if found is None or int(found[2]) <= self._clock():
             return None
-        return Session(found[1], int(found[2]), found[3], found[4])
+        return WebSession(found[1], int(found[2]), found[3], found[4])
 
-    def is_signed(self, session: Session, digest: bytes) -> bool:
+    def is_signed(self, session: WebSession, digest: bytes) -> bool:
         """Say whether this installation began the session, for the key with this digest."""
         content = f"{session.key_id}.{session.ends_at}.{session.nonce} {digest.hex()}"
         return hmac.compare_digest(session.signature, self._signed("session", content))
 
-    def token(self, session: Session) -> str:
+    def token(self, session: WebSession) -> str:
         """Return what the forms of a session have in them."""
         return self._signed("form", session.nonce)
 
-    def is_token(self, said: str, session: Session) -> bool:
+    def is_token(self, said: str, session: WebSession) -> bool:
         """Say whether a form was made for this session."""
         return hmac.compare_digest(said.encode(), self.token(session).encode())
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from grns.api.app import ROUTES, bare, make_api
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.api.route import PREFIX
+from grns.web.api_client import Inside
 from grns.web.app import make_web
-from grns.web.call import Room
-from grns.web.clock import Clock
-from grns.web.entry import Entry
-from grns.web.inside import Inside
+from grns.web.authenticator import Authenticator
+from grns.web.clock import DisplayClock
 from grns.web.pace import Paces
+from grns.web.page_request import WebContext
 from grns.web.session import Sessions
 
 _PROBES = frozenset(route.path for route in ROUTES if not route.path.startswith(PREFIX))
 
 
-def make_site(desk: Desk, *, secret: str | None = None) -> ASGIApp:
+def make_site(desk: ApiContext, *, secret: str | None = None) -> ASGIApp:
     """Return the app. Sessions are signed with the secret, or with one that ends with this process."""
     api, web = make_api(desk), make_web(make_room(desk, secret=secret))
 
@@ -30,9 +30,11 @@ def make_site(desk: Desk, *, secret: str | None = None) -> ASGIApp:
     return site
 
 
-def make_room(desk: Desk, *, secret: str | None = None) -> Room:
+def make_room(desk: ApiContext, *, secret: str | None = None) -> WebContext:
     """Return what the pages share."""
     # A second one without what stands around requests: those from within are none that anybody has sent.
     api = bare()
     api.state.desk = desk
-    return Room(desk, Inside(api), Entry(desk, Sessions(secret)), Clock(desk.database), Paces())
+    return WebContext(
+        desk, Inside(api), Authenticator(desk, Sessions(secret)), DisplayClock(desk.database), Paces()
+    )

@@ -12,12 +12,12 @@ from grns.api.app import ROUTES
 from grns.errors import BadInput
 from grns.model.envelope import SCHEMA_VERSION
 from grns.model.task import REDRIVABLE, TERMINAL, Status
-from grns.web.call import Call, name
-from grns.web.page import Pages
+from grns.web.formatting import instant
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest, name
 from grns.web.terms import term
-from grns.web.words import instant
 
-pages = Pages()
+pages = WebPages()
 
 _CHANGES = frozenset({"cancel", "redrive", "discard"})
 _EDITABLE = frozenset(Status) - {Status.RUNNING, Status.SUCCEEDED}
@@ -48,7 +48,7 @@ class Lane:
 
 
 @pages.get("/tasks/{task_id}")
-async def task(call: Call) -> Response:
+async def task(call: PageRequest) -> Response:
     """Show a task."""
     task_id = name(call.request.path_params["task_id"])
     answered = await call.answer(f"/tasks/{task_id}")
@@ -77,7 +77,7 @@ async def task(call: Call) -> Response:
 
 
 @pages.post("/tasks/{task_id}/{change}")
-async def change_task(call: Call) -> Response:
+async def change_task(call: PageRequest) -> Response:
     """Cancel a task, redrive or discard it."""
     task_id, change = name(call.request.path_params["task_id"]), call.request.path_params["change"]
     if change not in _CHANGES:
@@ -89,7 +89,7 @@ async def change_task(call: Call) -> Response:
     )
 
 
-async def _why(call: Call, task_id: str) -> Mapping[str, Any] | None:
+async def _why(call: PageRequest, task_id: str) -> Mapping[str, Any] | None:
     """Return why a task is where it is: a sentence, and what helps. None where the API cannot say."""
     if _EXPLAIN not in _KNOWN:
         return None

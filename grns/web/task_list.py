@@ -14,12 +14,12 @@ from grns.model.filter_term import TERMS
 from grns.model.task import Status
 from grns.operations.model import Action, request
 from grns.web import render
-from grns.web.call import Call
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 from grns.web.terms import split, term, together
 
-pages = Pages()
+pages = WebPages()
 
 # As many as a filter can name: what is selected is an operation with a filter of its own.
 LIMIT = MOST_VALUES
@@ -38,7 +38,7 @@ class Tab:
 
 
 @pages.get("/tasks")
-async def tasks(call: Call) -> Response:
+async def tasks(call: PageRequest) -> Response:
     """List the tasks that a filter finds."""
     text, saved = (call.query("filter") or "").strip(), call.query("saved")
     if _FULL_ID.fullmatch(text):
@@ -46,7 +46,7 @@ async def tasks(call: Call) -> Response:
     shown = call.query("shown")
     try:
         page = await call.ask("/tasks", filter=text, saved=saved, limit=LIMIT, cursor=call.query("cursor"))
-    except Refused as error:
+    except ApiRefusal as error:
         if error.problem.code not in ("bad_filter", "not_found"):
             raise
         return await _shown(call, text, {"items": [], "next_cursor": None}, trouble=error.problem.detail)
@@ -59,7 +59,7 @@ async def tasks(call: Call) -> Response:
 
 
 @pages.get("/tasks/completions")
-async def completions(call: Call) -> Response:
+async def completions(call: PageRequest) -> Response:
     """List how a filter may go on, as the options of its field."""
     text = call.query("filter") or ""
     begun = re.search(r"\S*\Z", text)
@@ -73,7 +73,7 @@ async def completions(call: Call) -> Response:
 
 
 async def _shown(
-    call: Call, text: str, page: dict[str, Any], *, news: int = 0, trouble: str | None = None
+    call: PageRequest, text: str, page: dict[str, Any], *, news: int = 0, trouble: str | None = None
 ) -> Response:
     state, rest = split(text)
     views = await call.ask("/filters", limit=_VIEWS)
@@ -101,7 +101,7 @@ async def _shown(
     )
 
 
-def _offered(call: Call, whole: str) -> list[Action]:
+def _offered(call: PageRequest, whole: str) -> list[Action]:
     """Return what can be done to some task that a filter finds."""
     return [one for one in Action if call.may("operate") and _can_be_done(one, whole)]
 
@@ -114,7 +114,7 @@ def _can_be_done(action: Action, whole: str) -> bool:
     return True
 
 
-async def _tabs(call: Call, state: str | None, rest: str) -> list[Tab]:
+async def _tabs(call: PageRequest, state: str | None, rest: str) -> list[Tab]:
     """Return the states to look at; how many are in each is counted only of all tasks together."""
     counts = (await call.ask("/counts"))["states"] if not rest and call.query("saved") is None else {}
     tabs = [Tab("all", rest, state is None, sum(counts.values()) if counts else None)]
@@ -124,7 +124,7 @@ async def _tabs(call: Call, state: str | None, rest: str) -> list[Tab]:
     return tabs
 
 
-async def _as_they_are(call: Call, ids: list[str]) -> list[dict[str, Any]]:
+async def _as_they_are(call: PageRequest, ids: list[str]) -> list[dict[str, Any]]:
     """Return the tasks that are on somebody's screen, in the order in which they are there."""
     known = [one for one in ids if _FULL_ID.fullmatch(one)]
     if not known:

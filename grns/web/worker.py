@@ -5,17 +5,17 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from grns.web import alarm
-from grns.web.call import Call
-from grns.web.page import Pages
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 from grns.web.terms import term
 
-pages = Pages()
+pages = WebPages()
 
 _LIMIT, _QUEUED = 200, 100
 
 
 @pages.get("/workers")
-async def workers(call: Call) -> Response:
+async def workers(call: PageRequest) -> Response:
     """List the workers that are known."""
     page = await call.ask("/workers", limit=_LIMIT, cursor=call.query("cursor"))
     is_all = page["next_cursor"] is None and call.query("cursor") is None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from grns.web.call import Call
-from grns.web.inside import Refused
-from grns.web.page import Pages
+from grns.web.api_client import ApiRefusal
+from grns.web.page import WebPages
+from grns.web.page_request import PageRequest
 
-pages = Pages()
+pages = WebPages()
 
 
 @pages.get("/workspaces")
-async def workspaces(call: Call) -> Response:
+async def workspaces(call: PageRequest) -> Response:
     """List the workspaces that were made."""
     page = await call.ask("/workspaces", cursor=call.query("cursor"))
     is_everywhere = call.visitor.principal.workspace is None
@@ -22,11 +22,11 @@ async def workspaces(call: Call) -> Response:
 
 
 @pages.post("/workspaces")
-async def create_workspace(call: Call) -> Response:
+async def create_workspace(call: PageRequest) -> Response:
     """Make a workspace."""
     try:
         await call.act("/workspaces", {"workspace": call.form.text("name") or ""})
-    except Refused as error:
+    except ApiRefusal as error:
         call.mend(error, "/workspaces")
         return await workspaces(call)
     return call.go("/workspaces", said="workspace")

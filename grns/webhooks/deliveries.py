@@ -30,7 +30,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DeliveryEvent:
     """An event as the log has it."""
 
     version: int
@@ -57,7 +57,7 @@ class Claimed:
     attempt: int
     url: str = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)
-    event: Event | None
+    event: DeliveryEvent | None
     now_seconds: float
 
 
@@ -193,7 +193,9 @@ async def disable_flooded(database: Database, most_pending: int) -> list[str]:
 def _claimed(claim_id: UUID, row: Row) -> Claimed:
     event = None
     if row["payload"] is not None:
-        event = Event(row["version"], row["trace_id"], row["causation_id"], row["emitted_at"], row["payload"])
+        event = DeliveryEvent(
+            row["version"], row["trace_id"], row["causation_id"], row["emitted_at"], row["payload"]
+        )
     return Claimed(
         claim_id, row["webhook_id"], row["seq"], row["workspace"], row["message_id"], row["kind"],
         row["attempt"], row["url"], row["secrets"], event, row["now_seconds"],

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grns.model.url_policy import Destination, Guard
+from grns.model.url_policy import Destination, UrlPolicy
 
 # What a name leads to: an entry is as `socket.getaddrinfo` has it.
 Found = tuple[int, int, int, str, tuple[Any, ...]]
@@ -36,7 +36,7 @@ _WITHOUT_BODY = (204, 304)
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class SendResult:
     """What came of it: the `status` that was answered, or an `error` in one word. Neither repeats the URL.
 
     `detail` is for the log of whoever runs this, and for nobody else: it may name addresses.
@@ -110,7 +110,7 @@ def believing(file: str) -> ssl.SSLContext:
     return context
 
 
-class Poster:
+class WebhookHttp:
     """Posts within `timeout_seconds`, each time over a connection of its own.
 
     `guard` judges addresses; `agent` is how we call ourselves; `tls` says whose certificates are believed,
@@ -120,7 +120,7 @@ class Poster:
     def __init__(
         self,
         *,
-        guard: Guard,
+        guard: UrlPolicy,
         timeout_seconds: float,
         agent: str,
         tls: ssl.SSLContext | None = None,
@@ -132,23 +132,23 @@ class Poster:
         self._tls = tls
         self._lookup = lookup
 
-    async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> Posted:
+    async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> SendResult:
         """Post JSON and return what came of it; nothing that can be wrong on the way is raised."""
         try:
             async with asyncio.timeout(self._timeout_seconds) as patience:
                 return await self._post(to, headers, body, patience)
         except _Refused as error:
-            return Posted(error=error.error, detail=str(error))
+            return SendResult(error=error.error, detail=str(error))
         except TimeoutError:
-            return Posted(error="timeout", detail=f"no answer within {self._timeout_seconds:g} s")
+            return SendResult(error="timeout", detail=f"no answer within {self._timeout_seconds:g} s")
         except ssl.SSLError as error:
-            return Posted(error="tls", detail=_said(error))
+            return SendResult(error="tls", detail=_said(error))
         except OSError as error:
-            return Posted(error="closed", detail=_said(error))
+            return SendResult(error="closed", detail=_said(error))
 
     async def _post(
         self, to: Destination, headers: Mapping[str, str], body: bytes, patience: asyncio.Timeout
-    ) -> Posted:
+    ) -> SendResult:
         addresses = await self._addresses(to)
         connection = await self._connected(addresses)
         try:
@@ -227,7 +227,7 @@ class Poster:
         return self._tls
 
 
-async def _answer(reader: asyncio.StreamReader, patience: asyncio.Timeout) -> Posted:
+async def _answer(reader: asyncio.StreamReader, patience: asyncio.Timeout) -> SendResult:
     for _ in range(_MOST_INTERIM):
         status = await _status(reader)
         fields = await _fields(reader)
@@ -235,7 +235,7 @@ async def _answer(reader: asyncio.StreamReader, patience: asyncio.Timeout) -> Po
             patience.reschedule(None)  # this is the answer, however slowly the rest of it comes
             if status not in _WITHOUT_BODY:
                 await _read_rest(reader, fields.get("content-length", ""))
-            return Posted(status, None if 200 <= status < 300 else f"http_{status}", "", _asked(fields))
+            return SendResult(status, None if 200 <= status < 300 else f"http_{status}", "", _asked(fields))
     raise _Refused("bad_answer", "interim answers, and no last one")
 
 

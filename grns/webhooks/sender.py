@@ -15,17 +15,17 @@ from collections import Counter
 from uuid import uuid4
 
 from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
-from grns.runtime.adaptive_batch import Stride
-from grns.runtime.service import Daemon
+from grns.runtime.adaptive_batch import AdaptiveBatchSize
+from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.webhook import Delivered, DeliveriesMade, NotDelivered, WebhookDisabled
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
-from grns.webhooks.deliveries import Claimed, Ending, Event
-from grns.webhooks.http import Posted, Poster
+from grns.webhooks.deliveries import Claimed, DeliveryEvent, Ending
+from grns.webhooks.http import SendResult, WebhookHttp
 from grns.webhooks.model import Secret
 
 _NAME = "webhook_sender"
@@ -54,8 +54,8 @@ class WebhookSender:
         self,
         *,
         database: Database,
-        poster: Poster,
-        guard: Guard,
+        poster: WebhookHttp,
+        guard: UrlPolicy,
         tick_seconds: float,
         window: int,
         attempts: int,
@@ -76,7 +76,7 @@ class WebhookSender:
         self._failing_seconds = failing_seconds
         self._most_pending = most_pending
         self._emit = emit
-        self._stride = Stride(_MOST_NUMBERS)
+        self._stride = AdaptiveBatchSize(_MOST_NUMBERS)
         self._make_at = 0.0
         self._floods_at = 0.0
         self._under_way: set[asyncio.Task[None]] = set()
@@ -84,7 +84,7 @@ class WebhookSender:
         self._failing = 0
         self._is_more_due = False
         self._bug: BaseException | None = None
-        self._daemon = Daemon(_NAME, self._tick, emit=emit)
+        self._daemon = PeriodicService(_NAME, self._tick, emit=emit)
 
     async def run(self) -> None:
         """Send until stopped; what is under way then comes to its end."""
@@ -191,22 +191,22 @@ class WebhookSender:
         if is_disabled:
             self._emit(WebhookDisabled(claimed.webhook_id, "gone" if ending.is_unwanted else "failing"))
 
-    async def _send(self, claimed: Claimed, taken_at: float) -> Posted:
+    async def _send(self, claimed: Claimed, taken_at: float) -> SendResult:
         event = claimed.event
         if event is None:
-            return Posted(error="event_gone", detail="the log does not have it any more")
+            return SendResult(error="event_gone", detail="the log does not have it any more")
         if claimed.attempt > self._attempts:
-            return Posted(error="given_up", detail="whoever attempted it last never came back")
+            return SendResult(error="given_up", detail="whoever attempted it last never came back")
         try:
             to = self._guard.destination(claimed.url)
         except BadInput as error:  # what may be named has changed since it was
-            return Posted(error=error.code, detail=str(error))
+            return SendResult(error=error.code, detail=str(error))
         body = _document(claimed, event)
         timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)
         headers = webhook.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
         return await self._poster.post(to, headers, body)
 
-    def _ending(self, claimed: Claimed, posted: Posted, seconds: float) -> Ending:
+    def _ending(self, claimed: Claimed, posted: SendResult, seconds: float) -> Ending:
         """Decide what becomes of a delivery."""
         took = round(1000 * seconds)
         if posted.is_taken:
@@ -239,7 +239,7 @@ class WebhookSender:
                 await asyncio.sleep(_NOTE_PAUSE_SECONDS)
         return None
 
-    def _tell(self, claimed: Claimed, posted: Posted, ending: Ending, seconds: float) -> None:
+    def _tell(self, claimed: Claimed, posted: SendResult, ending: Ending, seconds: float) -> None:
         said = (claimed.webhook_id, claimed.seq, claimed.kind, claimed.attempt)
         if ending.state == "delivered":
             self._emit(Delivered(*said, seconds))
@@ -255,7 +255,7 @@ class WebhookSender:
         self._floods_at = time.monotonic() + _LOOK_FOR_FLOODS_SECONDS
 
 
-def _document(claimed: Claimed, event: Event) -> bytes:
+def _document(claimed: Claimed, event: DeliveryEvent) -> bytes:
     return webhook.document(
         workspace=claimed.workspace,
         version=event.version,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
 from grns.errors import BadInput, Conflict, NotFound, Stale
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.webhooks import model as webhook
@@ -19,7 +19,7 @@ from grns.webhooks.model import Secret
 _MOST = 100
 
 
-class Change(TypedDict, total=False):
+class WebhookUpdate(TypedDict, total=False):
     """What somebody changes of a webhook; what is not named stays as it is."""
 
     url: str
@@ -35,7 +35,7 @@ async def create_webhook(
     url: str,
     kinds: Sequence[str],
     description: str | None = None,
-    guard: Guard,
+    guard: UrlPolicy,
     actor: str,
 ) -> tuple[Secret, dict[str, Any]]:
     """Have events from now on sent to a URL; returns the secret, shown now and never again, and the row.
@@ -85,9 +85,9 @@ async def change_webhook(
     *,
     workspace: str,
     actor: str,
-    guard: Guard,
+    guard: UrlPolicy,
     version: int | None = None,
-    **change: Unpack[Change],
+    **change: Unpack[WebhookUpdate],
 ) -> dict[str, Any]:
     """Change a webhook, and return it as it is then. What happened while it was disabled is not sent.
 

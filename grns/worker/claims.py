@@ -36,7 +36,7 @@ class Claimant:
 
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
-class _Wish:
+class _ClaimRequest:
     task_id: str
     lease_id: UUID
     causation_id: UUID | None
@@ -44,7 +44,7 @@ class _Wish:
     is_given_up: bool = False
 
 
-class Keeping(Protocol):
+class LeaseKeeping(Protocol):
     """Who sees to leases."""
 
     def expect(self, claim: Claim, token: str) -> None:
@@ -67,14 +67,14 @@ class Claims:
         claimant: Claimant,
         *,
         batch_limit: int,
-        keeping: Keeping | None = None,
+        keeping: LeaseKeeping | None = None,
     ) -> None:
         self._database = database
         self._who = claimant
         self._keeping = keeping
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
-        self._batch: Batch[_Wish, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
+        self._batch: Batch[_ClaimRequest, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
         self._is_closed = False
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Claims:
         self, task_id: str, causation_id: UUID | None = None, *, token: str = ""
     ) -> Claim | Unclaimed:
         """Claim one task, or say why it cannot be claimed now; `token` names the delivery that asks."""
-        wish = _Wish(task_id, random_uuid(), causation_id, token)
+        wish = _ClaimRequest(task_id, random_uuid(), causation_id, token)
         try:
             return await self._batch.ask(wish)
         except asyncio.CancelledError:
@@ -108,7 +108,7 @@ class Claims:
         self._expect((claim, "") for claim in claims)
         return claims
 
-    async def _send(self, wishes: Sequence[_Wish]) -> Sequence[Claim | Unclaimed]:
+    async def _send(self, wishes: Sequence[_ClaimRequest]) -> Sequence[Claim | Unclaimed]:
         sent_at = time.monotonic()
         try:
             rows = await self._claim(wishes)
@@ -149,7 +149,7 @@ class Claims:
             for lease_id in lease_ids:
                 self._keeping.forget(lease_id)
 
-    async def _claim(self, wishes: Sequence[_Wish]) -> Sequence[Row]:
+    async def _claim(self, wishes: Sequence[_ClaimRequest]) -> Sequence[Row]:
         return await self._run(
             "claim", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes],
             [wish.causation_id for wish in wishes], self._who.agent_id, self._who.workspace,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from grns.dead_letters.queue import Graveyard
+from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import BadInput, Rejected, Unavailable
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
@@ -34,7 +34,7 @@ from grns.worker.command import Command
 from grns.worker.context import Context
 from grns.worker.finishes import Finish, Finishes
 from grns.worker.handlers import Handlers
-from grns.worker.leases import Lease, Leases
+from grns.worker.leases import Lease, LeaseManager
 from grns.worker.slots import Slots
 
 # How long to wait for a task that may still be uncommitted in its sender's transaction.
@@ -48,14 +48,14 @@ SendOn = Callable[[str, UUID, Delivery], Awaitable[None]]
 PassOn = Callable[[Unclaimed, Delivery], Awaitable[None]]
 
 
-class Reception:
+class Claimer:
     """Takes a command to its claim; where nothing is claimed, the delivery ends as the reason demands."""
 
     def __init__(
         self,
         *,
         claims: Claims,
-        graveyard: Graveyard,
+        graveyard: DeadLetterQueue,
         envelope_limits: Limits,
         task_types: Sequence[str],
         emit: Emit,
@@ -80,7 +80,7 @@ class Reception:
         try:
             return command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
         except Rejected as error:
-            await self._graveyard.bury(delivery, error.code, str(error))
+            await self._graveyard.reject(delivery, error.code, str(error))
             return None
 
     async def claim(
@@ -105,7 +105,7 @@ class Reception:
             await self.put_off(delivery, wanted.task_id, error)
             return None
         except BadInput as error:
-            await self._graveyard.bury(delivery, error.code, str(error))
+            await self._graveyard.reject(delivery, error.code, str(error))
             return None
         if isinstance(answer, Unclaimed):
             if answer.reason == "other_agent_type" and on_other is not None:
@@ -135,7 +135,7 @@ class Reception:
         elif answer.reason != "unknown_task":
             await delivery.ack()
         elif delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
-            await self._graveyard.bury(delivery, "unknown_task", f"there is no task {answer.id}")
+            await self._graveyard.reject(delivery, "unknown_task", f"there is no task {answer.id}")
         else:
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
 
@@ -166,7 +166,7 @@ class Reception:
             self._emit(NoHandler(task_type, task_id, ", ".join(self._task_types)))
 
 
-class Walk(Reception):
+class Executor(Claimer):
     """Takes one task from its command to the ack; each step is a function of its own."""
 
     def __init__(
@@ -174,10 +174,10 @@ class Walk(Reception):
         *,
         claims: Claims,
         finishes: Finishes,
-        leases: Leases,
+        leases: LeaseManager,
         handlers: Handlers,
         slots: Slots,
-        graveyard: Graveyard,
+        graveyard: DeadLetterQueue,
         envelope_limits: Limits,
         emit: Emit,
         spans: Spans = NO_SPANS,

@@ -17,19 +17,19 @@ from grns.errors import GrnsError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon
+from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import LeasesRenewed, RenewFailed
 from grns.worker import registry as agent
-from grns.worker.leases import LeaseBook, Record, State, Verdict
-from grns.worker.renewals import Held, renew
+from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotRecord, SlotState
+from grns.worker.renewals import HeldLease, renew
 
 _ASK_AGAIN_SECONDS = 0.2
 _BEAT_SECONDS = 0.2
 _MOST_PER_STATEMENT = 5000
 
 
-class Keeper:
+class Heartbeat:
     """Renews leases in one statement, and deliveries in the same tick, until stopped."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Keeper:
         *,
         database: Database,
         transport: Transport,
-        book: LeaseBook,
+        book: SharedLeaseTable,
         agent_id: str,
         workspace: str,
         lease_seconds: float,
@@ -55,11 +55,11 @@ class Keeper:
         self._emit = emit
         self._progress_seconds = ack_wait_seconds / 3
         # After an outage reapers hold still for one lease: renewals must be tried well within it.
-        self._renewing = Daemon(
+        self._renewing = PeriodicService(
             "keeper", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
         )
-        self._progressing = Daemon("keeper_progress", self._progress, emit=emit)
-        self._beating = Daemon("keeper_beat", self._beat, emit=emit)
+        self._progressing = PeriodicService("keeper_progress", self._progress, emit=emit)
+        self._beating = PeriodicService("keeper_beat", self._beat, emit=emit)
         self._round_at = 0.0
         self._locked: set[tuple[int, int]] = set()
 
@@ -91,7 +91,7 @@ class Keeper:
         """Renew all leases when it is time for that, and meanwhile those whose rows were locked then."""
         if not self._is_worker_running():
             return _ASK_AGAIN_SECONDS
-        leases = [record for record in self._book.records() if record.state is State.LEASE]
+        leases = [record for record in self._book.records() if record.state is SlotState.LEASE]
         if time.monotonic() < self._round_at:
             self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
         else:
@@ -99,7 +99,7 @@ class Keeper:
         rest = self._round_at - time.monotonic()
         return max(0.0, min(rest, _ASK_AGAIN_SECONDS) if self._locked else rest)
 
-    async def _renew_round(self, leases: list[Record]) -> None:
+    async def _renew_round(self, leases: list[SlotRecord]) -> None:
         # The next round's time is set first: who asks for one meanwhile gets it.
         self._round_at = time.monotonic() + self._lease_seconds / 3
         try:
@@ -111,16 +111,18 @@ class Keeper:
             self._round_at = 0.0
             raise
 
-    async def _renew_all(self, leases: list[Record]) -> set[tuple[int, int]]:
+    async def _renew_all(self, leases: list[SlotRecord]) -> set[tuple[int, int]]:
         """Renew these, in as few statements as may be; returns those whose rows were locked."""
         locked: set[tuple[int, int]] = set()
         for start in range(0, len(leases), _MOST_PER_STATEMENT):
             locked |= await self._renew_some(leases[start : start + _MOST_PER_STATEMENT])
         return locked
 
-    async def _renew_some(self, leases: list[Record]) -> set[tuple[int, int]]:
+    async def _renew_some(self, leases: list[SlotRecord]) -> set[tuple[int, int]]:
         expires_at = time.monotonic() + self._lease_seconds
-        held = [Held(record.task_id, record.attempt, record.lease_id, self._workspace) for record in leases]
+        held = [
+            HeldLease(record.task_id, record.attempt, record.lease_id, self._workspace) for record in leases
+        ]
         try:
             answers = await renew(self._database, held, self._lease_seconds)
         except GrnsError as error:
@@ -132,14 +134,16 @@ class Keeper:
             if answer.verdict == "locked":
                 locked.add(_key(record))
                 continue
-            verdict = Verdict.LOST if answer.verdict == "lost" else Verdict.RENEWED
+            verdict = LeaseAnswer.LOST if answer.verdict == "lost" else LeaseAnswer.RENEWED
             if answer.is_cancel_requested:
-                verdict = Verdict.CANCEL_REQUESTED
+                verdict = LeaseAnswer.CANCEL_REQUESTED
             self._book.answer(record, verdict, expires_at)
             verdicts.append(verdict)
         self._book.announce()
         self._emit(
-            LeasesRenewed(len(leases), verdicts.count(Verdict.LOST), verdicts.count(Verdict.CANCEL_REQUESTED))
+            LeasesRenewed(
+                len(leases), verdicts.count(LeaseAnswer.LOST), verdicts.count(LeaseAnswer.CANCEL_REQUESTED)
+            )
         )
         return locked
 
@@ -151,7 +155,7 @@ class Keeper:
         return self._progress_seconds
 
 
-def _key(record: Record) -> tuple[int, int]:
+def _key(record: SlotRecord) -> tuple[int, int]:
     return record.slot, record.generation
 
 

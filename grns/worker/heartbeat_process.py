@@ -22,7 +22,7 @@ _LEAST_GONE_SECONDS, _MOST_GONE_SECONDS = 20.0, 120.0
 _MOST_PER_LOOK_SECONDS = 0.5
 
 
-class KeeperProcess:
+class HeartbeatProcess:
     """Runs `python -m grns keeper` beside a worker.
 
     What it needs to know goes in by its standard input, because a command line can be

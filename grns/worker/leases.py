@@ -25,7 +25,7 @@ from enum import IntEnum
 from uuid import UUID
 
 from grns.model.outcome import Claim
-from grns.runtime.cancel_scope import Scope
+from grns.runtime.cancel_scope import CancelScope
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
 
@@ -46,7 +46,7 @@ _SLOT_SIZE = _RECORD_SIZE + _ANSWER_SIZE
 _NO_LEASE = bytes(16)
 
 
-class State(IntEnum):
+class SlotState(IntEnum):
     """What a slot of the book holds."""
 
     FREE = 0
@@ -54,7 +54,7 @@ class State(IntEnum):
     LEASE = 2
 
 
-class Verdict(IntEnum):
+class LeaseAnswer(IntEnum):
     """What the keeper says of a lease."""
 
     RENEWED = 1
@@ -63,19 +63,19 @@ class Verdict(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SlotRecord:
     """What a worker holds in one slot."""
 
     slot: int
     generation: int
-    state: State
+    state: SlotState
     attempt: int
     lease_id: UUID
     task_id: str
     token: str
 
 
-class LeaseBook:
+class SharedLeaseTable:
     """The memory that a worker shares with its keeper."""
 
     def __init__(self, memory: mmap.mmap, slots: int) -> None:
@@ -83,7 +83,7 @@ class LeaseBook:
         self.slots = slots
 
     @classmethod
-    def create(cls, slots: int) -> tuple[LeaseBook, int]:
+    def create(cls, slots: int) -> tuple[SharedLeaseTable, int]:
         """Make a book; returns it with the file descriptor that the keeper needs."""
         size = _HEAD_SIZE + slots * _SLOT_SIZE
         if hasattr(os, "memfd_create"):
@@ -97,7 +97,7 @@ class LeaseBook:
         return book, descriptor
 
     @classmethod
-    def attach(cls, descriptor: int, slots: int) -> LeaseBook:
+    def attach(cls, descriptor: int, slots: int) -> SharedLeaseTable:
         """Open a book that another process made."""
         return cls(mmap.mmap(descriptor, _HEAD_SIZE + slots * _SLOT_SIZE), slots)
 
@@ -106,7 +106,7 @@ class LeaseBook:
         self._memory.close()
 
     def write(
-        self, slot: int, generation: int, state: State, *, claim: Claim | None = None, token: str = ""
+        self, slot: int, generation: int, state: SlotState, *, claim: Claim | None = None, token: str = ""
     ) -> None:
         """Say what is held in a slot (the worker's side)."""
         task_id = claim.id.encode() if claim else b""
@@ -119,13 +119,13 @@ class LeaseBook:
 
     def free(self, slot: int) -> None:
         """Say that a slot holds nothing (the worker's side)."""
-        self._memory[_HEAD_SIZE + slot * _SLOT_SIZE + _STATE_AT] = State.FREE
+        self._memory[_HEAD_SIZE + slot * _SLOT_SIZE + _STATE_AT] = SlotState.FREE
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[SlotRecord]:
         """Read what is held (the keeper's side); a slot that is being written is left for the next look."""
         for slot in range(self.slots):
             start = _HEAD_SIZE + slot * _SLOT_SIZE
-            if self._memory[start + _STATE_AT] == State.FREE:
+            if self._memory[start + _STATE_AT] == SlotState.FREE:
                 continue
             raw = self._memory[start : start + _RECORD_SIZE]
             body = raw[: _RECORD.size]
@@ -134,12 +134,12 @@ class LeaseBook:
             generation, state, attempt, lease_id, id_length, task_id, token_length, token = _RECORD.unpack(
                 body
             )
-            yield Record(
-                slot, generation, State(state), attempt, UUID(bytes=lease_id),
+            yield SlotRecord(
+                slot, generation, SlotState(state), attempt, UUID(bytes=lease_id),
                 task_id[:id_length].decode(), token[:token_length].decode(),
             )  # fmt: skip
 
-    def answer(self, record: Record, verdict: Verdict, expires_at: float) -> None:
+    def answer(self, record: SlotRecord, verdict: LeaseAnswer, expires_at: float) -> None:
         """Say what became of a lease (the keeper's side)."""
         body = _ANSWER.pack(record.generation, verdict, expires_at)
         start = _HEAD_SIZE + record.slot * _SLOT_SIZE + _RECORD_SIZE
@@ -190,7 +190,7 @@ class LeaseBook:
         counts = (self.announced + announced, self.failures + failures, self.beats + beats)
         self._memory[: _HEADER.size] = _HEADER.pack(*(count % 2**64 for count in counts))
 
-    def answer_for(self, slot: int, generation: int) -> tuple[Verdict, float] | None:
+    def answer_for(self, slot: int, generation: int) -> tuple[LeaseAnswer, float] | None:
         """Read the answer for a slot's present holder (the worker's side)."""
         start = _HEAD_SIZE + slot * _SLOT_SIZE + _RECORD_SIZE
         raw = self._memory[start : start + _ANSWER_SIZE]
@@ -198,7 +198,7 @@ class LeaseBook:
         if _CHECKSUM.unpack(raw[_ANSWER.size :])[0] != zlib.crc32(body):
             return None
         said, verdict, expires_at = _ANSWER.unpack(body)
-        return (Verdict(verdict), expires_at) if said == generation else None
+        return (LeaseAnswer(verdict), expires_at) if said == generation else None
 
 
 class Lease:
@@ -219,7 +219,7 @@ class Lease:
         self.expires_at = claim.expires_at
         self.ended: str | None = None
         self.still_running: asyncio.Future[object] | None = None
-        self._scope: Scope | None = None
+        self._scope: CancelScope | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -233,9 +233,9 @@ class Lease:
             if self._scope is not None:
                 self._scope.cut()
 
-    def bounded(self, seconds: float | None) -> Scope:
+    def bounded(self, seconds: float | None) -> CancelScope:
         """Return what the handler runs in: `end` cuts it short, and so does its own time."""
-        self._scope = Scope(seconds)
+        self._scope = CancelScope(seconds)
         if self.ended is not None:
             self._scope.cut()
         return self._scope
@@ -250,10 +250,10 @@ class Lease:
             self._let_go(self)
 
 
-class Leases:
+class LeaseManager:
     """The worker's side: what is held now, by slot."""
 
-    def __init__(self, book: LeaseBook, *, lease_seconds: float, emit: Emit) -> None:
+    def __init__(self, book: SharedLeaseTable, *, lease_seconds: float, emit: Emit) -> None:
         self._book = book
         self._emit = emit
         # An async handler is stopped this long before its lease can be somebody else's.
@@ -275,7 +275,7 @@ class Leases:
     def delivery(self, token: str) -> Iterator[None]:
         """Keep the broker from delivering again while something waits to be started."""
         slot, generation = self._take()
-        self._book.write(slot, generation, State.DELIVERY, token=token[:MAX_TOKEN_BYTES])
+        self._book.write(slot, generation, SlotState.DELIVERY, token=token[:MAX_TOKEN_BYTES])
         try:
             yield
         finally:
@@ -329,7 +329,7 @@ class Leases:
     def _keep(self, claim: Claim, token: str) -> Lease:
         slot, generation = self._take()
         lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
-        self._book.write(slot, generation, State.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
+        self._book.write(slot, generation, SlotState.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
         if self._closed is not None:
             lease.end(self._closed)
         return lease
@@ -339,11 +339,11 @@ class Leases:
         if answer is None:
             return
         verdict, expires_at = answer
-        if verdict is Verdict.LOST:
+        if verdict is LeaseAnswer.LOST:
             self._end(lease, "lost")
             return
         lease.expires_at = max(lease.expires_at, expires_at)
-        if verdict is Verdict.CANCEL_REQUESTED:
+        if verdict is LeaseAnswer.CANCEL_REQUESTED:
             lease.end("cancelled")
 
     def _end(self, lease: Lease, reason: str) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from grns.model.outcome import Claim
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import FloorClaimed
-from grns.worker.executor import Reception
+from grns.worker.executor import Claimer
 from grns.worker.slots import Slots
 
 _FEW = 5
@@ -17,21 +17,21 @@ _WHILE_FAILING_SECONDS = 0.25
 _MOST_AT_ONCE = 200
 
 
-class Source(Protocol):
+class ClaimSource(Protocol):
     """Who claims what nobody was told of."""
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
 
 
-class Floor:
+class Poller:
     """Asks Postgres for tasks: often while the broker fails, rarely while it delivers."""
 
     def __init__(
         self,
         *,
-        claims: Source,
-        walk: Reception,
+        claims: ClaimSource,
+        walk: Claimer,
         slots: Slots,
         start: Callable[[Claim], None],
         last_delivery_at: Callable[[], float],

@@ -17,7 +17,7 @@ from itertools import chain
 from operator import attrgetter
 
 from grns.nats.interface import Consumer, Delivery
-from grns.worker.leases import Leases
+from grns.worker.leases import LeaseManager
 from grns.worker.slots import Slots
 
 _SHORT_SECONDS = 0.2
@@ -29,10 +29,10 @@ _AHEAD = 3
 
 
 @dataclass(slots=True)
-class Waiting:
+class Prefetched:
     """A delivery that waits for a slot."""
 
-    lane: Lane
+    lane: PriorityBuffer
     delivery: Delivery
     since: float
     kept: ExitStack | None = None
@@ -40,26 +40,26 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Lane:
+class PriorityBuffer:
     """One lane of the pool: its urgency, its consumer, what waits, and how many deliveries are held."""
 
     priority: int
     consumer: Consumer | None = None
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[Prefetched] = field(default_factory=deque)
     held: int = 0
     depth: int = -1
 
 
-class Intake:
+class Prefetcher:
     """Starts deliveries as slots get free. `follow` runs one to its end."""
 
     def __init__(
-        self, *, slots: Slots, leases: Leases, follow: Callable[[Delivery, str], Awaitable[None]]
+        self, *, slots: Slots, leases: LeaseManager, follow: Callable[[Delivery, str], Awaitable[None]]
     ) -> None:
         self._slots = slots
         self._leases = leases
         self._follow = follow
-        self._lanes: list[Lane] = []  # most urgent first
+        self._lanes: list[PriorityBuffer] = []  # most urgent first
         self._running: set[asyncio.Task[None]] = set()
         self._mean_seconds = 2 * _SHORT_SECONDS
         self._is_held = False
@@ -67,18 +67,18 @@ class Intake:
         self.last_delivery_at = time.monotonic()
         slots.on_free.append(self._pump)
 
-    def lane(self, priority: int) -> Lane:
+    def lane(self, priority: int) -> PriorityBuffer:
         """Add a lane; its consumer is set when it runs."""
-        lane = Lane(priority)
+        lane = PriorityBuffer(priority)
         self._lanes.append(lane)
         self._lanes.sort(key=attrgetter("priority"))
         return lane
 
-    def receive(self, lane: Lane, delivery: Delivery) -> None:
+    def receive(self, lane: PriorityBuffer, delivery: Delivery) -> None:
         """Take a delivery in: start it, let it wait, or give it back at once."""
         self.last_delivery_at = time.monotonic()
         lane.held += 1
-        lane.waiting.append(Waiting(lane, delivery, self.last_delivery_at))
+        lane.waiting.append(Prefetched(lane, delivery, self.last_delivery_at))
         self._pump()
         if (self._is_closed or not self._is_eager) and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
@@ -95,7 +95,7 @@ class Intake:
         return self._running
 
     @property
-    def waiting(self) -> Iterator[Waiting]:
+    def waiting(self) -> Iterator[Prefetched]:
         """What waits for a slot, most urgent first."""
         return chain.from_iterable(lane.waiting for lane in self._lanes)
 
@@ -123,13 +123,13 @@ class Intake:
     def _is_eager(self) -> bool:
         return self._mean_seconds < _SHORT_SECONDS
 
-    def _most_urgent(self) -> Lane | None:
+    def _most_urgent(self) -> PriorityBuffer | None:
         for lane in self._lanes:
             if lane.waiting:
                 return lane
         return None
 
-    def _least_urgent(self) -> Lane | None:
+    def _least_urgent(self) -> PriorityBuffer | None:
         return next((lane for lane in reversed(self._lanes) if lane.waiting), None)
 
     def _pump(self) -> None:
@@ -152,7 +152,7 @@ class Intake:
                 lane.depth = depth
                 lane.consumer.set_depth(depth)
 
-    async def _run(self, waiting: Waiting) -> None:
+    async def _run(self, waiting: Prefetched) -> None:
         started_at = time.monotonic()
         try:
             await self._follow(waiting.delivery, "lane")
@@ -163,7 +163,7 @@ class Intake:
                 self._running.discard(waiting.running)
             self._slots.give()
 
-    def _give_back(self, waiting: Waiting) -> None:
+    def _give_back(self, waiting: Prefetched) -> None:
         if waiting.kept is not None:
             waiting.kept.close()
         self._end(waiting)
@@ -171,7 +171,7 @@ class Intake:
         self._running.add(giving_back)
         giving_back.add_done_callback(self._running.discard)
 
-    def _end(self, waiting: Waiting) -> None:
+    def _end(self, waiting: Prefetched) -> None:
         waiting.lane.held -= 1
         if waiting.lane.consumer is not None:
             waiting.lane.consumer.done()

@@ -11,7 +11,7 @@ from grns.postgres.database import Database, Session
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """A lease that a worker holds."""
 
     id: str
@@ -21,18 +21,20 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RenewResult:
     """`renewed`, `locked` (somebody else has the row just now: ask again) or `lost`."""
 
     verdict: str
     is_cancel_requested: bool
 
 
-async def renew(database: Database | Session, leases: Sequence[Held], lease_seconds: float) -> list[Verdict]:
+async def renew(
+    database: Database | Session, leases: Sequence[HeldLease], lease_seconds: float
+) -> list[RenewResult]:
     """Renew leases; the answers come in the order of `leases`."""
     rows = await database.run(
         "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],
         [lease.lease_id for lease in leases], lease_seconds, [lease.workspace for lease in leases],
     )  # fmt: skip
-    verdicts = {row["place"]: Verdict(row["verdict"], row["is_cancel_requested"]) for row in rows}
+    verdicts = {row["place"]: RenewResult(row["verdict"], row["is_cancel_requested"]) for row in rows}
     return [verdicts[place] for place in range(1, len(leases) + 1)]

@@ -18,17 +18,17 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import CommandDispatched
 from grns.worker.claims import Claimant
 from grns.worker.dispatch import dispatch, explain
-from grns.worker.executor import Walk
+from grns.worker.executor import Executor
 from grns.worker.slots import Slots
 
 
-class FrontDoor:
+class CommandRouter:
     """Settles what arrives at the front door; `start` runs a claimed task in the slot taken for it."""
 
     def __init__(
         self,
         *,
-        walk: Walk,
+        walk: Executor,
         database: Database,
         claimant: Claimant,
         slots: Slots,

@@ -11,21 +11,21 @@ from grns.model import subjects
 from grns.model.outcome import Claim
 from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
-from grns.runtime.service import Daemon, patiently
+from grns.runtime.service import PeriodicService, wait_for_postgres
 from grns.telemetry import current
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
 from grns.telemetry.facts.work import WalkBroke, WorkerStopping
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
-from grns.worker.executor import Walk
+from grns.worker.executor import Executor
 from grns.worker.handlers import Handlers
-from grns.worker.heartbeat_process import KeeperProcess
-from grns.worker.leases import Leases
+from grns.worker.heartbeat_process import HeartbeatProcess
+from grns.worker.leases import LeaseManager
 from grns.worker.pause_watch import PauseWatch
-from grns.worker.poller import Floor
-from grns.worker.prefetcher import Intake
-from grns.worker.router import FrontDoor
+from grns.worker.poller import Poller
+from grns.worker.prefetcher import Prefetcher
+from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 
 _WATCH_SECONDS = 0.2
@@ -45,13 +45,13 @@ class Worker:
         claimant: Claimant,
         database: Database,
         transport: Transport,
-        keeper: KeeperProcess,
-        leases: Leases,
+        keeper: HeartbeatProcess,
+        leases: LeaseManager,
         handlers: Handlers,
-        walk: Walk,
+        walk: Executor,
         slots: Slots,
-        make_floor: Callable[[Worker], Floor],
-        make_door: Callable[[Worker], FrontDoor],
+        make_floor: Callable[[Worker], Poller],
+        make_door: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
         grace_seconds: float,
         version: str,
@@ -68,13 +68,13 @@ class Worker:
         self._grace_seconds = grace_seconds
         self._version = version
         self._emit = emit
-        self.intake = Intake(slots=slots, leases=leases, follow=self._follow)
+        self.intake = Prefetcher(slots=slots, leases=leases, follow=self._follow)
         self._floor = make_floor(self)
-        self._floor_loop = Daemon("floor", self._floor.tick, emit=emit)
+        self._floor_loop = PeriodicService("floor", self._floor.tick, emit=emit)
         slots.on_free.append(self._feed)
         self._door = make_door(self)
         self._pause_watch = make_pause_watch(self)
-        self._pause_loop = Daemon("pause_watch", self._pause_watch.tick, emit=emit)
+        self._pause_loop = PeriodicService("pause_watch", self._pause_watch.tick, emit=emit)
         walk.on_paused.append(self._note_paused)
         self._consumers: list[Consumer] = []
         self._at_door: Consumer | None = None
@@ -83,8 +83,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped, then give back what does not end within the grace."""
-        await patiently(self._keeper.start, emit=self._emit)
-        await patiently(self._register, emit=self._emit)
+        await wait_for_postgres(self._keeper.start, emit=self._emit)
+        await wait_for_postgres(self._register, emit=self._emit)
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
         floor = asyncio.create_task(self._floor_loop.run())

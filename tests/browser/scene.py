@@ -16,7 +16,7 @@ from grns.access.keys import create_key
 from grns.access.workspaces import create_workspace
 from grns.model.filter import parse
 from grns.model.submission import submission
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.operations import service as operation
 from grns.operations.model import request
 from grns.settings import load
@@ -155,7 +155,7 @@ async def _told(stage: Stage) -> tuple[str, int]:
         url="https://hooks.example.org/on-call/secret",
         kinds=kinds,
         description="on call",
-        guard=Guard(),
+        guard=UrlPolicy(),
         actor=ANN,
     )
     await create_webhook(
@@ -163,7 +163,7 @@ async def _told(stage: Stage) -> tuple[str, int]:
         workspace="default",
         url="https://billing.example.org/grns",
         kinds=["evt.task.completed"],
-        guard=Guard(),
+        guard=UrlPolicy(),
         actor=BO,
     )
     return made["id"], await ping_webhook(stage.database, made["id"], workspace="default", actor=ANN)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn
 from rich.table import Table
 
-from grns.maintenance.consistency import Inspection
+from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
 from tests.chaos.checker import Checker, Report
 from tests.chaos.nemesis import Nemesis
@@ -153,16 +153,16 @@ async def _drain(stage: Stage, console: Console) -> bool:
     return False
 
 
-async def _inspect(url: str) -> Inspection:
+async def _inspect(url: str) -> ConsistencyCheck:
     database = Database(url, name="inspection", size=2)
     await database.connect()
-    inspection = Inspection(database, patience_seconds=60.0)
+    inspection = ConsistencyCheck(database, patience_seconds=60.0)
     await inspection.look_at_all()
     await database.close()
     return inspection
 
 
-def _show(console: Console, faults: Counter[str], report: Report, inspection: Inspection) -> None:
+def _show(console: Console, faults: Counter[str], report: Report, inspection: ConsistencyCheck) -> None:
     table = Table("fault", "times", title=f"{sum(faults.values())} faults")
     for name, times in sorted(faults.items()):
         table.add_row(name, str(times))
@@ -186,7 +186,7 @@ def _show_machine(console: Console, seconds: Mapping[str, float]) -> None:
     console.print(f"what the machine did besides: {took or 'nothing'}")
 
 
-def _say(console: Console, report: Report, inspection: Inspection) -> None:
+def _say(console: Console, report: Report, inspection: ConsistencyCheck) -> None:
     found = {name: len(details) for name, details in report.violations.items() if details}
     if found or inspection.counts:
         console.print(f"violated: {found} {dict(inspection.counts)}", markup=False, soft_wrap=True)
@@ -197,7 +197,7 @@ def _write(
     seconds: float,
     faults: Counter[str],
     report: Report,
-    inspection: Inspection,
+    inspection: ConsistencyCheck,
     machine: Mapping[str, float],
 ) -> None:
     if options.result is None:

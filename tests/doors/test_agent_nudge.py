@@ -13,7 +13,7 @@ from grns.api.route import PREFIX
 from grns.errors import BadInput, TooManyRequests, Unavailable
 from grns.gateway import wakeups as agent_nudge
 from grns.gateway.wakeup_http import post
-from grns.gateway.wakeups import Nudges
+from grns.gateway.wakeups import Wakeups
 from grns.model import wakeup_url as nudge_url
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
@@ -61,17 +61,17 @@ async def bell() -> AsyncIterator[Bell]:
 
 
 @pytest.fixture
-async def nudges(shared: Database, bell: Bell) -> AsyncIterator[tuple[Nudges, Facts]]:
+async def nudges(shared: Database, bell: Bell) -> AsyncIterator[tuple[Wakeups, Facts]]:
     """What nudges there, and nowhere else; it looks when it is asked to."""
     facts = Facts()
-    found = Nudges(
+    found = Wakeups(
         database=shared, hosts=nudge_url.hosts(f"127.0.0.1:{bell.port}"), post=post, emit=facts.read
     )
     yield found, facts
     await found.close()
 
 
-def keep(nudges: Nudges, url: str, *, agent_type: str = "worker", actor: str = "local") -> None:
+def keep(nudges: Wakeups, url: str, *, agent_type: str = "worker", actor: str = "local") -> None:
     """Let an agent ask to be nudged, some time ago."""
     nudges.keep(
         url, workspace="default", agent_type=agent_type, principal=Principal(actor, None, frozenset())
@@ -80,7 +80,7 @@ def keep(nudges: Nudges, url: str, *, agent_type: str = "worker", actor: str = "
         one.due_at = 0.0
 
 
-async def test_who_has_work_is_told_once(shared: Database, bell: Bell, nudges: tuple[Nudges, Facts]) -> None:
+async def test_who_has_work_is_told_once(shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts]) -> None:
     found, facts = nudges
     keep(found, bell.url)
     await found.tick()
@@ -98,7 +98,7 @@ async def test_who_has_work_is_told_once(shared: Database, bell: Bell, nudges: t
 
 
 async def test_what_may_not_be_claimed_is_no_reason(
-    shared: Database, bell: Bell, nudges: tuple[Nudges, Facts]
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts]
 ) -> None:
     found, _ = nudges
     keep(found, bell.url)
@@ -122,7 +122,7 @@ async def test_what_may_not_be_claimed_is_no_reason(
     ids=["500", "redirect", "nothing", "rubbish"],
 )
 async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
-    shared: Database, bell: Bell, nudges: tuple[Nudges, Facts], answer: bytes
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts], answer: bytes
 ) -> None:
     found, facts = nudges
     bell.answer = answer
@@ -139,7 +139,7 @@ async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
 
 
 async def test_who_is_not_there_keeps_nobody_else_from_being_told(
-    shared: Database, bell: Bell, nudges: tuple[Nudges, Facts]
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts]
 ) -> None:
     found, facts = nudges
     found._hosts |= {"127.0.0.1:1"}
@@ -151,7 +151,7 @@ async def test_who_is_not_there_keeps_nobody_else_from_being_told(
     assert [fact.host for fact in facts.of(NudgeFailed)] == ["127.0.0.1:1"]
 
 
-async def test_nobody_has_all_the_bells(nudges: tuple[Nudges, Facts], bell: Bell) -> None:
+async def test_nobody_has_all_the_bells(nudges: tuple[Wakeups, Facts], bell: Bell) -> None:
     found, _ = nudges
     found.places.most_of_one = 2
     for n in range(2):
@@ -165,7 +165,7 @@ async def test_nobody_has_all_the_bells(nudges: tuple[Nudges, Facts], bell: Bell
         keep(found, f"{bell.url}/5", actor="key:third")
 
 
-async def test_nobody_else_is_asked(nudges: tuple[Nudges, Facts], bell: Bell) -> None:
+async def test_nobody_else_is_asked(nudges: tuple[Wakeups, Facts], bell: Bell) -> None:
     found, _ = nudges
     for url in ("http://127.0.0.1:1/", f"http://localhost:{bell.port}/", "http://169.254.169.254/"):
         with pytest.raises(BadInput):

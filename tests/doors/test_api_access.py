@@ -17,10 +17,10 @@ from grns.access.principals import SCOPES, Scope
 from grns.api.app import ROUTES, bare
 from grns.api.invitation import Invitation
 from grns.api.route import PREFIX, Route
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.model.api_key import redacted
 from grns.model.filter import parse
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.operations.model import request
 from grns.operations.service import create_operation
 from grns.postgres.database import Database
@@ -109,9 +109,9 @@ async def test_a_scope_opens_its_routes_and_no_other(door: Door, scope: Scope) -
 async def _theirs(database: Database) -> dict[str, str]:
     """Let there be one of everything in another workspace, and return how each is named."""
     task_id = (await submit(database, workspace=THEIRS)).id
-    await bury(
+    await store_rejected(
         database,
-        [Corpse("bad_json", "no", f"cmd.task.execute.v1.{THEIRS}", "GRNS_CMD", 1, 1, {}, b"{")],
+        [RejectedMessage("bad_json", "no", f"cmd.task.execute.v1.{THEIRS}", "GRNS_CMD", 1, 1, {}, b"{")],
     )
     letters = await fetch(database, "select id from grns.dead_letters where workspace = $1", THEIRS)
     await fetch(database, _ISSUE, THEIRS)
@@ -127,7 +127,7 @@ async def _theirs(database: Database) -> dict[str, str]:
         workspace=THEIRS,
         url="https://example.org/x",
         kinds=["evt.task.*"],
-        guard=Guard(),
+        guard=UrlPolicy(),
         actor=ACTOR,
     )
     seq = await ping_webhook(database, webhook["id"], workspace=THEIRS, actor=ACTOR)

@@ -16,10 +16,10 @@ from grns.access.keys import create_key
 from grns.access.principals import BOOTSTRAP
 from grns.api.route import PREFIX
 from grns.gateway import claims as agent_claims
-from grns.gateway.claims import Seeking
+from grns.gateway.claims import ClaimRequest
 from grns.maintenance.due import promote, reap
 from grns.model import claim_token as ticket
-from grns.model.claim_token import SigningKey, Ticket
+from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.fingerprint import fingerprint
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
@@ -253,9 +253,9 @@ async def test_a_token_that_is_none_is_refused(local: httpx2.AsyncClient, how: s
         assert problem_of(answer, 400).startswith("bad_")
 
 
-def opened(token: str) -> Ticket:
+def opened(token: str) -> ClaimToken:
     """Return what a token says, whoever signed it: as its holder could read it."""
-    return Ticket.model_validate_json(ticket.read(token).body)
+    return ClaimToken.model_validate_json(ticket.read(token).body)
 
 
 @pytest.mark.parametrize("how", WRITES)
@@ -579,10 +579,10 @@ async def _waits(door: Door) -> bool:
     return bool(door.desk.agent_claims.waiting("default"))
 
 
-def seeking(**changes: Any) -> Seeking:
+def seeking(**changes: Any) -> ClaimRequest:
     """Return somebody who asks for a task."""
     who = Claimant("worker-http", "default", "worker", {"noop": None}, 60.0)
-    return Seeking(
+    return ClaimRequest(
         **{
             "claimant": who,
             "name": "x",

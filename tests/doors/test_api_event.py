@@ -11,7 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from grns.api import stream, tail
+from grns.api import event_tail as tail
+from grns.api import stream
 from grns.api.route import PREFIX
 from grns.outbox import events as event
 from grns.postgres.database import Database

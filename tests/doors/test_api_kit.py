@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from grns.access.keys import create_key
 from grns.access.workspaces import create_workspace
 from grns.api.app import make_api
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.api.server import ApiServer
 from grns.bootstrap import api as doors
 from grns.bootstrap.app import App
@@ -42,7 +42,7 @@ class Door:
         self.facts = Facts()
         app = App(settings_for(database.url), (self.facts,))
         self.database = database
-        self.desk: Desk = doors.desk(app, database, app.transport("test"))
+        self.desk: ApiContext = doors.desk(app, database, app.transport("test"))
         self.api = make_api(self.desk)
 
     def visitor(
@@ -101,7 +101,7 @@ async def local(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @asynccontextmanager
-async def serving(desk: Desk, app: ASGIApp, *, port: int = 0) -> AsyncIterator[ApiServer]:
+async def serving(desk: ApiContext, app: ASGIApp, *, port: int = 0) -> AsyncIterator[ApiServer]:
     """Serve on a real port, from when somebody can ask there."""
     server = ApiServer(desk, app, host="127.0.0.1", port=port)
     running = asyncio.create_task(server.run())

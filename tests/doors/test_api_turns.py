@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from grns.api import desk
-from grns.api.desk import Turns
+from grns.api import context as desk
+from grns.api.context import QueryLimiter
 from grns.api.route import PREFIX
 from grns.errors import TooManyRequests
 from grns.postgres.database import Database
@@ -37,7 +37,7 @@ async def test_a_workspace_has_no_more_than_its_share_of_connections(door: Door,
 
 async def test_whose_turn_does_not_come_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk, "_PATIENCE_SECONDS", 0.01)
-    turns = Turns(1)
+    turns = QueryLimiter(1)
     async with turns.of(OURS):
         with pytest.raises(TooManyRequests):
             async with turns.of(OURS):
@@ -54,7 +54,7 @@ async def test_workspace_with_its_most_requests_under_way_is_refused_at_once(
 ) -> None:
     """M9: requests of one workspace that nobody waited for any more kept others waiting."""
     monkeypatch.setattr(desk, "_MOST_OF_WORKSPACE", 2)
-    turns = Turns(2)
+    turns = QueryLimiter(2)
     async with turns.of(OURS), turns.of(OURS):
         with pytest.raises(TooManyRequests, match="2 requests"):
             async with turns.of(OURS):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from grns.api.route import PREFIX
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks.service import create_webhook
 from tests.doors.test_api_kit import OURS, Door, actor_of, good, problem_of
@@ -104,7 +104,7 @@ async def test_a_webhook_is_changed_as_it_was_seen(local: httpx2.AsyncClient) ->
 
 async def test_who_may_not_change_it_sees_no_path(door: Door) -> None:
     _, row = await create_webhook(
-        door.database, workspace=OURS, url=URL, kinds=["evt.task.*"], guard=Guard(), actor=ACTOR
+        door.database, workspace=OURS, url=URL, kinds=["evt.task.*"], guard=UrlPolicy(), actor=ACTOR
     )
     for scope, url in (("read", "https://hooks.example.org/…"), ("admin", URL)):
         async with door.visitor(await door.key(scope)) as visitor:

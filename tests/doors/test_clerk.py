@@ -11,13 +11,13 @@ import pytest
 
 from grns.bootstrap.app import App
 from grns.errors import BrokerRefused, TooManyRequests, Unavailable
-from grns.gateway.command_store import Orders
-from grns.gateway.commands import Clerk
+from grns.gateway.command_store import CommandStore
+from grns.gateway.commands import CommandHandler
 from grns.model.events import Truncated
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.order import OrderHandled
+from grns.telemetry.facts.request import OrderHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.metrics import MetricsLeaf
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
@@ -66,10 +66,10 @@ class Stage:
         self.note = Note()
         settings = load()
         app = App(settings_for(database.url), (self.note,))
-        self.clerk = Clerk(
+        self.clerk = CommandHandler(
             database=database,
             transport=app.transport("test"),
-            orders=Orders(database, batch_limit=10, actor="nats"),
+            orders=CommandStore(database, batch_limit=10, actor="nats"),
             envelope_limits=settings.envelope_limits,
             payload_limits=settings.payload_limits,
             emit=app.telemetry.emit,

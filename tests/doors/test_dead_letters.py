@@ -15,7 +15,7 @@ import nats
 from grns.access.workspaces import create_workspace
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
-from grns.dead_letters.store import HEAD_BYTES, Corpse, bury
+from grns.dead_letters.store import HEAD_BYTES, RejectedMessage, store_rejected
 from grns.dev.servers import LocalNats
 from grns.maintenance.upkeep import expire_messages
 from grns.model import subjects
@@ -75,8 +75,8 @@ async def test_janitor_files_unserved_messages_under_the_workspace_of_their_subj
 
 async def reject(database: Database, subject: str, number: int, body: bytes = b"x", **headers: str) -> None:
     """Keep one rejected message, the latest of all."""
-    corpse = Corpse("bad_json", "no JSON", subject, "GRNS_CMD", number, 1, headers, body)
-    await bury(database, [corpse])
+    corpse = RejectedMessage("bad_json", "no JSON", subject, "GRNS_CMD", number, 1, headers, body)
+    await store_rejected(database, [corpse])
 
 
 async def kept(database: Database) -> dict[str, list[int]]:

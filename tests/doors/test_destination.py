@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from grns.errors import BadInput
-from grns.model.url_policy import LONGEST, Destination, Guard, guard, place
+from grns.model.url_policy import LONGEST, Destination, UrlPolicy, guard, place
 
-PUBLIC = Guard()
+PUBLIC = UrlPolicy()
 OPEN = guard("0.0.0.0/0, ::/0", allows_http=True)
 
 

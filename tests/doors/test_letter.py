@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns.dead_letters.message import Copy, Mend, copy
+from grns.dead_letters.message import MessagePatch, ResentMessage, copy
 from grns.errors import BadInput
 from grns.model import envelope
 from grns.settings import load
@@ -38,12 +38,12 @@ def body(kind: str = "cmd.task.execute", **payload: Any) -> bytes:
 
 
 def resend(
-    mend: Mend | None = None,
+    mend: MessagePatch | None = None,
     *,
     kept: bytes = b"{no json",
     subject: str = "cmd.task.execute.v1",
     workspace: str = "default",
-) -> Copy:
+) -> ResentMessage:
     """Return the copy of a message of `subject`."""
     return copy(
         LETTER,
@@ -70,28 +70,28 @@ def test_copy_without_changes_has_the_headers_of_grns() -> None:
     assert (wanted.subject, wanted.body) == ("cmd.task.execute.v1", content)
     assert wanted.headers == sent({"Why": "x"}, content)
     assert wanted.id == resend(kept=content).id, "tried twice, it is stored once"
-    assert wanted.id != resend(Mend(body=content)).id
+    assert wanted.id != resend(MessagePatch(body=content)).id
 
 
 def test_copy_of_a_request_is_a_command() -> None:
     asked, meant = "req.task.cancel.v1.acme", "cmd.task.cancel.v1.acme"
     content = body("cmd.task.cancel")
     assert resend(kept=content, subject=asked, workspace="acme").subject == meant
-    assert resend(Mend(body=content), subject=asked, workspace="acme").subject == meant
+    assert resend(MessagePatch(body=content), subject=asked, workspace="acme").subject == meant
 
 
 def test_copy_with_a_change_has_another_id() -> None:
     content = body()
-    wanted = resend(Mend(body=content))
+    wanted = resend(MessagePatch(body=content))
     assert (wanted.subject, wanted.body) == ("cmd.task.execute.v1", content)
-    assert wanted.id == resend(Mend(body=content)).id
-    assert wanted.id != resend(Mend(body=body())).id
+    assert wanted.id == resend(MessagePatch(body=content)).id
+    assert wanted.id != resend(MessagePatch(body=body())).id
 
 
 def test_copy_with_headers_keeps_those_that_grns_does_not_set() -> None:
     """M1: a request cannot set the headers that subscribers believe."""
     content = body()
-    wanted = resend(Mend(headers=HEADERS | {"Why": "changed"}, body=content))
+    wanted = resend(MessagePatch(headers=HEADERS | {"Why": "changed"}, body=content))
     assert wanted.headers == sent({"Why": "changed"}, content)
 
 
@@ -99,7 +99,7 @@ def test_copy_with_headers_keeps_those_that_grns_does_not_set() -> None:
 def test_copy_from_a_priority_subject_goes_to_the_shared_subject(subject: str) -> None:
     """M1: only the relay publishes on priority subjects."""
     content = body()
-    for mend in (None, Mend(subject=subject), Mend(headers={})):
+    for mend in (None, MessagePatch(subject=subject), MessagePatch(headers={})):
         wanted = resend(mend, kept=content, subject=subject, workspace="acme")
         assert wanted.subject == "cmd.task.execute.v1.acme"
 
@@ -110,9 +110,14 @@ def test_copy_to_agents_keeps_its_subject() -> None:
     for other in ("cmd.agent.worker.pong.v1.acme", "cmd.agent.instance.w-1.v1.acme"):
         kind = other.removesuffix(".v1.acme")
         with pytest.raises(BadInput, match="cannot be sent again on"):
-            resend(Mend(other, body=body(kind, action="x")), kept=content, subject=subject, workspace="acme")
+            resend(
+                MessagePatch(other, body=body(kind, action="x")),
+                kept=content,
+                subject=subject,
+                workspace="acme",
+            )
     with pytest.raises(BadInput, match="names another kind"):
-        resend(Mend(body=body("cmd.agent.worker.pong")), subject=subject, workspace="acme")
+        resend(MessagePatch(body=body("cmd.agent.worker.pong")), subject=subject, workspace="acme")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_copy_on_another_subject_is_refused(subject: str) -> None:
     """M1: a submit that was rejected cannot become an event, an agent's command or a priority command."""
     kind = subject.partition(".v1")[0]
     with pytest.raises(BadInput) as caught:
-        resend(Mend(subject, body=body(kind)), subject="cmd.task.submit.v1.acme", workspace="acme")
+        resend(MessagePatch(subject, body=body(kind)), subject="cmd.task.submit.v1.acme", workspace="acme")
     assert caught.value.code == "bad_subject"
 
 
@@ -143,7 +148,7 @@ def test_copy_on_another_subject_is_refused(subject: str) -> None:
 )
 def test_copy_of_another_workspace_or_of_an_event_is_refused(subject: str) -> None:
     """M1, M2: a message goes through the same check if nothing in it is changed."""
-    for mend in (None, Mend(headers={}), Mend("cmd.task.execute.v1.acme", body=body())):
+    for mend in (None, MessagePatch(headers={}), MessagePatch("cmd.task.execute.v1.acme", body=body())):
         with pytest.raises(BadInput) as caught:
             resend(mend, kept=body(subject.partition(".v1")[0]), subject=subject, workspace="acme")
         assert caught.value.code == "bad_subject"
@@ -153,19 +158,19 @@ def test_copy_of_another_workspace_or_of_an_event_is_refused(subject: str) -> No
     ("wanted", "code"),
     [
         (None, "bad_json"),
-        (Mend(), "bad_json"),
-        (Mend(body=b"{}"), "bad_envelope"),
-        (Mend(body=body("evt.task.queued")), "kind_mismatch"),
-        (Mend(body=body(task_id="a b")), "bad_payload"),
-        (Mend("cmd.task.execute", body=body()), "bad_subject"),
-        (Mend("cmd.task.execute.v1.default.>", body=body()), "bad_subject"),
-        (Mend("cmd.task.execute.v1 PUB evil", body=body()), "bad_subject"),
-        (Mend(headers={"a:b": "c"}, body=body()), "bad_header"),
-        (Mend(headers={"a": "b\r\nNats-Rollup: all"}, body=body()), "bad_header"),
-        (Mend(headers={"": "b"}, body=body()), "bad_header"),
+        (MessagePatch(), "bad_json"),
+        (MessagePatch(body=b"{}"), "bad_envelope"),
+        (MessagePatch(body=body("evt.task.queued")), "kind_mismatch"),
+        (MessagePatch(body=body(task_id="a b")), "bad_payload"),
+        (MessagePatch("cmd.task.execute", body=body()), "bad_subject"),
+        (MessagePatch("cmd.task.execute.v1.default.>", body=body()), "bad_subject"),
+        (MessagePatch("cmd.task.execute.v1 PUB evil", body=body()), "bad_subject"),
+        (MessagePatch(headers={"a:b": "c"}, body=body()), "bad_header"),
+        (MessagePatch(headers={"a": "b\r\nNats-Rollup: all"}, body=body()), "bad_header"),
+        (MessagePatch(headers={"": "b"}, body=body()), "bad_header"),
     ],
 )
-def test_copy_that_would_be_rejected_again_is_refused(wanted: Mend | None, code: str) -> None:
+def test_copy_that_would_be_rejected_again_is_refused(wanted: MessagePatch | None, code: str) -> None:
     with pytest.raises(BadInput) as caught:
         resend(wanted)
     assert caught.value.code == code
@@ -175,8 +180,8 @@ def test_copy_of_a_submission_stays_in_its_workspace() -> None:
     subject, said = "cmd.task.submit.v1.mine", {"task_type": "noop"}
     for named in ({}, {"workspace": "mine"}):
         content = body("cmd.task.submit", **said, **named)
-        assert resend(Mend(body=content), subject=subject, workspace="mine").subject == subject
+        assert resend(MessagePatch(body=content), subject=subject, workspace="mine").subject == subject
     theirs = body("cmd.task.submit", **said, workspace="theirs")
-    for mend, kept in ((None, theirs), (Mend(body=theirs), b"{no json")):
+    for mend, kept in ((None, theirs), (MessagePatch(body=theirs), b"{no json")):
         with pytest.raises(BadInput, match="belongs to workspace mine"):
             resend(mend, kept=kept, subject=subject, workspace="mine")

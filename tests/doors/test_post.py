@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from grns.model.url_policy import Destination, Guard
-from grns.webhooks.http import Found, Posted, Poster, believing, is_own, resolve
+from grns.model.url_policy import Destination, UrlPolicy
+from grns.webhooks.http import Found, SendResult, WebhookHttp, believing, is_own, resolve
 from tests.doors.webhooks import FINE, GUARD, Manner, Receiver, Request, answering, hanging, serving, status
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
@@ -38,9 +38,9 @@ _KEY = (
 )
 
 
-def poster(guard: Guard = GUARD, **said: Any) -> Poster:
+def poster(guard: UrlPolicy = GUARD, **said: Any) -> WebhookHttp:
     """Return what posts, with little patience."""
-    return Poster(**{"guard": guard, "timeout_seconds": TIMEOUT, "agent": "grns/1", **said})
+    return WebhookHttp(**{"guard": guard, "timeout_seconds": TIMEOUT, "agent": "grns/1", **said})
 
 
 def at(port: int, host: str = "127.0.0.1", scheme: str = "http") -> Destination:
@@ -67,7 +67,7 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield server
 
 
-async def posted(receiver: Receiver, manner: Manner, **said: Any) -> Posted:
+async def posted(receiver: Receiver, manner: Manner, **said: Any) -> SendResult:
     """Post to a server that has such a manner."""
     receiver.manner = manner
     return await poster(**said).post(at(receiver.port), {"webhook-id": "m1"}, BODY)
@@ -75,7 +75,7 @@ async def posted(receiver: Receiver, manner: Manner, **said: Any) -> Posted:
 
 async def test_what_is_posted(receiver: Receiver) -> None:
     found = await posted(receiver, answering(FINE))
-    assert found == Posted(200)
+    assert found == SendResult(200)
     assert found.is_taken
     (request,) = receiver.requests
     assert (request.line, request.body) == ("POST /hook?a=b HTTP/1.1", BODY)
@@ -92,7 +92,7 @@ async def test_what_is_posted(receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
 async def test_what_is_taken(receiver: Receiver, code: int) -> None:
-    assert await posted(receiver, status(code)) == Posted(code)
+    assert await posted(receiver, status(code)) == SendResult(code)
 
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 304, 307, 308, 400, 401, 404, 410, 429, 500, 503, 599])
@@ -154,7 +154,9 @@ async def test_what_is_no_answer(receiver: Receiver, manner: Manner, error: str)
 
 async def test_interim_answers_are_passed_over(receiver: Receiver) -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
-    assert await posted(receiver, answering(b"HTTP/1.1 100 Continue\r\n\r\n" + early + FINE)) == Posted(200)
+    assert await posted(receiver, answering(b"HTTP/1.1 100 Continue\r\n\r\n" + early + FINE)) == SendResult(
+        200
+    )
 
 
 async def _endless(_request: Request, writer: asyncio.StreamWriter) -> None:
@@ -177,7 +179,7 @@ async def _dribble(_request: Request, writer: asyncio.StreamWriter) -> None:
 async def test_an_answer_that_never_ends_is_an_answer(receiver: Receiver, manner: Manner) -> None:
     """It was taken: how long its server goes on talking is no matter, and ours is the bound."""
     began_at = time.monotonic()
-    assert await posted(receiver, manner) == Posted(200)
+    assert await posted(receiver, manner) == SendResult(200)
     assert time.monotonic() - began_at < TIMEOUT + 2.0
 
 
@@ -234,7 +236,7 @@ async def test_a_name_that_leads_to_where_it_must_not(receiver: Receiver, addres
 
 async def test_without_leave_this_machine_is_not_posted_to(receiver: Receiver) -> None:
     for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "127.1"):
-        found = await poster(Guard()).post(at(receiver.port, host), {}, BODY)
+        found = await poster(UrlPolicy()).post(at(receiver.port, host), {}, BODY)
         assert found.error == "no_allowed_address", host
     assert receiver.requests == []
 
@@ -270,7 +272,7 @@ async def test_an_address_that_this_machine_knows_no_such_of_is_passed_over(rece
 
 async def test_host_that_leads_nowhere_has_the_error_of_one_that_leads_inside() -> None:
     """L13: two errors told the owner of a webhook which internal names exist."""
-    inside = await poster(Guard(), lookup=leads("10.0.0.1")).post(at(80, "hook.example"), {}, BODY)
+    inside = await poster(UrlPolicy(), lookup=leads("10.0.0.1")).post(at(80, "hook.example"), {}, BODY)
 
     async def fail(_host: str, _port: int) -> Sequence[Found]:
         raise socket.gaierror(-2, "Name or service not known")
@@ -315,7 +317,7 @@ async def secure(certificate: Path, tmp_path: Path) -> AsyncIterator[Receiver]:
 async def test_a_certificate_is_that_of_the_name(secure: Receiver, certificate: Path) -> None:
     """Although it is an address that is connected to."""
     ours = poster(lookup=leads("127.0.0.1"), tls=believing(str(certificate)), timeout_seconds=5.0)
-    assert await ours.post(at(secure.port, "hook.example", "https"), {}, BODY) == Posted(200)
+    assert await ours.post(at(secure.port, "hook.example", "https"), {}, BODY) == SendResult(200)
     for host in ("other.example", "127.0.0.1"):
         assert (await ours.post(at(secure.port, host, "https"), {}, BODY)).error == "tls"
     strangers = poster(lookup=leads("127.0.0.1"), timeout_seconds=5.0)
@@ -330,7 +332,7 @@ async def test_what_speaks_no_tls(receiver: Receiver) -> None:
     assert receiver.requests == []
 
 
-class _Unspecial(Guard):
+class _Unspecial(UrlPolicy):
     """Treats every address as public: what is left to refuse is this machine's own."""
 
     def allows(self, address: str, *, is_own: bool = False) -> bool:

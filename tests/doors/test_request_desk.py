@@ -14,12 +14,12 @@ import pytest
 from nats.aio.client import Client as Nats
 
 from grns.dev.servers import LocalNats
-from grns.gateway.server import COMMANDS, REQUESTS, Window
+from grns.gateway.server import COMMANDS, REQUESTS, RequestWindow
 from grns.model import subjects
 from grns.nats.config import expected_durable
 from grns.postgres.database import Database
-from grns.telemetry.facts.order import DeskFull, OrderBroke, OrderHandled
 from grns.telemetry.facts.process import ServiceStarted, TickFailed
+from grns.telemetry.facts.request import DeskFull, OrderBroke, OrderHandled
 from tests.bad_input import encoded
 from tests.fuzz.inputs import BUNCH, bunch
 from tests.harness import eventually, manage, settings_for, status_of
@@ -235,7 +235,7 @@ async def test_a_flood_of_rubbish_is_answered_and_hangs_nobody(
 
 
 def test_the_window_is_one_of_requests_and_of_bytes() -> None:
-    window = Window(requests=3, request_bytes=100)
+    window = RequestWindow(requests=3, request_bytes=100)
     assert window.try_take(1000), "one alone may be of any size"
     assert not window.try_take(1)
     window.give(1000)

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from grns.runtime.cancel_scope import Scope
+from grns.runtime.cancel_scope import CancelScope
 
 
 async def forever(seconds: float | None, *, cuts: int = 0) -> None:
-    with Scope(seconds) as scope:
+    with CancelScope(seconds) as scope:
         for _ in range(cuts):
             scope.cut()
         await asyncio.Event().wait()
@@ -32,7 +32,7 @@ async def test_it_ends_in_time() -> None:
 
 
 async def test_what_ends_by_itself_is_left_alone() -> None:
-    with Scope(0.001) as scope:
+    with CancelScope(0.001) as scope:
         pass
     await asyncio.sleep(0.01)
     scope.cut()
@@ -46,7 +46,7 @@ async def test_its_cut_comes_before_its_time() -> None:
 
 
 async def test_a_cut_that_nobody_waited_for_is_forgotten() -> None:
-    with Scope(None) as scope:
+    with CancelScope(None) as scope:
         scope.cut()
     assert await settle() == 0
 
@@ -59,7 +59,7 @@ async def test_an_error_of_the_block_stays_what_it_is() -> None:
             raise ZeroDivisionError
 
     async def work() -> None:
-        with Scope(None) as scope:
+        with CancelScope(None) as scope:
             scope.cut()
             await break_down()
 
@@ -82,7 +82,7 @@ async def test_outside_of_a_task_there_is_none() -> None:
 
     def make() -> None:
         try:
-            Scope(None)
+            CancelScope(None)
         except RuntimeError as error:
             errors.append(error)
 

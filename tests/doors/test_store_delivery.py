@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import Conflict
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import service as store
@@ -199,9 +199,9 @@ async def _made(database: Database) -> delivery.Made:
 
 async def test_a_disabled_one_is_told_of_nothing_and_afterwards_of_what_follows(shared: Database) -> None:
     _, webhook_id = await made(shared)
-    await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=False, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
     await submit(shared)
-    await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=True, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=True, **WHO)
     after = await submit(shared)
     await settle(shared)
     assert await make(shared) == 1
@@ -305,7 +305,7 @@ async def test_of_one_that_is_disabled_nothing_is_taken(shared: Database) -> Non
     _, webhook_id = await made(shared)
     await store.ping_webhook(shared, webhook_id, **WHO)
     for is_enabled, count in ((False, 0), (True, 1)):
-        await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=is_enabled, **WHO)
+        await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=is_enabled, **WHO)
         assert len(await take(shared)) == count
 
 
@@ -454,7 +454,7 @@ async def test_what_waits_is_brought_forward_and_what_is_under_way_is_not(shared
     await resend_delivery(shared, webhook_id, taken.seq, **WHO)
     assert [one.attempt for one in await take(shared, is_failing=True)] == [1]
     await fetch(shared, "update grns.webhook_deliveries set claim_id = null")
-    await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=False, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
     with pytest.raises(Conflict, match="disabled"):
         await resend_delivery(shared, webhook_id, taken.seq, **WHO)
     assert len(await said(shared, "evt.webhook.resent")) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from grns.postgres.database import Database
 from grns.worker.finishes import finish_in
-from grns.worker.renewals import Held, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.harness import eventually, submit
 from tests.test_store_kit import LEASE_SECONDS, cancel, claim, ending, is_waiting_for_lock, row_of, stranger
 
@@ -44,7 +44,7 @@ async def test_a_transaction_that_outlives_a_renewal_commits(
         held = await claim(database, (await submit(database)).id)
         async with theirs.transaction() as connection:
             await connection.fetch("select from grns.tasks")
-            await renew(database, [Held(held.id, held.attempt, held.lease_id)], LEASE_SECONDS)
+            await renew(database, [HeldLease(held.id, held.attempt, held.lease_id)], LEASE_SECONDS)
             assert (await finish_in(connection, ending(held))).status == "succeeded"
         assert (await row_of(database, held.id))["status"] == "succeeded"
 

@@ -17,7 +17,7 @@ from grns.access.workspaces import create_workspace, list_workspaces
 from grns.errors import BadInput, Conflict, Denied, NotFound, Unusable
 from grns.model import api_key as words
 from grns.model.api_key import ApiKey
-from grns.model.claim_token import Shown, SigningKey
+from grns.model.claim_token import ShownClaimToken, SigningKey
 from grns.postgres.database import Database
 from tests.test_store_kit import fetch, stranger
 
@@ -301,9 +301,9 @@ async def test_key_bound_to_no_pool_or_a_bad_one_is_refused(peopled: Database, p
 # ---------------------------------------------------------------- secrets of claim tokens
 
 
-def shown(key: SigningKey) -> Shown:
+def shown(key: SigningKey) -> ShownClaimToken:
     """Return a token of nothing, signed with a key."""
-    return Shown(key.id, key.sign(b"{}"), b"{}")
+    return ShownClaimToken(key.id, key.sign(b"{}"), b"{}")
 
 
 async def test_token_keys_rotated_verify_the_previous_secret_and_no_older(
@@ -347,12 +347,12 @@ async def test_token_keys_unknown_number_reads_again_and_garbage_does_not_hammer
         await rotate(database, actor=ACTOR)
         keys._read_at -= 1.0
         with pytest.raises(BadInput):
-            await keys.verify(Shown(first.id + 1, bytes(32), b"{}"))
+            await keys.verify(ShownClaimToken(first.id + 1, bytes(32), b"{}"))
         assert (await keys.latest()).id == first.id + 1
         before = asked
         for number in range(100):
             with pytest.raises(BadInput):
-                await keys.verify(Shown(1000 + number, bytes(32), b"{}"))
+                await keys.verify(ShownClaimToken(1000 + number, bytes(32), b"{}"))
         assert asked - before <= 2
     finally:
         await counting.close()

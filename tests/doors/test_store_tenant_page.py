@@ -14,7 +14,7 @@ from grns.postgres import query
 from grns.postgres.database import Connection, Database
 from grns.postgres.paging import parts
 from grns.tasks import search as task_page
-from grns.tasks.index_scan import EVERY_STATE, ways
+from grns.tasks.index_scan import EVERY_STATE, plans
 from tests.lists import expected, fill, ids, listed, pages
 from tests.test_store_kit import fetch
 
@@ -50,10 +50,10 @@ async def test_a_page_and_a_count_look_at_no_more_than_anybodys(crowded: Databas
     asked: list[int] = []
     wanted = parse(text)
     async with as_tenant(crowded, OURS) as session, session.connection() as connection:
-        for road in (road for way in ways(wanted, wanted.states, OURS) for road in way if road.is_shared):
+        for road in (road for way in plans(wanted, wanted.states, OURS) for road in way if road.is_shared):
             edge = await task_page._edge(session, road, (), MOST)
             assert edge is not None
-            whole = task_page.Wanted(wanted, EVERY_STATE, OURS)
+            whole = task_page.SearchQuery(wanted, EVERY_STATE, OURS)
             near = road.until(edge)
             asked.append(await _looked_at(connection, task_page.look(near, whole, (), 10)))
             asked.append(await _looked_at(connection, task_page.tally(near, whole)))

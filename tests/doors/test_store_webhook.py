@@ -12,7 +12,7 @@ import pytest
 from grns.access.isolation import as_tenant
 from grns.errors import BadInput, Conflict, NotFound, Stale
 from grns.maintenance import upkeep
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import list_deliveries, read_delivery, resend_delivery
@@ -41,7 +41,12 @@ async def secrets_of(database: Database, webhook_id: str) -> list[tuple[bytes, b
 
 async def test_a_webhook_is_made_shown_and_told_of(shared: Database) -> None:
     secret, row = await store.create_webhook(
-        shared, url=URL, kinds=["evt.task.dead", "evt.task.*"], description="pages us", guard=Guard(), **WHO
+        shared,
+        url=URL,
+        kinds=["evt.task.dead", "evt.task.*"],
+        description="pages us",
+        guard=UrlPolicy(),
+        **WHO,
     )
     assert isinstance(secret, Secret)
     assert row == await store.read_webhook(shared, row["id"], **WHERE)
@@ -70,7 +75,7 @@ async def test_neither_url_nor_secret_is_in_the_log_or_in_what_is_read(shared: D
     secret, webhook_id = await made(shared, URL)
     new, _ = await store.rotate_secret(shared, webhook_id, **WHO)
     other = URL.replace("s3cret", "0ther")
-    await store.change_webhook(shared, webhook_id, guard=Guard(), url=other, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), url=other, **WHO)
     await store.ping_webhook(shared, webhook_id, **WHO)
     shown = [await store.read_webhook(shared, webhook_id, **WHERE), *(await deliveries(shared, webhook_id))]
     events = [event["payload"] for event in await fetch(shared, "select payload from grns.events")]
@@ -96,7 +101,7 @@ async def test_what_is_refused_is_not_made(shared: Database) -> None:
     for change, code in wrong:
         order = {"url": URL, "kinds": ["evt.task.dead"], **change}
         with pytest.raises(BadInput) as refused:
-            await store.create_webhook(shared, guard=Guard(), **order, **WHO)
+            await store.create_webhook(shared, guard=UrlPolicy(), **order, **WHO)
         assert refused.value.code == code
     assert await fetch(shared, "select from grns.webhooks") == []
     assert await fetch(shared, "select from grns.events") == []
@@ -130,7 +135,7 @@ async def test_a_webhook_is_changed_as_it_was_seen(shared: Database) -> None:
     _, webhook_id = await made(shared, URL)
 
     async def change(**said: Any) -> dict[str, Any]:
-        return await store.change_webhook(shared, webhook_id, guard=Guard(), **WHO, **said)
+        return await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), **WHO, **said)
 
     row = await change(kinds=["dlq.task.*"], version=1)
     assert (row["kinds"], row["url"], row["version"]) == (["dlq.task.*"], URL, 2)
@@ -153,13 +158,13 @@ async def test_one_that_is_enabled_again_is_told_of_that_and_of_what_follows(sha
         shared,
         "update grns.webhooks set is_enabled = false, disabled_reason = 'failing', failing_since = now()",
     )
-    row = await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=True, **WHO)
+    row = await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=True, **WHO)
     assert (row["is_enabled"], row["disabled_reason"], row["failing_since"]) == (True, None, None)
     (event,) = await said(shared, "evt.webhook.changed")
     assert payload_of(event)["is_enabled"] is True
     (kept,) = await fetch(shared, "select since_seq from grns.webhooks")
     assert kept["since_seq"] == event["seq"]
-    await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=True, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=True, **WHO)
     (kept,) = await fetch(shared, "select since_seq from grns.webhooks")
     assert kept["since_seq"] == event["seq"], "it was enabled all the time: it has missed nothing"
 
@@ -203,7 +208,7 @@ async def test_a_ping_is_an_event_and_a_delivery(shared: Database) -> None:
     row = await read_delivery(shared, webhook_id, seq, **WHERE)
     assert (row["kind"], row["state"], row["attempts"]) == ("evt.webhook.pinged", "pending", 0)
     assert row["message_id"] == event["message_id"]
-    await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=False, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
     with pytest.raises(Conflict, match="is disabled"):
         await store.ping_webhook(shared, webhook_id, **WHO)
     assert len(await said(shared, "evt.webhook.pinged")) == 1
@@ -216,7 +221,7 @@ async def test_what_is_not_there_is_not_found(shared: Database) -> None:
     for webhook_id in (theirs, deleted, "wh-nothing", "wh\x1b"):
         for asked in (
             store.read_webhook(shared, webhook_id, **WHERE),
-            store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=False, **WHO),
+            store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO),
             store.delete_webhook(shared, webhook_id, **WHO),
             store.rotate_secret(shared, webhook_id, **WHO),
             store.ping_webhook(shared, webhook_id, **WHO),
@@ -262,7 +267,7 @@ async def test_a_tenant_does_all_of_it_and_reads_no_secret(shared: Database) -> 
         new, row = await store.rotate_secret(session, webhook_id, workspace="acme", actor=ACTOR)
         assert row["old_secret_until"] is not None
         await store.change_webhook(
-            session, webhook_id, workspace="acme", actor=ACTOR, guard=Guard(), description="ours"
+            session, webhook_id, workspace="acme", actor=ACTOR, guard=UrlPolicy(), description="ours"
         )
         seq = await store.ping_webhook(session, webhook_id, workspace="acme", actor=ACTOR)
         page = await list_deliveries(session, webhook_id, workspace="acme", limit=5)
@@ -283,7 +288,7 @@ async def test_events_of_webhooks_are_as_their_models_say(shared: Database) -> N
     _, webhook_id = await made(shared)
     seq = await store.ping_webhook(shared, webhook_id, **WHO)
     await resend_delivery(shared, webhook_id, seq, **WHO)
-    await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=False, **WHO)
+    await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
     await store.delete_webhook(shared, webhook_id, **WHO)
     rows = await fetch(shared, "select * from grns.events order by seq")
     assert [row["kind"].rpartition(".")[2] for row in rows] == [

@@ -11,9 +11,10 @@ import pytest
 
 from grns.access import keys as keys
 from grns.access.keys import create_key, revoke_key
-from grns.access.limiter import Places
+from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
-from grns.api import key_watch, stream, tail, task
+from grns.api import event_tail as tail
+from grns.api import key_watch, stream, task
 from grns.api.route import PREFIX
 from grns.api.stream import EVENT_STREAM
 from grns.errors import Conflict, TooManyRequests
@@ -41,7 +42,7 @@ def of(workspace: str | None, number: int = 0) -> Principal:
     return Principal(f"key:{workspace}{number}", workspace, frozenset())
 
 
-def taken(places: Places, workspace: str | None) -> int:
+def taken(places: WorkspaceLimiter, workspace: str | None) -> int:
     """Take places with one key after another until none is given; return how many."""
     for number in range(places.most + 1):
         try:
@@ -56,7 +57,7 @@ def taken(places: Places, workspace: str | None) -> int:
 
 def test_places_alone_a_workspace_gets_half_of_them() -> None:
     """M5: keys that a workspace makes at will get it no more."""
-    places = Places("claims", most=12, most_of_one=100)
+    places = WorkspaceLimiter("claims", most=12, most_of_one=100)
     assert taken(places, OURS) == 6
     assert taken(places, THEIRS) == 3
     assert taken(places, "third") == 2
@@ -65,7 +66,7 @@ def test_places_alone_a_workspace_gets_half_of_them() -> None:
 
 def test_places_of_one_key_are_bounded() -> None:
     """M5: other keys of the same workspace keep some, too."""
-    places = Places("claims", most=12, most_of_one=2)
+    places = WorkspaceLimiter("claims", most=12, most_of_one=2)
     places.take(of(OURS))
     with places.place(of(OURS)), pytest.raises(TooManyRequests):
         places.take(of(OURS))
@@ -75,7 +76,7 @@ def test_places_of_one_key_are_bounded() -> None:
 
 def test_places_given_back_are_free_again() -> None:
     """M5: nothing of a workspace that holds no place is kept."""
-    places = Places("claims", most=2, most_of_one=2)
+    places = WorkspaceLimiter("claims", most=2, most_of_one=2)
     for _ in range(3):
         with places.place(of(OURS)), pytest.raises(TooManyRequests):
             places.take(of(OURS, 1))
@@ -136,7 +137,7 @@ def test_nudge_urls_of_one_workspace_leave_places_for_others(
 ) -> None:
     """M5: the same for nudge URLs; one that is kept again by another key is counted once."""
     monkeypatch.setattr(agent_nudge, "_MOST", 4)
-    nudges = agent_nudge.Nudges(
+    nudges = agent_nudge.Wakeups(
         database=shared, hosts=nudge_url.hosts("127.0.0.1:1"), post=_never, emit=lambda _: None
     )
 

@@ -10,19 +10,19 @@ import pytest
 
 from grns.errors import BadInput
 from grns.model import claim_token as ticket
-from grns.model.claim_token import SigningKey, Ticket
+from grns.model.claim_token import ClaimToken, SigningKey
 from tests.test_store_kit import forged
 
 CANARY = "canary-7f3a"
 
 
-def made(**changes: Any) -> Ticket:
+def made(**changes: Any) -> ClaimToken:
     """Return a ticket of a claim."""
     fields = {
         "workspace": "acme", "agent_type": "worker", "agent_id": "worker-1", "lease_seconds": 60.0,
         "claimed_at": 1.5,
     }  # fmt: skip
-    return Ticket.of(forged("gr-1", attempt=2), **{**fields, **changes})
+    return ClaimToken.of(forged("gr-1", attempt=2), **{**fields, **changes})
 
 
 KEY, OTHER = SigningKey(1, bytes(32)), SigningKey(2, bytes(range(32)))
@@ -35,7 +35,7 @@ def written(document: Any, key: SigningKey = KEY) -> str:
     return "t1." + base64.urlsafe_b64encode(signed).decode().rstrip("=")
 
 
-def taken(text: str, key: SigningKey | None = KEY) -> Ticket:
+def taken(text: str, key: SigningKey | None = KEY) -> ClaimToken:
     """Return what a token says, if a key signed it."""
     return ticket.read(text).verify(key)
 

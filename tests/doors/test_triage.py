@@ -14,8 +14,8 @@ import pytest
 
 from grns.bootstrap import tools
 from grns.bootstrap.app import App
-from grns.dead_letters.message import Mend
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.message import MessagePatch
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.dead_letters.triage import Triage
 from grns.dev.servers import LocalNats
 from grns.errors import BadInput, Conflict, NotFound
@@ -182,11 +182,11 @@ async def test_ended_tasks_are_set_aside(shared: Database, triage: Triage) -> No
 async def letter(database: Database, *, content: bytes = b"{no json", workspace: str = "default") -> UUID:
     """Keep a rejected message."""
     headers = {"Nats-Msg-Id": "m", "traceparent": "00-a-b-01", "Grns-Workspace": "other"}
-    corpse = Corpse(
+    corpse = RejectedMessage(
         "bad_json", "no JSON", front_door(workspace), "GRNS_CMD", uuid4().int % 10**9, 1, headers,
         content,
     )  # fmt: skip
-    await bury(database, [corpse])
+    await store_rejected(database, [corpse])
     rows = await fetch(database, "select id from grns.dead_letters order by created_at desc limit 1")
     found: UUID = rows[0]["id"]
     return found
@@ -276,10 +276,10 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
     letter_id, content = await letter(shared), body()
     async with on_the_bus(shared, broker) as (triage, heard):
         with pytest.raises(BadInput) as caught:
-            await triage.resend(letter_id, actor=ACTOR, mend=Mend(body=b"{}"))
+            await triage.resend(letter_id, actor=ACTOR, mend=MessagePatch(body=b"{}"))
         assert caught.value.code == "bad_envelope"
         assert await state_of(shared, letter_id) == "new", "it can be mended better"
-        wanted = Mend("cmd.task.execute.v1", body=content)
+        wanted = MessagePatch("cmd.task.execute.v1", body=content)
         await triage.resend(letter_id, actor=ACTOR, mend=wanted)
 
         async def is_heard() -> bool:
@@ -299,14 +299,14 @@ async def test_resend_that_is_refused_publishes_nothing(shared: Database, broker
     async with on_the_bus(shared, broker) as (triage, heard):
         for mend in (
             None,
-            Mend("evt.task.completed.v1", {"Grns-Workspace": "other"}, event),
-            Mend("cmd.task.execute.v1.default.worker.p0", body=body()),
-            Mend("cmd.task.execute.v1.other", body=body()),
+            MessagePatch("evt.task.completed.v1", {"Grns-Workspace": "other"}, event),
+            MessagePatch("cmd.task.execute.v1.default.worker.p0", body=body()),
+            MessagePatch("cmd.task.execute.v1.other", body=body()),
         ):
             with pytest.raises(BadInput):
                 await triage.resend(broken, actor=ACTOR, mend=mend)
         assert await state_of(shared, broken) == "new"
-        await triage.resend(broken, actor=ACTOR, mend=Mend(body=body()))
+        await triage.resend(broken, actor=ACTOR, mend=MessagePatch(body=body()))
 
         async def is_heard() -> bool:
             return bool(heard)

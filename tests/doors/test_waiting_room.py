@@ -16,7 +16,7 @@ from grns.bootstrap import api as doors
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.gateway import claims as agent_claims
-from grns.gateway.claims import AgentClaims, Handed, Seeking
+from grns.gateway.claims import AssignedTask, ClaimRequest, HttpClaims
 from grns.maintenance.due import reap
 from grns.model import subjects
 from grns.nats.interface import Message, Transport
@@ -38,18 +38,20 @@ NEVER = 3600.0
 class Stage:
     """Rooms for agents, on the test's own servers."""
 
-    def __init__(self, claims: AgentClaims, database: Database, transport: Transport, facts: Facts) -> None:
+    def __init__(self, claims: HttpClaims, database: Database, transport: Transport, facts: Facts) -> None:
         self.claims = claims
         self.database = database
         self.transport = transport
         self.facts = facts
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def ask(self, *types: str, wait_seconds: float = 60.0, name: str = "one") -> asyncio.Task[Handed | None]:
+    def ask(
+        self, *types: str, wait_seconds: float = 60.0, name: str = "one"
+    ) -> asyncio.Task[AssignedTask | None]:
         """Begin to wait for a task."""
         handled = dict.fromkeys(types or ("noop",))
         who = Claimant(f"worker-{name}", "default", "worker", handled, 60.0)
-        seeking = Seeking(who, name, "1", BOOTSTRAP, wait_seconds)
+        seeking = ClaimRequest(who, name, "1", BOOTSTRAP, wait_seconds)
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))
 
     async def is_listening(self) -> bool:
@@ -78,7 +80,7 @@ async def rooms(database: Database, **settings: Any) -> AsyncIterator[Stage]:
     assert not facts.of(WalkBroke)
 
 
-async def got(asking: asyncio.Task[Handed | None]) -> Handed:
+async def got(asking: asyncio.Task[AssignedTask | None]) -> AssignedTask:
     """Return what somebody has got."""
     handed = await asyncio.wait_for(asking, LIMIT_SECONDS)
     assert handed is not None

@@ -13,9 +13,9 @@ from grns.errors import SettingsError
 from grns.model.api_key import digest as digest_of
 from grns.model.api_key import parse
 from grns.settings import load
-from grns.web import look
+from grns.web import preferences as look
 from grns.web.app import PAGES
-from grns.web.page import Page
+from grns.web.page import WebPage
 from grns.web.session import COOKIE, Sessions
 from grns.web.site import make_site
 from tests.doors.test_api_access import _theirs
@@ -36,12 +36,12 @@ NOTHING = {
 CHANGES = {"tasks": "cancel", "operations": "pause", "pools": "pause"}
 
 
-def named(page: Page) -> str:
+def named(page: WebPage) -> str:
     """Return a page's name, for the names of tests."""
     return page.name
 
 
-def path_of(page: Page, names: dict[str, str]) -> str:
+def path_of(page: WebPage, names: dict[str, str]) -> str:
     """Return a page's address."""
     noun = page.path.split("/")[1]
     filled = {**names, "change": CHANGES.get(noun, "")}
@@ -52,7 +52,7 @@ def path_of(page: Page, names: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("page", CLOSED, ids=named)
-async def test_nobody_comes_in_without_a_key_once_there_is_one(hall: Hall, page: Page) -> None:
+async def test_nobody_comes_in_without_a_key_once_there_is_one(hall: Hall, page: WebPage) -> None:
     await hall.door.key()
     forged = Sessions("another secret" * 3).begin("0" * 20, bytes(32))
     for cookies in ({}, {COOKIE: "nonsense"}, {COOKIE: forged}):
@@ -231,7 +231,7 @@ async def test_whoever_follows_a_link_from_elsewhere_keeps_their_session(hall: H
 
 
 @pytest.mark.parametrize("page", DOES, ids=named)
-async def test_a_form_that_is_none_of_ours_does_nothing(hall: Hall, page: Page) -> None:
+async def test_a_form_that_is_none_of_ours_does_nothing(hall: Hall, page: WebPage) -> None:
     browser = await hall.logged_in("admin", workspace=None)
     other = await hall.logged_in("admin", workspace=None)
     path = path_of(page, NOTHING)
@@ -331,7 +331,7 @@ async def test_what_is_of_another_workspace_does_not_exist(hall: Hall) -> None:
 
 
 @pytest.mark.parametrize("page", CLOSED, ids=named)
-async def test_another_workspace_cannot_be_named(hall: Hall, page: Page) -> None:
+async def test_another_workspace_cannot_be_named(hall: Hall, page: WebPage) -> None:
     if page.path in ("/logout", "/look", "/help"):
         return  # they are about nothing in a workspace
     browser = await hall.logged_in("admin")

@@ -10,10 +10,10 @@ import pytest
 
 from grns.bootstrap import api as doors
 from grns.bootstrap.app import App
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.dev.servers import LocalNats
 from grns.model.filter import parse
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.operations.service import list_operations
 from grns.postgres.database import Database
 from grns.stats import issues as issue
@@ -374,8 +374,8 @@ async def test_a_message_is_closed(guest: Browser, shared: Database) -> None:
 
 
 async def test_a_message_is_mended_and_sent_again(shared: Database, broker: LocalNats) -> None:
-    lost = Corpse("unknown_task", "x", "cmd.task.execute.v1", "GRNS_CMD", 1, 1, {"A": "b"}, body())
-    await bury(shared, [lost])
+    lost = RejectedMessage("unknown_task", "x", "cmd.task.execute.v1", "GRNS_CMD", 1, 1, {"A": "b"}, body())
+    await store_rejected(shared, [lost])
     (letter,) = await fetch(shared, "select id from grns.dead_letters")
     at = f"/messages/{letter['id']}"
     hall = Hall(Door(shared))
@@ -461,7 +461,7 @@ async def test_a_delivery_is_seen_and_told_again(hall: Hall) -> None:
         workspace=OURS,
         url="https://hooks.example.org/secret",
         kinds=["evt.task.*"],
-        guard=Guard(),
+        guard=UrlPolicy(),
         actor=ACTOR,
     )
     at = f"/webhooks/{row['id']}"

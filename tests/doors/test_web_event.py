@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from grns.api import stream, tail
+from grns.api import event_tail as tail
+from grns.api import stream
 from grns.postgres.database import Database
 from tests.counters import begin_here, count_all
 from tests.doors import test_api_kit as kit

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.model.filter import parse
 from grns.model.outcome import Outcome, Verb
 from grns.postgres.database import Database
@@ -95,10 +95,10 @@ async def test_hostile_data_is_shown_as_what_it_is(guest: Browser, shared: Datab
     key = "".join(letter for letter in HOSTILE if " " <= letter <= "~")[:250]
     made = await submit(shared, payload=payload, idempotency_key=key, trace_id="<script>/trace&\"'")
     await _fail(shared, made.id, HOSTILE, [HOSTILE, f"  {HOSTILE}"])
-    await bury(
+    await store_rejected(
         shared,
         [
-            Corpse("bad_json", HOSTILE, HOSTILE[:300], HOSTILE, 1, 1, {HOSTILE: HOSTILE}, one)
+            RejectedMessage("bad_json", HOSTILE, HOSTILE[:300], HOSTILE, 1, 1, {HOSTILE: HOSTILE}, one)
             for one in (HOSTILE.encode(), json.dumps({HOSTILE: HOSTILE}).encode(), b"\xff<script>\x00")
         ],
     )

@@ -14,18 +14,18 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 import pytest
 
-from grns.api.desk import Desk
-from grns.dead_letters.store import Corpse, bury
+from grns.api.context import ApiContext
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.model.filter import parse
 from grns.model.outcome import Verb
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.operations.model import request
 from grns.operations.service import create_operation
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks import saved_filters as saved_filter
 from grns.telemetry.facts.http import RequestBroke
-from grns.web.guard import POLICY
+from grns.web.security_headers import POLICY
 from grns.web.session import COOKIE
 from grns.web.site import make_site
 from grns.webhooks.service import create_webhook, ping_webhook
@@ -241,7 +241,7 @@ class Hall:
     def __init__(self, door: Door) -> None:
         self.door = door
         self.database = door.database
-        self.desk: Desk = door.desk
+        self.desk: ApiContext = door.desk
         self.site = make_site(door.desk, secret=SECRET)
 
     def visitor(self, *, address: tuple[str, int] = HERE, **headers: str) -> httpx2.AsyncClient:
@@ -307,10 +307,10 @@ async def furnish(database: Database) -> Furnished:
     running, queued = await place(database, "running"), (await submit(database, payload={"n": 1})).id
     retried = await claim(database, (await submit(database)).id)
     await finish(database, retried, Verb.RETRY)
-    await bury(
+    await store_rejected(
         database,
         [
-            Corpse(
+            RejectedMessage(
                 "bad_json",
                 "it ends early",
                 "cmd.task.execute.v1",
@@ -344,7 +344,7 @@ async def furnish(database: Database) -> Furnished:
         workspace="default",
         url="https://example.org/secret",
         kinds=["evt.task.*"],
-        guard=Guard(),
+        guard=UrlPolicy(),
         actor=ACTOR,
     )
     seq = await ping_webhook(database, webhook["id"], workspace="default", actor=ACTOR)

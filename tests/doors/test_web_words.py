@@ -10,8 +10,10 @@ import pytest
 
 from grns.model.filter import parse
 from grns.model.timeline import timeline
-from grns.web import alarm, figure, look, terms, words
-from grns.web.look import Look
+from grns.web import alarm, figure, terms
+from grns.web import formatting as words
+from grns.web import preferences as look
+from grns.web.preferences import DisplayPreferences
 from grns.web.signals import signals
 from grns.web.task import _lanes
 
@@ -56,11 +58,11 @@ def test_a_document_is_read_back_as_it_was(value: Any) -> None:
 
 def test_times_are_written_as_somebody_wants_them() -> None:
     then = NOW - timedelta(minutes=5)
-    assert Look().written(then, NOW) == "5 min ago"
-    assert Look(times="utc").written(then, NOW) == "2026-02-06 20:55:00 UTC"
-    zurich = Look(times="local", zone=look.named("Europe/Zurich"))
+    assert DisplayPreferences().written(then, NOW) == "5 min ago"
+    assert DisplayPreferences(times="utc").written(then, NOW) == "2026-02-06 20:55:00 UTC"
+    zurich = DisplayPreferences(times="local", zone=look.named("Europe/Zurich"))
     assert zurich.written(then, NOW) == "2026-02-06 21:55:00 CET"
-    assert Look(times="local").written(then, NOW) == "2026-02-06 20:55:00 UTC"
+    assert DisplayPreferences(times="local").written(then, NOW) == "2026-02-06 20:55:00 UTC"
     assert words.ago(NOW + timedelta(seconds=30), NOW) == "in 30 s"
     assert words.ago(NOW, NOW) == "now"
     for name in ("", "../etc/passwd", "/etc/localtime", "Europe", "No/Where", "A" * 300, "Europe/Zurich\n"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.webhook import Delivered, NotDelivered, WebhookDisabled
@@ -346,10 +346,10 @@ async def test_one_that_was_enabled_is_sent_what_waited(shared: Database) -> Non
     async with Receiver().listening() as server:
         _, webhook_id = await made(shared, server.url)
         seq = await store.ping_webhook(shared, webhook_id, **WHO)
-        await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=False, **WHO)
+        await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
         async with sending(shared):
             await submit(shared)
             await settle(shared)
-            await store.change_webhook(shared, webhook_id, guard=Guard(), is_enabled=True, **WHO)
+            await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=True, **WHO)
             await in_state(shared, webhook_id, seq, "delivered")
     assert [request.document["kind"] for request in server.requests] == ["evt.webhook.pinged"]

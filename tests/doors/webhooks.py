@@ -15,7 +15,7 @@ from typing import Any
 
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
-from grns.model.url_policy import Guard, guard
+from grns.model.url_policy import UrlPolicy, guard
 from grns.postgres.database import Database
 from grns.webhooks.deliveries import read_delivery
 from grns.webhooks.model import Secret
@@ -175,7 +175,7 @@ async def made(
     url: str = "https://example.org/hook",
     *kinds: str,
     workspace: str = "default",
-    by: Guard = GUARD,
+    by: UrlPolicy = GUARD,
 ) -> tuple[Secret, str]:
     """Let there be a webhook; returns its secret and its id."""
     secret, row = await create_webhook(

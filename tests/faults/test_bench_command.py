@@ -22,7 +22,7 @@ from grns.dev.bench import place
 from grns.dev.bench.plan import Distance, Figures, Plan, Result
 from grns.dev.servers import LocalNats
 from grns.model import subjects
-from grns.model.percentiles import Spread
+from grns.model.percentiles import Percentiles
 from grns.nats import JetStream
 from grns.nats.interface import Message
 from grns.postgres.database import Database
@@ -363,7 +363,7 @@ def test_people_are_told_what_limits_them(capsys: pytest.CaptureFixture[str]) ->
                 one_by_one=231.0,
                 drain=9876.0,
                 whole_way=5432.1,
-                start=Spread(0.009, 0.0211),
+                start=Percentiles(0.009, 0.0211),
             ),
         )
     )

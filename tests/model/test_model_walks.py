@@ -22,7 +22,7 @@ from grns.model.task import TRANSITIONS, Status
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
 from grns.worker.finishes import Finish, Finishes
-from grns.worker.renewals import Held, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.harness import submit_many
 from tests.model import row as model
 from tests.model.row import Change, Row
@@ -136,7 +136,7 @@ class Walks:
         numbers = [walk.held(self._chance) for walk in walks]
         claims = [walk.claims[number - 1] for walk, number in zip(walks, numbers, strict=True)]
         verdicts = await renew(
-            self._database, [Held(claim.id, claim.attempt, claim.lease_id) for claim in claims], _LONG
+            self._database, [HeldLease(claim.id, claim.attempt, claim.lease_id) for claim in claims], _LONG
         )
         for walk, number, verdict in zip(walks, numbers, verdicts, strict=True):
             owns = self._owns(walk, number)

@@ -10,7 +10,7 @@ import click
 from rich_click import RichCommandPanel
 
 from grns import cli
-from grns.cli.group import Noun
+from grns.cli.group import Group
 from tests.site.text import GENERATED, code, table
 
 _EXITS = (
@@ -49,7 +49,7 @@ def page() -> str:
 def _command(command: click.Command, name: str, above: click.Context, sign: str) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=above)
     yield f"\n{sign} {context.command_path}\n\n{_prose(command.help or '')}\n"
-    if isinstance(command, Noun):
+    if isinstance(command, Group):
         for verb in command.list_commands(context):
             yield from _command(command.commands[verb], verb, context, sign + "#")
         return

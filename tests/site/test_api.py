@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grns.dead_letters.store import Corpse, bury
+from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
 from tests.doors.e2e.test_api import url_of
@@ -39,9 +39,9 @@ async def test_every_command_of_the_page_works(
     script = "\n".join(blocks(page))
     # What the page looks at: somebody's failure, and a message that is none.
     await dead_tasks(database, 1)
-    await bury(
+    await store_rejected(
         database,
-        [Corpse("bad_json", "it ends early", "cmd.task.execute.v1", "GRNS_CMD", 7, 2, {}, b"{")],
+        [RejectedMessage("bad_json", "it ends early", "cmd.task.execute.v1", "GRNS_CMD", 7, 2, {}, b"{")],
     )
 
     async def is_counted() -> bool:

@@ -8,8 +8,8 @@ from grns.dev.bench import distance, place, rate
 from grns.dev.bench.plan import Figures, Plan, Result
 from grns.dev.bench.pool import AGENT_TYPE, NOOP
 from grns.dev.bench.rate import Bench
-from grns.dev.bench.show import Show
-from grns.dev.bench.stage import Stage
+from grns.dev.bench.show import BenchProgress
+from grns.dev.bench.stage import BenchStage
 from grns.errors import GrnsError
 from grns.model.submission import submission
 from grns.runtime.signals import end_on_signals
@@ -25,10 +25,10 @@ async def run(settings: Settings, plan: Plan) -> Result:
     """
     prepare(submission(task_type=NOOP, agent_type=AGENT_TYPE, payload=plan.payload), settings.payload_limits)
     end_on_signals()
-    with Show() as show:
+    with BenchProgress() as show:
         async with place.made(settings, plan, show.say) as ours:
             show.say(f"working in {ours.directory.name}: a database and streams that are removed afterwards")
-            with Stage(ours) as stage:
+            with BenchStage(ours) as stage:
                 try:
                     return await _measure(ours.settings, plan, stage, show)
                 except GrnsError:
@@ -37,7 +37,7 @@ async def run(settings: Settings, plan: Plan) -> Result:
                     raise
 
 
-async def _measure(settings: Settings, plan: Plan, stage: Stage, show: Show) -> Result:
+async def _measure(settings: Settings, plan: Plan, stage: BenchStage, show: BenchProgress) -> Result:
     app = App(settings)
     async with app.connections("bench") as (database, transport):
         found = await distance.look(database, transport, show)

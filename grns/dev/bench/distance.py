@@ -9,7 +9,7 @@ from functools import partial
 
 from grns.dev.bench import measure
 from grns.dev.bench.plan import Distance
-from grns.dev.bench.show import Show, Step
+from grns.dev.bench.show import BenchProgress, Step
 from grns.errors import Unavailable
 from grns.model import subjects
 from grns.model.percentiles import spread
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 10.0
 Trip = Callable[[], Awaitable[object]]
 
 
-async def look(database: Database, transport: Transport, show: Show) -> Distance:
+async def look(database: Database, transport: Transport, show: BenchProgress) -> Distance:
     """Measure all four, one after the other, each answer awaited before the next question."""
     echo = await _echo(transport)
     with show.phase("how far the servers are", 2 * (_TRIPS + _WRITES)) as step:

@@ -8,7 +8,7 @@ from grns.postgres.database import Database, Session
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TaskRate:
     """How many tasks are open and have ended, and the seconds from the first claim to the last end."""
 
     open: int
@@ -26,6 +26,6 @@ async def commit(session: Session, text: str) -> None:
     await session.run("commit_text", text)
 
 
-async def pace(database: Database) -> Pace:
+async def pace(database: Database) -> TaskRate:
     """Return how the tasks have fared; it reads all of them."""
-    return Pace(*(await database.run("read_pace"))[0])
+    return TaskRate(*(await database.run("read_pace"))[0])

@@ -31,7 +31,7 @@ _SPARE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchDatabase:
     """Where a benchmark works: settings that lead nowhere else, and a directory for logs."""
 
     settings: Settings
@@ -39,7 +39,7 @@ class Place:
 
 
 @asynccontextmanager
-async def made(settings: Settings, plan: Plan, say: Say) -> AsyncIterator[Place]:
+async def made(settings: Settings, plan: Plan, say: Say) -> AsyncIterator[BenchDatabase]:
     """Make a place on the servers of `settings`, and remove it however the work in it ends.
 
     What a run that was killed has left behind is removed first. Nothing is made unless both servers answer.
@@ -55,7 +55,7 @@ async def made(settings: Settings, plan: Plan, say: Say) -> AsyncIterator[Place]
             await scratch.make(server, name)
             await migrate.upgrade(ours.require_database_url())
             await broker.provision()
-            yield Place(ours, _make_directory(name))
+            yield BenchDatabase(ours, _make_directory(name))
         finally:
             await _undisturbed(_remove(server, settings, name, say))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grns.model.percentiles import Spread
+from grns.model.percentiles import Percentiles
 
 # What `{"filling":""}` takes by itself.
 LEAST_PAYLOAD_BYTES = 14
@@ -63,7 +63,7 @@ class Figures:
     one_by_one: float
     drain: float
     whole_way: float
-    start: Spread
+    start: Percentiles
 
 
 @dataclass(frozen=True, slots=True)

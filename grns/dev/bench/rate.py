@@ -10,11 +10,11 @@ from grns.client.client import Client
 from grns.dev.bench import measure
 from grns.dev.bench.plan import Plan
 from grns.dev.bench.pool import AGENT_TYPE, CLOCK, NOOP
-from grns.dev.bench.show import Show, Step
-from grns.dev.bench.stage import Stage
+from grns.dev.bench.show import BenchProgress, Step
+from grns.dev.bench.stage import BenchStage
 from grns.errors import GrnsError, WaitTimeout
 from grns.model import subjects
-from grns.model.percentiles import Spread, spread
+from grns.model.percentiles import Percentiles, spread
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 
@@ -33,8 +33,8 @@ class Bench:
     client: Client
     database: Database
     transport: Transport
-    stage: Stage
-    show: Show
+    stage: BenchStage
+    show: BenchProgress
 
 
 async def in_bulk(bench: Bench) -> float:
@@ -83,7 +83,7 @@ async def whole_way(bench: Bench) -> float:
     return tasks / seconds
 
 
-async def start(bench: Bench) -> Spread:
+async def start(bench: Bench) -> Percentiles:
     """Return the seconds from submit to the handler's start, one task at a time on an idle system."""
     waits = []
     with bench.show.phase("submit → start, idle", bench.plan.samples) as step:
@@ -128,7 +128,7 @@ async def _until_published(bench: Bench, before: int, tasks: int, each: int, ste
         step((seen - before) // each)
 
 
-async def _ended(bench: Bench) -> measure.Pace:
+async def _ended(bench: Bench) -> measure.TaskRate:
     """Return the pace of all tasks, once none is open: one that was run twice has more events than one."""
     while (pace := await measure.pace(bench.database)).open:
         bench.stage.check()

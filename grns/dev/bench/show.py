@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Step = Callable[[int], object]
 
 
-class Show:
+class BenchProgress:
     """Shows how far it is, and leaves nothing of that behind."""
 
     def __init__(self) -> None:

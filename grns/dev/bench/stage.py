@@ -6,16 +6,16 @@ import os
 from types import TracebackType
 from typing import Self
 
-from grns.dev.bench.place import Place
-from grns.dev.servers.crew import Crew
+from grns.dev.bench.place import BenchDatabase
+from grns.dev.servers.processes import ProcessGroup
 from grns.settings import variables
 
 
-class Stage:
+class BenchStage:
     """Processes that know nothing but their place; they end with this one."""
 
-    def __init__(self, place: Place) -> None:
-        self._crew = Crew(place.directory)
+    def __init__(self, place: BenchDatabase) -> None:
+        self._crew = ProcessGroup(place.directory)
         # What a URL does not say of Postgres, it may leave to variables of Postgres' own.
         postgres = {name: value for name, value in os.environ.items() if name.startswith("PG")}
         self._environment = postgres | variables(place.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from grns.dev.demo.stage import Stage
+from grns.dev.demo.stage import DemoStage
 from grns.dev.demo.truth import Truth
 
 LEAST_HELD = 10
@@ -21,7 +21,7 @@ class Accident:
     held: frozenset[str]
 
 
-async def strike(stage: Stage, truth: Truth) -> Accident | None:
+async def strike(stage: DemoStage, truth: Truth) -> Accident | None:
     """Kill the worker that holds most; None where it does not hold enough right now.
 
     It is stopped first, so that it asks for nothing between the look and the kill. What it had asked for

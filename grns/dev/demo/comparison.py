@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grns.dev.demo.truth import DeadLetter, Entry, Row
+from grns.dev.demo.truth import DeadLetterRow, EventRow, Row
 from grns.dev.demo.witness import History
 from grns.model.task import STATUS_AFTER, Status
 
@@ -64,7 +64,7 @@ def ends(rows: Iterable[Row], submitted: Mapping[str, int]) -> list[str]:
     return differences
 
 
-def dead_letters(found: Sequence[DeadLetter], sent: Sequence[bytes]) -> list[str]:
+def dead_letters(found: Sequence[DeadLetterRow], sent: Sequence[bytes]) -> list[str]:
     """Compare the dead letters with what the stranger sent: each once, byte for byte."""
     bodies = Counter(letter.body for letter in found)
     wanted = Counter(sent)
@@ -73,7 +73,7 @@ def dead_letters(found: Sequence[DeadLetter], sent: Sequence[bytes]) -> list[str
     ]
 
 
-def accident(held: frozenset[str], entries: Iterable[Entry]) -> list[str]:
+def accident(held: frozenset[str], entries: Iterable[EventRow]) -> list[str]:
     """Look whether everything that the killed worker held was run again."""
     expired = {entry.task_id for entry in entries if entry.kind == "evt.task.lease_expired"}
     if not expired:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from grns.dev.demo.truth import Entry, Row
-from grns.model.percentiles import Spread, spread
+from grns.dev.demo.truth import EventRow, Row
+from grns.model.percentiles import Percentiles, spread
 from grns.model.task import STATUS_AFTER, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class DemoNumbers:
     """What the table shows."""
 
     states: Counter[str]
@@ -22,8 +22,8 @@ class Numbers:
     retries: int
     re_executions: int
     work_seconds: float
-    queue_wait: Spread
-    run: Spread
+    queue_wait: Percentiles
+    run: Percentiles
 
     @property
     def per_second(self) -> float:
@@ -31,7 +31,7 @@ class Numbers:
         return sum(self.states.values()) / max(self.work_seconds, 1e-9)
 
 
-def count(rows: Iterable[Row], entries: Sequence[Entry]) -> Numbers:
+def count(rows: Iterable[Row], entries: Sequence[EventRow]) -> DemoNumbers:
     """Count what happened. `entries` are in the order of tasks and versions."""
     events = [entry for entry in entries if entry.kind.startswith("evt.")]
     kinds = Counter(entry.kind for entry in events)
@@ -45,7 +45,7 @@ def count(rows: Iterable[Row], entries: Sequence[Entry]) -> Numbers:
             elif after.kind == "evt.task.completed":
                 runs.append(seconds)
     moments = [entry.created_at for entry in events]
-    return Numbers(
+    return DemoNumbers(
         states=Counter(row.status.value for row in rows),
         events=kinds,
         executions=kinds["evt.task.claimed"],

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import grns
-from grns.dev.demo import accident, comparison, material, numbers, stranger, truth, witness
-from grns.dev.demo.show import Show
-from grns.dev.demo.stage import LEASE_SECONDS, Stage
+from grns.dev.demo import accident, comparison, material, numbers, truth, witness
+from grns.dev.demo import foreign_client as stranger
+from grns.dev.demo.show import DemoScreen
+from grns.dev.demo.stage import LEASE_SECONDS, DemoStage
 from grns.dev.demo.truth import Truth
 from grns.errors import GrnsError
 from grns.model.task import Status
@@ -35,11 +36,11 @@ class Failed(GrnsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class DemoRun:
     """Everybody who takes part once the servers run."""
 
-    stage: Stage
-    show: Show
+    stage: DemoStage
+    show: DemoScreen
     truth: Truth
     witness: witness.Witness
     client: grns.Client
@@ -55,7 +56,7 @@ def run(file_count: int) -> int:
 
 async def _run(file_count: int) -> int:
     end_on_signals()
-    with Show() as show, Stage() as stage:
+    with DemoScreen() as show, DemoStage() as stage:
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 differences = await _play(stage, show, file_count)
@@ -67,7 +68,7 @@ async def _run(file_count: int) -> int:
     return 1 if differences else 0
 
 
-async def _play(stage: Stage, show: Show, file_count: int) -> list[str]:
+async def _play(stage: DemoStage, show: DemoScreen, file_count: int) -> list[str]:
     """Play it all, and return what differs from what should be."""
     paths = material.files(file_count)
     show.say("starting Postgres and NATS in a temporary directory")
@@ -75,7 +76,7 @@ async def _play(stage: Stage, show: Show, file_count: int) -> list[str]:
     stage.open()
     await migrate.upgrade(stage.database_url)
     async with AsyncExitStack() as company:
-        cast = Cast(
+        cast = DemoRun(
             stage,
             show,
             await company.enter_async_context(truth.ask(stage.database_url)),
@@ -96,7 +97,7 @@ async def _play(stage: Stage, show: Show, file_count: int) -> list[str]:
         return await _compare(cast, submitted, sent, struck, await expected)
 
 
-async def _start_processes(cast: Cast) -> None:
+async def _start_processes(cast: DemoRun) -> None:
     cast.stage.start_server()
     for _ in range(WORKERS):
         cast.stage.start_worker()
@@ -106,7 +107,7 @@ async def _start_processes(cast: Cast) -> None:
     cast.show.say(f"relay, reaper, retry scheduler, counter and janitor run, and {WORKERS} workers")
 
 
-async def _submit(cast: Cast, paths: list[str]) -> Counter[str]:
+async def _submit(cast: DemoRun, paths: list[str]) -> Counter[str]:
     """Submit one task per file, and those that are to fail; returns how many of each type."""
     tasks: list[dict[str, Any]] = [{"task_type": "flaky", "priority": 1}] * FLAKY
     tasks += [{"task_type": "hopeless", "priority": 1}] * HOPELESS
@@ -120,7 +121,7 @@ async def _submit(cast: Cast, paths: list[str]) -> Counter[str]:
     return Counter(task["task_type"] for task in tasks)
 
 
-async def _accident(cast: Cast, total: int) -> accident.Accident:
+async def _accident(cast: DemoRun, total: int) -> accident.Accident:
     """Kill a worker in the middle of the work."""
     while (ended := await _look(cast, total)) < total:
         if ended >= total * _ACT_TWO and (struck := await accident.strike(cast.stage, cast.truth)):
@@ -133,7 +134,7 @@ async def _accident(cast: Cast, total: int) -> accident.Accident:
     raise Failed(f"no worker ever held {accident.LEAST_HELD} attempts: the kill could hit nothing")
 
 
-async def _finish(cast: Cast, total: int, letters: int) -> None:
+async def _finish(cast: DemoRun, total: int, letters: int) -> None:
     """Wait until every task has ended, every dead letter is there, and the witness has seen it all."""
     while True:
         is_over = await _look(cast, total) == total
@@ -148,7 +149,7 @@ async def _finish(cast: Cast, total: int, letters: int) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _look(cast: Cast, total: int) -> int:
+async def _look(cast: DemoRun, total: int) -> int:
     """Show how far the work has got; returns how many tasks have ended."""
     cast.stage.check()
     counts = await cast.truth.counts()
@@ -158,7 +159,7 @@ async def _look(cast: Cast, total: int) -> int:
 
 
 async def _compare(
-    cast: Cast,
+    cast: DemoRun,
     submitted: Counter[str],
     sent: list[bytes],
     struck: accident.Accident,
@@ -179,7 +180,7 @@ async def _compare(
     return differences
 
 
-async def _state(stage: Stage) -> AsyncIterator[str]:
+async def _state(stage: DemoStage) -> AsyncIterator[str]:
     """Tell what there is to tell of a play that was broken off."""
     try:
         async with asyncio.timeout(_LATE_SECONDS), truth.ask(stage.database_url) as asked:

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from grns.dev.demo.numbers import Numbers
-from grns.dev.demo.truth import DeadLetter
-from grns.model.percentiles import Spread
+from grns.dev.demo.numbers import DemoNumbers
+from grns.dev.demo.truth import DeadLetterRow
+from grns.model.percentiles import Percentiles
 
 _LINE_SECONDS = 2.0
 _MOST_DIFFERENCES = 20
 
 
-class Show:
+class DemoScreen:
     """Tells what happens, as it happens."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Show:
             self.say(f"{ended} of {total} tasks have ended, {running} are running")
 
     def conclude(
-        self, numbers: Numbers, seen: dict[str, int], letters: list[DeadLetter], differences: list[str]
+        self, numbers: DemoNumbers, seen: dict[str, int], letters: list[DeadLetterRow], differences: list[str]
     ) -> None:
         """Print the table, and what differs."""
         self._progress.stop()
@@ -72,7 +72,7 @@ class Show:
         self._progress.stop()
 
 
-def _table(numbers: Numbers, seen: dict[str, int], letters: list[DeadLetter]) -> Table:
+def _table(numbers: DemoNumbers, seen: dict[str, int], letters: list[DeadLetterRow]) -> Table:
     table = Table(show_header=False)
     for state, count in sorted(numbers.states.items()):
         table.add_row(f"tasks {state}", str(count))
@@ -92,5 +92,5 @@ def _table(numbers: Numbers, seen: dict[str, int], letters: list[DeadLetter]) ->
     return table
 
 
-def _spread(spread: Spread) -> str:
+def _spread(spread: Percentiles) -> str:
     return f"{spread.p50 * 1000:.0f} ms / {spread.p99 * 1000:.0f} ms"

@@ -11,15 +11,15 @@ from typing import Self
 
 from grns.dev.demo import material
 from grns.dev.servers import LocalStack
-from grns.dev.servers.crew import Crew
 from grns.dev.servers.process import Process
+from grns.dev.servers.processes import ProcessGroup
 
 LEASE_SECONDS = 5
 CONCURRENCY = 16
 _GRACE_SECONDS = 2
 
 
-class Stage:
+class DemoStage:
     """Servers, and processes of grns that know nothing but these servers."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Stage:
         self._came_from = Path.cwd()
         os.chdir(self._directory)
         self._stack = LocalStack(self._directory / "servers")
-        self._crew = Crew(self._directory)
+        self._crew = ProcessGroup(self._directory)
         self.workers: dict[int, Process] = {}
 
     @property

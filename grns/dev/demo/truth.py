@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EventRow:
     """One row of the log about a task."""
 
     task_id: str
@@ -54,7 +54,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterRow:
     """One message that belonged to no task."""
 
     reason: str
@@ -87,13 +87,13 @@ class Truth:
         """Return all tasks."""
         return [_row(record) for record in await self._connection.fetch(_ROWS)]
 
-    async def entries(self) -> list[Entry]:
+    async def entries(self) -> list[EventRow]:
         """Return the log of all tasks, in the order of their versions."""
-        return [Entry(*record) for record in await self._connection.fetch(_ENTRIES)]
+        return [EventRow(*record) for record in await self._connection.fetch(_ENTRIES)]
 
-    async def dead_letters(self) -> list[DeadLetter]:
+    async def dead_letters(self) -> list[DeadLetterRow]:
         """Return the messages that could not be accepted."""
-        return [DeadLetter(*record) for record in await self._connection.fetch(_DEAD_LETTERS)]
+        return [DeadLetterRow(*record) for record in await self._connection.fetch(_DEAD_LETTERS)]
 
 
 @asynccontextmanager

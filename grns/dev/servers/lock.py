@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class Lock:
+class FileLock:
     """Hold a file exclusively; the kernel lets go of it when this process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:

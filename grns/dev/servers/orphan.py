@@ -46,7 +46,7 @@ def entry(identity: Identity, *, bound: bool) -> Callable[[], None] | None:
     return enter
 
 
-class Watchdog:
+class OrphanGuard:
     """Kill process `pid` when this process ends: the way for systems without a parent-death signal.
 
     A small process holds the reading end of a pipe whose writing end only we have. End of file

@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 
 from grns.dev.servers.identity import Identity, current
-from grns.dev.servers.orphan import NEEDS_WATCHDOG, Watchdog, entry
+from grns.dev.servers.orphan import NEEDS_WATCHDOG, OrphanGuard, entry
 from grns.errors import LocalServerError
 
 _POLL_SECONDS = 0.004
@@ -164,9 +164,9 @@ class Process:
             guard.dismiss()
         exited.set()
 
-    def _guard(self, popen: subprocess.Popen[bytes]) -> Watchdog | None:
+    def _guard(self, popen: subprocess.Popen[bytes]) -> OrphanGuard | None:
         try:
-            return Watchdog(popen.pid) if self._watchdog else None
+            return OrphanGuard(popen.pid) if self._watchdog else None
         except OSError:
             popen.kill()
             popen.wait()

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from grns.dev.servers.lock import Lock
+from grns.dev.servers.lock import FileLock
 from grns.dev.servers.nats import LocalNats
 from grns.dev.servers.postgres import LocalPostgres
 from grns.errors import InUse
@@ -32,7 +32,7 @@ class LocalStack:
         extra_config: str = "",
     ) -> None:
         self.root = root.absolute()
-        self._lock = Lock(self.root / "lock")
+        self._lock = FileLock(self.root / "lock")
         ports = _read_ports(self._ports_file)
         self.postgres = LocalPostgres(
             self.root / "postgres",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from grns.diagnose.doctor.finding import Finding, Severity, error, or_ok, warning
-from grns.diagnose.doctor.reading import Broker, Reading
+from grns.diagnose.doctor.snapshot import Broker, Snapshot
 from grns.model import subjects
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MOST_NAMED = 5
 _JUDGED = ": ack_wait is "
 
 
-def check_broker(read: Reading) -> Sequence[Finding]:
+def check_broker(read: Snapshot) -> Sequence[Finding]:
     """Return whether the broker can be reached, and is new enough."""
     found = read.broker
     if found is None:
@@ -41,7 +41,7 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(found) if len(found) == 2 else OLDEST
 
 
-def check_streams(read: Reading) -> Sequence[Finding]:
+def check_streams(read: Snapshot) -> Sequence[Finding]:
     """Return which streams are missing, or other than grns makes them."""
     found = read.broker
     if found is None:
@@ -51,7 +51,7 @@ def check_streams(read: Reading) -> Sequence[Finding]:
     return or_ok("streams", _streams(read, found), sentence)
 
 
-def _streams(read: Reading, found: Broker) -> Iterator[Finding]:
+def _streams(read: Snapshot, found: Broker) -> Iterator[Finding]:
     is_by_hand = read.settings.nats_manage == "verify"
     advice = (
         "make them so by your own means: GRNS_NATS_MANAGE is verify" if is_by_hand else "grns broker apply"
@@ -65,7 +65,7 @@ def _streams(read: Reading, found: Broker) -> Iterator[Finding]:
                 yield make("streams", sentence, advice)
 
 
-def check_durables(read: Reading) -> Sequence[Finding]:
+def check_durables(read: Snapshot) -> Sequence[Finding]:
     """Return which durables of grns are other than it makes them."""
     found = read.broker
     if found is None:
@@ -74,7 +74,7 @@ def check_durables(read: Reading) -> Sequence[Finding]:
     return or_ok("durables", _durables(read), f"{len(ours)} durables are as grns makes them")
 
 
-def _durables(read: Reading) -> Iterator[Finding]:
+def _durables(read: Snapshot) -> Iterator[Finding]:
     drift = [
         sentence
         for stream in (read.broker.streams if read.broker is not None else ())
@@ -91,7 +91,7 @@ def _durables(read: Reading) -> Iterator[Finding]:
         yield make("durables", f"and {len(drift) - _MOST_NAMED} more differences", "grns broker info")
 
 
-def check_dedupe(read: Reading) -> Sequence[Finding]:
+def check_dedupe(read: Snapshot) -> Sequence[Finding]:
     """Return whether the broker drops what a relay sends twice after a crash."""
     streams = [stream for stream in (read.broker.streams if read.broker is not None else ()) if stream.exists]
     if not streams:
@@ -107,7 +107,7 @@ def check_dedupe(read: Reading) -> Sequence[Finding]:
     return [error("dedupe_window", sentence, "grns broker apply")]
 
 
-def check_room(read: Reading) -> Sequence[Finding]:
+def check_room(read: Snapshot) -> Sequence[Finding]:
     """Return which streams are nearly full. Those of events drop the oldest, and only commands need room."""
     streams = [stream for stream in (read.broker.streams if read.broker is not None else ()) if stream.exists]
     if not streams:
@@ -117,7 +117,7 @@ def check_room(read: Reading) -> Sequence[Finding]:
     )
 
 
-def _room(read: Reading, stream: StreamReport) -> Iterator[Finding]:
+def _room(read: Snapshot, stream: StreamReport) -> Iterator[Finding]:
     is_of_commands = stream.name == read.settings.nats_prefix + subjects.CMD_STREAM
     share = stream.size_bytes / stream.max_bytes if stream.max_bytes > 0 else 0.0
     if is_of_commands and share >= _FILLING:

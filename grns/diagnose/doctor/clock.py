@@ -6,27 +6,27 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
-from grns.diagnose.doctor.reading import Clock, Reading
+from grns.diagnose.doctor.snapshot import ClockSkew, Snapshot
 from grns.model.duration import lasted
 
 HERE = "this machine"
 _APART_SECONDS, _FAR_SECONDS = 2.0, 300.0
 
 
-def check_clocks(read: Reading) -> Sequence[Finding]:
+def check_clocks(read: Snapshot) -> Sequence[Finding]:
     """Return which clocks are apart, by more than the way there and back can explain.
 
     Guards go by Postgres' clock alone. What people compare goes by several: lines of logs, the times in
     events and those of streams, by which `grns verify` looks for what a failover has lost.
     """
-    clocks = [Clock(HERE, 0.0, 0.0), *read.clocks]
+    clocks = [ClockSkew(HERE, 0.0, 0.0), *read.clocks]
     if len(clocks) == 1:
         return []
     told = ", ".join(f"{one.name} {_signed(one)}" for one in read.clocks)
     return or_ok("clocks", _apart(clocks), f"beside this machine's: {told}")
 
 
-def _apart(clocks: Sequence[Clock]) -> Iterator[Finding]:
+def _apart(clocks: Sequence[ClockSkew]) -> Iterator[Finding]:
     for one, other in combinations(clocks, 2):
         apart = abs(one.ahead_seconds - other.ahead_seconds) - one.error_seconds - other.error_seconds
         if apart < _APART_SECONDS:
@@ -47,6 +47,6 @@ def _judged(apart: float, sentence: str, *, is_here: bool) -> Finding:
     return warning("clocks", f"{sentence}: times of events and of streams do not fit", what_to_do)
 
 
-def _signed(clock: Clock) -> str:
+def _signed(clock: ClockSkew) -> str:
     way = "ahead" if clock.ahead_seconds >= 0 else "behind"
     return f"{lasted(abs(clock.ahead_seconds))} {way} (± {lasted(clock.error_seconds)})"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from grns.diagnose.daemons import read_pulse
 from grns.diagnose.doctor import read as checkup
-from grns.diagnose.doctor.reading import Broker, Clock, Reading
+from grns.diagnose.doctor.snapshot import Broker, ClockSkew, Snapshot
 from grns.errors import GrnsError
 from grns.nats import JetStream
 from grns.postgres.database import Database
@@ -17,7 +17,7 @@ from grns.settings import Settings
 Read = TypeVar("Read")
 
 
-class Examination:
+class SnapshotCollector:
     """One look at an installation. Neither connection has to be there, and nothing is changed.
 
     Connections that are `is_open` already are asked as they are; others are opened, and whoever has made them
@@ -40,11 +40,11 @@ class Examination:
         self._is_open = is_open
         self._troubles: dict[str, str] = {}
 
-    async def read(self) -> Reading:
+    async def read(self) -> Snapshot:
         """Return all that could be read."""
         found = await self._read_database()
         broker = await self._tried("broker", self._read_broker())
-        return Reading(
+        return Snapshot(
             settings=self._settings,
             version=self._version,
             at=datetime.now(UTC),
@@ -95,8 +95,8 @@ class Examination:
         report = await self._transport.report()  # whoever is not there has no version either
         return Broker(self._transport.server_version, report)
 
-    async def _read_clocks(self, *, has_broker: bool, has_database: bool) -> Sequence[Clock]:
-        clocks: list[Clock | None] = []
+    async def _read_clocks(self, *, has_broker: bool, has_database: bool) -> Sequence[ClockSkew]:
+        clocks: list[ClockSkew | None] = []
         if has_database:
             reading = checkup.compare_clock("Postgres", lambda: checkup.read_clock(self._database))
             clocks.append(await self._tried("clocks", reading))

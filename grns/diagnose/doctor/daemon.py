@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, or_ok, warning
-from grns.diagnose.doctor.reading import Reading
+from grns.diagnose.doctor.snapshot import Snapshot
 from grns.model.duration import lasted
 
 # What ticks every second or two is late after so long, and away after a minute.
@@ -20,7 +20,7 @@ _MEANINGS = {
 }
 
 
-def check_relay(read: Reading) -> Sequence[Finding]:
+def check_relay(read: Snapshot) -> Sequence[Finding]:
     """Return whether what is logged is published, soon."""
     pulse = read.pulse
     if pulse is None:
@@ -37,7 +37,7 @@ def check_relay(read: Reading) -> Sequence[Finding]:
     return or_ok("relay", (), f"{pulse.relay_owner or 'a relay'} leads, {lasted(pulse.lag_seconds)} behind")
 
 
-def check_counter(read: Reading) -> Sequence[Finding]:
+def check_counter(read: Snapshot) -> Sequence[Finding]:
     """Return whether what is logged is counted: without that, the log keeps everything."""
     pulse = read.pulse
     if pulse is None:
@@ -50,7 +50,7 @@ def check_counter(read: Reading) -> Sequence[Finding]:
     return or_ok("counter", (), f"a counter leads, {lasted(pulse.uncounted_seconds)} behind")
 
 
-def check_reaper(read: Reading) -> Sequence[Finding]:
+def check_reaper(read: Snapshot) -> Sequence[Finding]:
     """Return whether tasks of workers that are gone are taken back."""
     pulse = read.pulse
     if pulse is None:
@@ -66,7 +66,7 @@ def check_reaper(read: Reading) -> Sequence[Finding]:
     return or_ok("reaper", (), f"{looked}{rest}")
 
 
-def check_retry_scheduler(read: Reading) -> Sequence[Finding]:
+def check_retry_scheduler(read: Snapshot) -> Sequence[Finding]:
     """Return whether what is due is queued."""
     pulse = read.pulse
     if pulse is None:
@@ -80,7 +80,7 @@ def check_retry_scheduler(read: Reading) -> Sequence[Finding]:
     return [make("retry_scheduler", sentence, "grns retry-scheduler  (or grns server)")]
 
 
-def check_janitor(read: Reading) -> Sequence[Finding]:
+def check_janitor(read: Snapshot) -> Sequence[Finding]:
     """Return whether somebody keeps house."""
     pulse = read.pulse
     if pulse is None:
@@ -93,7 +93,7 @@ def check_janitor(read: Reading) -> Sequence[Finding]:
     return [warning("janitor", f"no janitor is there: {looked}", "grns janitor  (or grns server)")]
 
 
-def check_operations(read: Reading) -> Sequence[Finding]:
+def check_operations(read: Snapshot) -> Sequence[Finding]:
     """Return whether somebody goes on with bulk operations."""
     pulse = read.pulse
     if pulse is None:
@@ -105,7 +105,7 @@ def check_operations(read: Reading) -> Sequence[Finding]:
     return [warning("operations", sentence, "grns operation-runner  (or grns server)")]
 
 
-def check_stuck(read: Reading) -> Sequence[Finding]:
+def check_stuck(read: Snapshot) -> Sequence[Finding]:
     """Return what should have gone on by now."""
     if read.stuck is None:
         return []
@@ -114,7 +114,7 @@ def check_stuck(read: Reading) -> Sequence[Finding]:
     )
 
 
-def _stuck(read: Reading) -> Iterator[Finding]:
+def _stuck(read: Snapshot) -> Iterator[Finding]:
     for name, count in (read.stuck or {}).items():
         noun = "row of the log is" if name == "unrelayed" else "task is"
         plural = (
@@ -128,7 +128,7 @@ def _stuck(read: Reading) -> Iterator[Finding]:
         yield error("stuck", sentence, "grns verify  (it names them), then grns explain TASK")
 
 
-def _unread(read: Reading) -> Sequence[Finding]:
+def _unread(read: Snapshot) -> Sequence[Finding]:
     why = read.troubles.get("pulse")
     return (
         [] if why is None else [error("relay", f"daemons could not be asked for: {why}", "grns db current")]

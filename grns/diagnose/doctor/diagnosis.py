@@ -18,10 +18,10 @@ from grns.diagnose.doctor.daemon import (
 from grns.diagnose.doctor.finding import Finding, Severity
 from grns.diagnose.doctor.lane import check_ack_wait, check_lanes, check_pools, check_slots
 from grns.diagnose.doctor.log import check_partitions, check_retention
-from grns.diagnose.doctor.reading import Reading
 from grns.diagnose.doctor.server import check_postgres, check_schema, check_transactions
+from grns.diagnose.doctor.snapshot import Snapshot
 
-CHECKS: tuple[Callable[[Reading], Sequence[Finding]], ...] = (
+CHECKS: tuple[Callable[[Snapshot], Sequence[Finding]], ...] = (
     check_postgres,
     check_schema,
     check_transactions,
@@ -47,7 +47,7 @@ CHECKS: tuple[Callable[[Reading], Sequence[Finding]], ...] = (
 )
 
 
-def diagnose(read: Reading) -> list[Finding]:
+def diagnose(read: Snapshot) -> list[Finding]:
     """Return what all checks have found; a check that found nothing says that it is well."""
     return [finding for check in CHECKS for finding in check(read)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from grns.diagnose.doctor.finding import Finding, Severity, error, note, or_ok, warning
-from grns.diagnose.doctor.reading import Crew, Reading
+from grns.diagnose.doctor.snapshot import Snapshot, WorkerStats
 from grns.errors import BadInput
 from grns.model import subjects
 from grns.model.duration import lasted
@@ -21,15 +21,15 @@ _CROWDED = 0.9
 _MOST_NAMED = 5
 
 
-class Lane(NamedTuple):
+class SubjectState(NamedTuple):
     """A durable of commands, and the workers of the pool that it is of, if there are any."""
 
     name: str
     durable: DurableReport
-    crew: Crew | None
+    crew: WorkerStats | None
 
 
-def lanes(read: Reading) -> list[Lane]:
+def lanes(read: Snapshot) -> list[SubjectState]:
     """Return the lanes that the broker has durables for, with their workers."""
     if read.broker is None:
         return []
@@ -43,7 +43,7 @@ def lanes(read: Reading) -> list[Lane]:
             name = subject.removeprefix(prefix)
             pool = _pool_of(name)
             if pool is not None:
-                found.append(Lane(name, durable, crews.get(pool)))
+                found.append(SubjectState(name, durable, crews.get(pool)))
     return found
 
 
@@ -58,7 +58,7 @@ def _pool_of(subject: str) -> tuple[str, str] | None:
     return parsed.routing[0], parsed.routing[1]
 
 
-def check_lanes(read: Reading) -> Sequence[Finding]:
+def check_lanes(read: Snapshot) -> Sequence[Finding]:
     """Return which lanes of live workers have no durable: what is sent there waits for the workers' poll."""
     prefix = read.settings.nats_prefix
     streams = read.broker.streams if read.broker is not None else ()
@@ -67,7 +67,7 @@ def check_lanes(read: Reading) -> Sequence[Finding]:
     return or_ok("lanes", _few(list(_missing(read))), "each lane of live workers has its durable")
 
 
-def _missing(read: Reading) -> Iterator[Finding]:
+def _missing(read: Snapshot) -> Iterator[Finding]:
     there = {lane.name for lane in lanes(read)}
     for crew in read.crews or ():
         wanted = [
@@ -83,7 +83,7 @@ def _missing(read: Reading) -> Iterator[Finding]:
             )
 
 
-def check_ack_wait(read: Reading) -> Sequence[Finding]:
+def check_ack_wait(read: Snapshot) -> Sequence[Finding]:
     """Return where the broker waits too short for workers that are slow to say that they live.
 
     They do so each third of what they take for `ack_wait`: their lease, or half a minute where that is less.
@@ -93,7 +93,7 @@ def check_ack_wait(read: Reading) -> Sequence[Finding]:
     return or_ok("ack_wait", _few([*_ack_wait(read), *_leases(read)]), "signs of life come well within it")
 
 
-def _ack_wait(read: Reading) -> Iterator[Finding]:
+def _ack_wait(read: Snapshot) -> Iterator[Finding]:
     for lane in lanes(read):
         lease = None if lane.crew is None else lane.crew.longest_lease_seconds
         if lease is None:
@@ -109,7 +109,7 @@ def _ack_wait(read: Reading) -> Iterator[Finding]:
             yield warning("ack_wait", f"{sentence}: one that is late makes a second delivery", what_to_do)
 
 
-def _leases(read: Reading) -> Iterator[Finding]:
+def _leases(read: Snapshot) -> Iterator[Finding]:
     for crew in read.crews or ():
         shortest, longest = crew.shortest_lease_seconds, crew.longest_lease_seconds
         if shortest != longest and shortest is not None and longest is not None:
@@ -121,14 +121,14 @@ def _leases(read: Reading) -> Iterator[Finding]:
             )
 
 
-def check_slots(read: Reading) -> Sequence[Finding]:
+def check_slots(read: Snapshot) -> Sequence[Finding]:
     """Return where a durable lets fewer deliveries out than its workers have slots."""
     if read.broker is None:
         return []
     return or_ok("slots", _few(list(_slots(read))), "durables let out more than workers have slots for")
 
 
-def _slots(read: Reading) -> Iterator[Finding]:
+def _slots(read: Snapshot) -> Iterator[Finding]:
     for lane in lanes(read):
         durable, crew = lane.durable, lane.crew
         most = durable.max_ack_pending
@@ -153,7 +153,7 @@ def _slots(read: Reading) -> Iterator[Finding]:
             )
 
 
-def check_pools(read: Reading) -> Sequence[Finding]:
+def check_pools(read: Snapshot) -> Sequence[Finding]:
     """Return which tasks wait that nobody serves, and which workers are not what they should be."""
     if read.crews is None:
         why = read.troubles.get("pools")
@@ -164,7 +164,7 @@ def check_pools(read: Reading) -> Sequence[Finding]:
     return or_ok("pools", [*_unserved(read), *_silent(read), *_versions(read)], told)
 
 
-def _unserved(read: Reading) -> Iterator[Finding]:
+def _unserved(read: Snapshot) -> Iterator[Finding]:
     served = {crew.agent_type for crew in read.crews or () if crew.workers}
     for one in (read.unserved or ())[:_MOST_NAMED]:
         waits = f"the oldest for {lasted(one.oldest_seconds)}"
@@ -176,7 +176,7 @@ def _unserved(read: Reading) -> Iterator[Finding]:
         )
 
 
-def _silent(read: Reading) -> Iterator[Finding]:
+def _silent(read: Snapshot) -> Iterator[Finding]:
     for crew in read.crews or ():
         if crew.silent:
             yield note(
@@ -186,7 +186,7 @@ def _silent(read: Reading) -> Iterator[Finding]:
             )
 
 
-def _versions(read: Reading) -> Iterator[Finding]:
+def _versions(read: Snapshot) -> Iterator[Finding]:
     versions = sorted({version for crew in read.crews or () for version in crew.versions})
     others = [version for version in versions if version != read.version]
     if others:

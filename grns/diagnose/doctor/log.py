@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
-from grns.diagnose.doctor.reading import Log, Reading
+from grns.diagnose.doctor.snapshot import Log, Snapshot
 from grns.model.duration import lasted
 
 AHEAD = 3  # so many the janitor keeps
@@ -17,7 +17,7 @@ _EVENTS_DAYS = 7.0
 _MOST_NAMED = 3
 
 
-def check_partitions(read: Reading) -> Sequence[Finding]:
+def check_partitions(read: Snapshot) -> Sequence[Finding]:
     """Return whether partitions lie ahead: without one, nothing can be submitted, claimed or finished."""
     log = read.log
     if log is None:
@@ -53,7 +53,7 @@ def _leftovers(log: Log) -> Iterator[Finding]:
         )
 
 
-def check_retention(read: Reading) -> Sequence[Finding]:
+def check_retention(read: Snapshot) -> Sequence[Finding]:
     """Return whether old partitions go, and whether the log is kept long enough for what it is for."""
     log = read.log
     if log is None:
@@ -86,7 +86,7 @@ def _overdue(log: Log, kept_seconds: float) -> Iterator[Finding]:
         )
 
 
-def _short(read: Reading) -> Iterator[Finding]:
+def _short(read: Snapshot) -> Iterator[Finding]:
     settings = read.settings
     if settings.log_retention_days < _EVENTS_DAYS:
         yield warning(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from grns.access import isolation as access
-from grns.diagnose.doctor.reading import Clock, Crew, Log, Partition, Postgres, Schema, Unserved
+from grns.diagnose.doctor.snapshot import ClockSkew, Log, Partition, Postgres, Schema, Unserved, WorkerStats
 from grns.maintenance.audit import audit_now
 from grns.postgres import migrate
 from grns.postgres.database import Database
@@ -58,9 +58,9 @@ async def read_stuck(database: Database, patience_seconds: float) -> dict[str, i
     return dict(Counter(one.invariant for one in await audit_now(database, patience_seconds)))
 
 
-async def read_crews(database: Database) -> list[Crew]:
+async def read_crews(database: Database) -> list[WorkerStats]:
     """Return the workers of all pools of all workspaces."""
-    return [Crew(**row) for row in await database.run("read_crews")]
+    return [WorkerStats(**row) for row in await database.run("read_crews")]
 
 
 async def read_unserved(database: Database, workspace: str) -> list[Unserved]:
@@ -76,14 +76,14 @@ async def read_clock(database: Database) -> datetime:
     return instant
 
 
-async def compare_clock(name: str, read: Callable[[], Awaitable[datetime]]) -> Clock:
+async def compare_clock(name: str, read: Callable[[], Awaitable[datetime]]) -> ClockSkew:
     """Return how far a clock is ahead of this machine's, by the quickest of a few looks at it."""
-    best: Clock | None = None
+    best: ClockSkew | None = None
     for _ in range(_LOOKS):
         before = time.time()
         theirs = (await read()).timestamp()
         after = time.time()
-        found = Clock(name, theirs - (before + after) / 2, (after - before) / 2)
+        found = ClockSkew(name, theirs - (before + after) / 2, (after - before) / 2)
         if best is None or found.error_seconds < best.error_seconds:
             best = found
     assert best is not None  # noqa: S101 - it has looked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
-from grns.diagnose.doctor.reading import Postgres, Reading, Schema
+from grns.diagnose.doctor.snapshot import Postgres, Schema, Snapshot
 from grns.model.duration import lasted
 
 OLDEST = 150_000
@@ -14,7 +14,7 @@ _LONG_SECONDS, _VERY_LONG_SECONDS = 600.0, 3600.0
 _CROWDED = 0.9
 
 
-def check_postgres(read: Reading) -> Sequence[Finding]:
+def check_postgres(read: Snapshot) -> Sequence[Finding]:
     """Return what is wrong with the server."""
     found = read.postgres
     if found is None:
@@ -42,7 +42,7 @@ def _server(found: Postgres) -> Iterator[Finding]:
         )
 
 
-def _isolation(read: Reading, found: Postgres) -> Iterator[Finding]:
+def _isolation(read: Snapshot, found: Postgres) -> Iterator[Finding]:
     """Without our own settings, that of the server is in force in each statement."""
     if found.isolation != "read committed" and not read.settings.database_tuned:
         yield error(
@@ -61,7 +61,7 @@ def _room(found: Postgres) -> Iterator[Finding]:
         )
 
 
-def check_transactions(read: Reading) -> Sequence[Finding]:
+def check_transactions(read: Snapshot) -> Sequence[Finding]:
     """Return whether somebody's transaction is open for long: dead rows stay, and counts and events wait."""
     found = read.postgres
     if found is None:
@@ -80,7 +80,7 @@ def check_transactions(read: Reading) -> Sequence[Finding]:
     return [make("transactions", sentence, what_to_do)]
 
 
-def check_schema(read: Reading) -> Sequence[Finding]:
+def check_schema(read: Snapshot) -> Sequence[Finding]:
     """Return whether the schema is the one that this version needs, and keeps workspaces apart."""
     found = read.schema
     if found is None:
@@ -107,7 +107,7 @@ def _apart(found: Schema) -> Iterator[Finding]:
         )
 
 
-def _payload_limit(read: Reading, found: Schema) -> Iterator[Finding]:
+def _payload_limit(read: Snapshot, found: Schema) -> Iterator[Finding]:
     ours = read.settings.payload_max_bytes
     if found.payload_bytes not in (None, ours):
         yield warning(
@@ -117,6 +117,6 @@ def _payload_limit(read: Reading, found: Schema) -> Iterator[Finding]:
         )
 
 
-def _unread(read: Reading, name: str) -> Sequence[Finding]:
+def _unread(read: Snapshot, name: str) -> Sequence[Finding]:
     why = read.troubles.get(name)
     return [] if why is None else [error(name, f"it could not be read: {why}", "grns doctor --debug")]

@@ -13,7 +13,7 @@ from typing import Any
 from grns.diagnose.daemons import read_pulse
 from grns.diagnose.explain.read import read_situation, read_story
 from grns.diagnose.explain.reason import Explanation, explain, gone
-from grns.diagnose.explain.situation import LaneSeen, Situation
+from grns.diagnose.explain.snapshot import LaneSeen, TaskSnapshot
 from grns.errors import GrnsError, NotFound
 from grns.model import subjects
 from grns.model.task import Status
@@ -64,7 +64,7 @@ class Explainer:
             raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
         return gone(task_id, self._workspace, history)
 
-    async def _with_lane(self, seen: Situation) -> Situation:
+    async def _with_lane(self, seen: TaskSnapshot) -> TaskSnapshot:
         task = seen.task
         try:
             found = await self._transport.durable(
@@ -85,7 +85,7 @@ class Explainer:
         )
 
 
-def _command(seen: Situation) -> int | None:
+def _command(seen: TaskSnapshot) -> int | None:
     """Return the number of the latest command that was written for the task."""
     sent = [row["seq"] for row in seen.history if row["kind"] == subjects.EXECUTE]
     return sent[-1] if sent else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grns.diagnose.explain.cause import Cause
-from grns.diagnose.explain.situation import PauseSeen, Situation
+from grns.diagnose.explain.snapshot import PauseSeen, TaskSnapshot
 from grns.diagnose.explain.wording import because, clock, counted, short
 from grns.model import subjects
 from grns.model.duration import lasted
@@ -18,7 +18,7 @@ _MOST_TYPES = 8
 _MEANWHILE = "workers that have room ask Postgres meanwhile"
 
 
-def obstacles(seen: Situation) -> list[Cause]:
+def obstacles(seen: TaskSnapshot) -> list[Cause]:
     """Return why a queued task does not run; the first is what has to change before the others matter."""
     waited = f"queued for {lasted(seen.since(seen.task.queued_at))}"
     in_the_way = [*standing(seen), *_locked(seen), *_backlog(seen)]
@@ -29,12 +29,12 @@ def obstacles(seen: Situation) -> list[Cause]:
     return [Cause(first.word, f"{waited}: {first.sentence}", first.next_steps), *reasons[1:]]
 
 
-def standing(seen: Situation) -> list[Cause]:
+def standing(seen: TaskSnapshot) -> list[Cause]:
     """Return what keeps everything like this task from being claimed: pauses, and that nobody serves it."""
     return [*(_paused(seen, one) for one in seen.pauses), *_nobody(seen)]
 
 
-def _paused(seen: Situation, pause: PauseSeen) -> Cause:
+def _paused(seen: TaskSnapshot, pause: PauseSeen) -> Cause:
     pool = seen.task.agent_type
     what = f"the pool {pool}" if pause.task_type is None else f"{pause.task_type} of the pool {pool}"
     until = "until it is resumed" if pause.left_seconds is None else f"for {lasted(pause.left_seconds)} yet"
@@ -47,7 +47,7 @@ def _paused(seen: Situation, pause: PauseSeen) -> Cause:
     )
 
 
-def _nobody(seen: Situation) -> Iterator[Cause]:
+def _nobody(seen: TaskSnapshot) -> Iterator[Cause]:
     crew, task = seen.crew, seen.task
     if not crew.workers:
         if crew.silent_workers and crew.silent_seconds is not None:
@@ -69,7 +69,7 @@ def _nobody(seen: Situation) -> Iterator[Cause]:
         )
 
 
-def _locked(seen: Situation) -> Iterator[Cause]:
+def _locked(seen: TaskSnapshot) -> Iterator[Cause]:
     """Say that its row is somebody's: not what our own statements hold for a moment."""
     lock = seen.lock
     if lock is None or (lock.seconds is not None and lock.seconds < 1):
@@ -83,7 +83,7 @@ def _locked(seen: Situation) -> Iterator[Cause]:
     )
 
 
-def _backlog(seen: Situation) -> Iterator[Cause]:
+def _backlog(seen: TaskSnapshot) -> Iterator[Cause]:
     crew = seen.crew
     if not crew.serving or crew.free:
         return
@@ -97,7 +97,7 @@ def _backlog(seen: Situation) -> Iterator[Cause]:
     )
 
 
-def _commands(seen: Situation) -> Iterator[Cause]:
+def _commands(seen: TaskSnapshot) -> Iterator[Cause]:
     """Say what became of its command: workers that have room find the task all the same, a little later."""
     pulse, lane = seen.pulse, seen.lane
     if not pulse.is_published and (pulse.lag_seconds > LATE_SECONDS or not pulse.relay_leads):
@@ -118,7 +118,7 @@ def _commands(seen: Situation) -> Iterator[Cause]:
         yield from _lane(seen)
 
 
-def _lane(seen: Situation) -> Iterator[Cause]:
+def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
     lane, task = seen.lane, seen.task
     if lane is None or not seen.crew.serving:
         return
@@ -139,7 +139,7 @@ def _lane(seen: Situation) -> Iterator[Cause]:
         )
 
 
-def _room(seen: Situation, *, is_alone: bool) -> Iterator[Cause]:
+def _room(seen: TaskSnapshot, *, is_alone: bool) -> Iterator[Cause]:
     crew, waited = seen.crew, seen.since(seen.task.queued_at)
     room = f"{crew.free} of {counted(crew.slots, 'slot')} that serve it are free"
     if waited > _PATIENCE_SECONDS:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from grns.diagnose.explain.situation import Ahead, Crew, IssueSeen, Lock, Owner, PauseSeen, Situation
+from grns.diagnose.explain.snapshot import (
+    Ahead,
+    IssueSeen,
+    Owner,
+    PauseSeen,
+    PoolWorkers,
+    RowLock,
+    TaskSnapshot,
+)
 from grns.errors import NotFound
 from grns.model.json import loads_stored
 from grns.model.task import Task
@@ -21,7 +29,9 @@ MOST_STEPS = 500
 _OF_TASKS = [one.name for one in fields(Task)]
 
 
-async def read_situation(database: Database | Session, task_id: str, *, workspace: str) -> Situation | None:
+async def read_situation(
+    database: Database | Session, task_id: str, *, workspace: str
+) -> TaskSnapshot | None:
     """Return a task with what is around it in its workspace, None where there is none.
 
     Of what concerns all workspaces, as daemons and the broker do, it knows nothing.
@@ -34,7 +44,7 @@ async def read_situation(database: Database | Session, task_id: str, *, workspac
     # What has happened since is for the next look.
     history = await read_story(database, task_id, workspace=workspace, version=task.version)
     paused = [] if task.is_terminal else await pause.in_force(database, workspace, [task.agent_type])
-    return Situation(
+    return TaskSnapshot(
         now=row["now"],
         task=task,
         attempt_limit=row["attempt_limit"] if row["attempt_limit"] is not None else task.max_attempts,
@@ -61,8 +71,8 @@ async def read_story(
     return [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows)]
 
 
-def _crew(row: Row) -> Crew:
-    return Crew(
+def _crew(row: Row) -> PoolWorkers:
+    return PoolWorkers(
         workers=row["workers"],
         serving=row["serving"],
         slots=row["slots"],
@@ -91,8 +101,10 @@ def _pause(one: pause.Pause) -> PauseSeen:
     return PauseSeen(one.task_type, one.paused_by, one.paused_at, one.reason, one.left_seconds)
 
 
-def _lock(row: Row) -> Lock | None:
-    return None if row["lock_pid"] is None else Lock(row["lock_pid"], row["lock_seconds"], row["lock_name"])
+def _lock(row: Row) -> RowLock | None:
+    return (
+        None if row["lock_pid"] is None else RowLock(row["lock_pid"], row["lock_seconds"], row["lock_name"])
+    )
 
 
 async def _issue(database: Database | Session, task: Task) -> IssueSeen | None:

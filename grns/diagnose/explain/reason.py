@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from grns.diagnose.explain.cause import Cause
+from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
-from grns.diagnose.explain.situation import Situation
-from grns.diagnose.explain.story import StoryStep, story
+from grns.diagnose.explain.snapshot import TaskSnapshot
 from grns.diagnose.explain.wording import because, clock, counted, failure, short
 from grns.model.duration import lasted
 from grns.model.task import STATUS_AFTER, TERMINAL, Status
@@ -48,11 +48,11 @@ class Explanation:
     at: datetime
     reasons: Sequence[Cause]
     next_steps: Sequence[str]
-    steps: Sequence[StoryStep]
+    steps: Sequence[HistoryStep]
     traceback: str | None = None
 
 
-def explain(seen: Situation) -> Explanation:
+def explain(seen: TaskSnapshot) -> Explanation:
     """Return why a task is where it is."""
     reasons = _READERS[seen.task.status](seen)
     task = seen.task
@@ -101,7 +101,7 @@ def gone(task_id: str, workspace: str, history: Sequence[Mapping[str, Any]]) -> 
     )
 
 
-def _claim(seen: Situation, words: Sequence[str]) -> ClaimWord:
+def _claim(seen: TaskSnapshot, words: Sequence[str]) -> ClaimWord:
     task = seen.task
     if task.status in TERMINAL:
         return "terminal"
@@ -122,7 +122,7 @@ _TOLD: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler", "
 # ---------------------------------------------------------------- what waits for its time
 
 
-def _waiting(seen: Situation) -> list[Cause]:
+def _waiting(seen: TaskSnapshot) -> list[Cause]:
     due = seen.task.next_attempt_at
     if due is None:
         return [Cause("waiting", "waiting, and nothing says until when")]
@@ -134,7 +134,7 @@ def _waiting(seen: Situation) -> list[Cause]:
     return [_overdue(seen, due, "waiting: it was"), *standing(seen)]
 
 
-def _retry_wait(seen: Situation) -> list[Cause]:
+def _retry_wait(seen: TaskSnapshot) -> list[Cause]:
     task, due = seen.task, seen.task.next_attempt_at
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
     which = f"attempt {task.attempt - task.forgiven + 1}{limit}"
@@ -149,7 +149,7 @@ def _retry_wait(seen: Situation) -> list[Cause]:
     return [_overdue(seen, due, f"waiting for its retry, {which}, {after}: it was"), *standing(seen)]
 
 
-def _overdue(seen: Situation, due: datetime, beginning: str) -> Cause:
+def _overdue(seen: TaskSnapshot, due: datetime, beginning: str) -> Cause:
     late = seen.since(due)
     sentence = f"{beginning} due at {clock(due, seen.now)}, {lasted(late)} ago"
     if late < LATE_SECONDS:
@@ -164,7 +164,7 @@ def _overdue(seen: Situation, due: datetime, beginning: str) -> Cause:
 # ---------------------------------------------------------------- what runs
 
 
-def _running(seen: Situation) -> list[Cause]:
+def _running(seen: TaskSnapshot) -> list[Cause]:
     task, owner = seen.task, seen.task.owner_agent_id or "nobody"
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
     which = f"{owner}{_where(seen)} has had attempt {task.attempt - task.forgiven}{limit}"
@@ -191,14 +191,14 @@ def _running(seen: Situation) -> list[Cause]:
     return reasons
 
 
-def _where(seen: Situation) -> str:
+def _where(seen: TaskSnapshot) -> str:
     owner = seen.owner
     if owner is None or owner.host is None:
         return ""
     return f" ({short(owner.host)}, process {owner.pid}, grns {short(owner.version)})"
 
 
-def _lease_over(seen: Situation, beginning: str, seconds: float) -> Cause:
+def _lease_over(seen: TaskSnapshot, beginning: str, seconds: float) -> Cause:
     sentence = f"{beginning}, and its lease is over since {lasted(seconds)}"
     pulse = seen.pulse
     if pulse.reaper_holds_seconds > 0:
@@ -214,7 +214,7 @@ def _lease_over(seen: Situation, beginning: str, seconds: float) -> Cause:
     return Cause("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns reaper",))
 
 
-def _silence(seen: Situation) -> Cause | None:
+def _silence(seen: TaskSnapshot) -> Cause | None:
     """Return that its worker has not been heard of: its heartbeats come with its renewals."""
     owner = seen.owner
     if owner is None or owner.silent_seconds is None or owner.lease_seconds is None:
@@ -241,23 +241,23 @@ def _lost_race(commands: int, owner: str) -> Cause:
 # ---------------------------------------------------------------- what has ended
 
 
-def _succeeded(seen: Situation) -> list[Cause]:
+def _succeeded(seen: TaskSnapshot) -> list[Cause]:
     return [Cause("succeeded", f"succeeded {_ended(seen)}, with attempt {seen.task.attempt}{_took(seen)}")]
 
 
-def _ended(seen: Situation) -> str:
+def _ended(seen: TaskSnapshot) -> str:
     finished = seen.task.finished_at
     return "" if finished is None else f"at {clock(finished, seen.now)}"
 
 
-def _took(seen: Situation) -> str:
+def _took(seen: TaskSnapshot) -> str:
     task = seen.task
     if task.started_at is None or task.finished_at is None:
         return ""
     return f", which took {lasted((task.finished_at - task.started_at).total_seconds())}"
 
 
-def _dead(seen: Situation) -> list[Cause]:
+def _dead(seen: TaskSnapshot) -> list[Cause]:
     task = seen.task
     spent = task.attempt - task.forgiven
     limit = spent if seen.attempt_limit is None else seen.attempt_limit
@@ -268,7 +268,7 @@ def _dead(seen: Situation) -> list[Cause]:
     return [Cause("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
 
 
-def _failed(seen: Situation) -> list[Cause]:
+def _failed(seen: TaskSnapshot) -> list[Cause]:
     task = seen.task
     sentence = f"failed {_ended(seen)} with attempt {task.attempt}, which said that no other would help: "
     return [
@@ -278,7 +278,7 @@ def _failed(seen: Situation) -> list[Cause]:
     ]
 
 
-def _issue(seen: Situation) -> list[Cause]:
+def _issue(seen: TaskSnapshot) -> list[Cause]:
     found, task = seen.issue, seen.task
     if found is None:
         return []
@@ -295,17 +295,17 @@ def _issue(seen: Situation) -> list[Cause]:
     return [Cause("issue", sentence, tuple(steps))]
 
 
-def _cancelled(seen: Situation) -> list[Cause]:
+def _cancelled(seen: TaskSnapshot) -> list[Cause]:
     who = seen.cancel_actor or "somebody"
     sentence = f"cancelled {_ended(seen)} by {who}{because(seen.cancel_reason)}"
     return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
 
 
-def _open_again(seen: Situation) -> tuple[str, ...]:
+def _open_again(seen: TaskSnapshot) -> tuple[str, ...]:
     return () if seen.task.discarded_at is not None else (f"grns task redrive {seen.task.id}",)
 
 
-def _set_aside(seen: Situation) -> list[Cause]:
+def _set_aside(seen: TaskSnapshot) -> list[Cause]:
     task = seen.task
     if task.discarded_at is None:
         return []
@@ -315,7 +315,7 @@ def _set_aside(seen: Situation) -> list[Cause]:
     ]
 
 
-_READERS: dict[Status, Callable[[Situation], list[Cause]]] = {
+_READERS: dict[Status, Callable[[TaskSnapshot], list[Cause]]] = {
     Status.WAITING: _waiting,
     Status.QUEUED: obstacles,
     Status.RUNNING: _running,

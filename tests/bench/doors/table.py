@@ -14,8 +14,8 @@ import asyncpg
 
 from grns.access.workspaces import create_workspace
 from grns.dead_letters import store as burial
-from grns.dead_letters.store import Corpse
-from grns.maintenance.consistency import Inspection
+from grns.dead_letters.store import RejectedMessage
+from grns.maintenance.consistency import ConsistencyCheck
 from grns.model import subjects
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
@@ -66,9 +66,9 @@ async def fill(stage: Stage, sizes: Sizes, tell: Tell) -> None:
     await stage.connection.execute("checkpoint")
 
 
-async def inspected(stage: Stage, sizes: Sizes, tell: Tell) -> Inspection:
+async def inspected(stage: Stage, sizes: Sizes, tell: Tell) -> ConsistencyCheck:
     """Hold all tasks against the log, as `grns verify` does."""
-    inspection = Inspection(stage.database, patience_seconds=_PATIENCE_SECONDS)
+    inspection = ConsistencyCheck(stage.database, patience_seconds=_PATIENCE_SECONDS)
     last = await stage.last_seq()
     await inspection.look_at_all(
         lambda: tell(
@@ -121,10 +121,10 @@ async def write(connection: asyncpg.Connection, sizes: Sizes, tell: Tell) -> Non
 async def _bury(stage: Stage, sizes: Sizes) -> None:
     """Let there be messages that belong to no task."""
     for start in range(0, sizes.letters, _AT_ONCE):
-        await burial.bury(
+        await burial.store_rejected(
             stage.database,
             [
-                Corpse(
+                RejectedMessage(
                     "bad_json", "it ends early", subjects.message(subjects.SUBMIT, OURS), "GRNS_CMD",
                     number + 1, 1, {"Nats-Msg-Id": f"message-{number}"},
                     b'{"task_type": "fetch_page", "n": %d' % number,

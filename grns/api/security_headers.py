@@ -21,7 +21,7 @@ _HEADERS = (
 )
 
 
-class Guard:
+class SecurityHeaders:
     """Answers with a problem where a bug has ended a request, and tells what became of each."""
 
     def __init__(self, app: ASGIApp, *, emit: Emit) -> None:

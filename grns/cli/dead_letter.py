@@ -12,7 +12,7 @@ import click
 from grns.bootstrap import tools
 from grns.cli import failure
 from grns.cli.output import Column, Output
-from grns.cli.session import Session
+from grns.cli.session import CliSession
 from grns.dead_letters import listing
 from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter
 from grns.dead_letters.triage import Triage
@@ -29,7 +29,7 @@ _DONE = frozenset({"redriven", "discarded", "would be redriven", "would be disca
 Answer = dict[str, str]
 
 
-class Letter(NamedTuple):
+class MessageId(NamedTuple):
     """A dead letter: a task with its status, or a message with its state."""
 
     what: str
@@ -44,10 +44,10 @@ class Letter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Letters:
+class MessageIds:
     """The dead letters of one workspace."""
 
-    session: Session
+    session: CliSession
 
     async def count(self) -> Count:
         """Return how many messages there are that nobody has dealt with."""
@@ -56,7 +56,7 @@ class Letters:
         )
         return counts[MESSAGE]
 
-    async def messages(self) -> AsyncIterator[dict[str, Letter]]:
+    async def messages(self) -> AsyncIterator[dict[str, MessageId]]:
         """Return them all, some at a time; each page begins behind the last, whatever became of that."""
         after: str | None = None
         while True:
@@ -67,12 +67,12 @@ class Letters:
                 limit=_BATCH,
                 after=after,
             )
-            yield {row["id"]: Letter(row["what"], row["status"]) for row in page.rows}
+            yield {row["id"]: MessageId(row["what"], row["status"]) for row in page.rows}
             after = page.next_cursor
             if after is None:
                 return
 
-    async def find(self, ids: Sequence[str]) -> dict[str, Letter | None]:
+    async def find(self, ids: Sequence[str]) -> dict[str, MessageId | None]:
         """Return what the ids name, in their order."""
         return {letter_id: await self._find(letter_id) for letter_id in ids}
 
@@ -85,7 +85,7 @@ class Letters:
 
     async def act(
         self,
-        found: Mapping[str, Letter | None],
+        found: Mapping[str, MessageId | None],
         verb: str,
         reason: str | None,
         patch: dict[str, Any] | None = None,
@@ -104,18 +104,18 @@ class Letters:
     def _triage(self) -> Triage:
         return tools.triage(self.session.app, self.session.database, self.session.transport)
 
-    async def _find(self, letter_id: str) -> Letter | None:
+    async def _find(self, letter_id: str) -> MessageId | None:
         message = await self.message(letter_id)
         if message is not None:
-            return Letter(MESSAGE, message["state"])
+            return MessageId(MESSAGE, message["state"])
         try:
             task = await self.session.client.get(letter_id)
         except NotFound:
             return None
-        return Letter(TASK, task.status.value)
+        return MessageId(TASK, task.status.value)
 
     async def _redrive(
-        self, found: Mapping[str, Letter | None], reason: str | None, patch: dict[str, Any] | None
+        self, found: Mapping[str, MessageId | None], reason: str | None, patch: dict[str, Any] | None
     ) -> dict[str, str]:
         """Open tasks again, and send messages again."""
         tasks, messages = _able(found, TASK), _able(found, MESSAGE)
@@ -146,7 +146,7 @@ class Letters:
                 refused[task_id] = str(error)
         return refused
 
-    async def _discard(self, found: Mapping[str, Letter | None], reason: str | None) -> dict[str, str]:
+    async def _discard(self, found: Mapping[str, MessageId | None], reason: str | None) -> dict[str, str]:
         """Set tasks aside, and close messages."""
         tasks, messages = _able(found, TASK), [UUID(letter_id) for letter_id in _able(found, MESSAGE)]
         actor, done = of_process("cli"), dict[str, str]()
@@ -158,7 +158,7 @@ class Letters:
         return done
 
 
-def plan(found: Mapping[str, Letter | None], verb: str) -> list[Answer]:
+def plan(found: Mapping[str, MessageId | None], verb: str) -> list[Answer]:
     """Return what a verb would do to what was found."""
     able = {name for what in (TASK, MESSAGE) for name in _able(found, what)}
     would = "would be redriven" if verb == "redrive" else "would be discarded"
@@ -187,7 +187,7 @@ def judge(answers: Sequence[Answer]) -> None:
         raise click.exceptions.Exit(failure.CONFLICT)
 
 
-def _able(found: Mapping[str, Letter | None], what: str) -> list[str]:
+def _able(found: Mapping[str, MessageId | None], what: str) -> list[str]:
     return [
         letter_id
         for letter_id, letter in found.items()
@@ -195,7 +195,7 @@ def _able(found: Mapping[str, Letter | None], what: str) -> list[str]:
     ]
 
 
-def _answers(found: Mapping[str, Letter | None], done: Mapping[str, str]) -> list[Answer]:
+def _answers(found: Mapping[str, MessageId | None], done: Mapping[str, str]) -> list[Answer]:
     """Return an answer for each: what was done, why nothing was, or that it changed meanwhile."""
     return [
         {

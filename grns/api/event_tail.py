@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from grns.access.limiter import Places
+from grns.access.limiter import WorkspaceLimiter
 from grns.outbox import events as event
 from grns.outbox.events import Bounds
 from grns.postgres.database import Database
@@ -14,7 +14,7 @@ _FRESH_SECONDS = 0.25
 _MOST_READERS, _MOST_OF_ONE = 200, 50
 
 
-class Tail:
+class EventTail:
     """One for all readers of a process: however many they are, the log's end is asked for as often."""
 
     def __init__(self, database: Database) -> None:
@@ -22,7 +22,7 @@ class Tail:
         self._asking = asyncio.Lock()
         self._bounds = Bounds(1, 0)
         self._seen_at = -_FRESH_SECONDS
-        self.readers = Places("event streams", most=_MOST_READERS, most_of_one=_MOST_OF_ONE)
+        self.readers = WorkspaceLimiter("event streams", most=_MOST_READERS, most_of_one=_MOST_OF_ONE)
 
     async def bounds(self) -> Bounds:
         """Return the log's bounds, as they were a moment ago."""

@@ -10,31 +10,31 @@ from starlette.requests import Request
 from grns.access.keys import authenticate, create_first_key, end_session, resume
 from grns.access.principals import BOOTSTRAP, Principal
 from grns.api.access import is_bootstrap
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.errors import Denied, Forbidden
 from grns.model import api_key as key
-from grns.web.session import COOKIE, SECURE_COOKIE, Session, Sessions
+from grns.web.session import COOKIE, SECURE_COOKIE, Sessions, WebSession
 
 _OURS = frozenset({"same-origin", "none"})
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class CurrentUser:
     """Somebody who was let in. `token` is what their forms have in them."""
 
     principal: Principal
-    session: Session
+    session: WebSession
     token: str
 
 
-class Entry:
+class Authenticator:
     """Lets people in."""
 
-    def __init__(self, desk: Desk, sessions: Sessions) -> None:
+    def __init__(self, desk: ApiContext, sessions: Sessions) -> None:
         self._desk = desk
         self._sessions = sessions
 
-    async def visitor(self, request: Request) -> Visitor | None:
+    async def visitor(self, request: Request) -> CurrentUser | None:
         """Return who asks, None where they have to show a key; `Forbidden` for what another site asks."""
         if not is_ours(request) and request.headers.get("sec-fetch-mode") != "navigate":
             raise Forbidden("nothing is shown inside the page of another site")
@@ -47,7 +47,7 @@ class Entry:
             return None  # the key was revoked or has expired since, or the session was ended
         if not self._sessions.is_signed(session, digest):
             return None
-        return Visitor(principal, session, self._sessions.token(session))
+        return CurrentUser(principal, session, self._sessions.token(session))
 
     async def begin(self, text: str) -> str:
         """Return the cookie of a session for whoever shows a key; `Denied`."""
@@ -55,7 +55,7 @@ class Entry:
         shown = key.parse(text)
         return self._sessions.begin(shown.id, key.digest(shown.secret))
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: WebSession) -> None:
         """End a session for every process and every copy of its cookie."""
         await end_session(self._desk.database, session.nonce, session.ends_at)
 
@@ -80,7 +80,7 @@ class Entry:
         )
         return self._sessions.begin(made.id, key.digest(made.secret)), {**row, "key": made.reveal()}
 
-    def check(self, request: Request, visitor: Visitor, token: str) -> None:
+    def check(self, request: Request, visitor: CurrentUser, token: str) -> None:
         """Refuse, with `Forbidden`, what a page of ours cannot have asked for."""
         refuse_others(request)
         if not self._sessions.is_token(token, visitor.session):

@@ -6,21 +6,21 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from grns.diagnose.doctor.reading import Reading
+from grns.diagnose.doctor.snapshot import Snapshot
 
 _FRESH_SECONDS = 5.0
 
 
-class Rounds:
+class DoctorCache:
     """Examines the installation now and then, however often somebody asks."""
 
-    def __init__(self, examine: Callable[[], Awaitable[Reading]]) -> None:
+    def __init__(self, examine: Callable[[], Awaitable[Snapshot]]) -> None:
         self._examine = examine
         self._examining = asyncio.Lock()
-        self._last: Reading | None = None
+        self._last: Snapshot | None = None
         self._seen_at = 0.0
 
-    async def latest(self) -> Reading:
+    async def latest(self) -> Snapshot:
         """Return what was read within the last seconds."""
         async with self._examining:
             if self._last is None or time.monotonic() - self._seen_at >= _FRESH_SECONDS:

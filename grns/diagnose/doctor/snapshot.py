@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from grns.model.daemon_status import Pulse
+from grns.model.daemon_status import DaemonStatus
 from grns.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockSkew:
     """How far a server's clock is ahead of this machine's, give or take half of the way there and back."""
 
     name: str
@@ -86,7 +86,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkerStats:
     """The workers of one pool: those that live, and how many are silent though they did not end in order."""
 
     workspace: str
@@ -119,7 +119,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Snapshot:
     """All of it. `troubles` are sentences, by what could not be read; `stuck` counts by invariant."""
 
     settings: Settings
@@ -128,10 +128,10 @@ class Reading:
     postgres: Postgres | None = None
     schema: Schema | None = None
     log: Log | None = None
-    pulse: Pulse | None = None
+    pulse: DaemonStatus | None = None
     stuck: Mapping[str, int] | None = None
-    crews: Sequence[Crew] | None = None
+    crews: Sequence[WorkerStats] | None = None
     unserved: Sequence[Unserved] | None = None
     broker: Broker | None = None
-    clocks: Sequence[Clock] = ()
+    clocks: Sequence[ClockSkew] = ()
     troubles: Mapping[str, str] = field(default_factory=dict)

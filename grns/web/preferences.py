@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from starlette.requests import Request
 
-from grns.web import words
+from grns.web import formatting as words
 
 THEME, TIMES = "grns_theme", "grns_times"
 THEMES = ("auto", "light", "dark")
@@ -18,7 +18,7 @@ _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,30}(/[A-Za-z0-9_+-]{1,30}){0,2}")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DisplayPreferences:
     """How pages look. `zone` is where local times are of; None where nobody has said it yet."""
 
     theme: str = "auto"
@@ -48,11 +48,11 @@ class Look:
         return UTC if self.times != "local" or self.zone is None else self.zone
 
 
-def read(request: Request) -> Look:
+def read(request: Request) -> DisplayPreferences:
     """Return how somebody wants it, as far as their cookies say anything that makes sense."""
     theme = request.cookies.get(THEME, "")
     times, _, zone = request.cookies.get(TIMES, "").partition(":")
-    return Look(
+    return DisplayPreferences(
         theme if theme in THEMES else "auto",
         times if times in FORMS else "relative",
         named(zone.replace("~", "/")) if times == "local" else None,

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from grns.model.daemon_status import Pulse
+from grns.model.daemon_status import DaemonStatus
 from grns.model.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class PoolWorkers:
     """Who may run a task: the live workers of its agent type, and those of them that have a handler for it.
 
     `task_types` are what any of the live ones handle, `silent_workers` those that neither ended in order nor
@@ -69,7 +69,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class RowLock:
     """A transaction that is open and has locked a task's row, or refers to it; and whose it is."""
 
     pid: int | None = None
@@ -102,7 +102,7 @@ class IssueSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class TaskSnapshot:
     """All of it. `history` is what the log has of the task up to its present version, in order.
 
     `trouble` says why the broker was not asked, where it should have been.
@@ -113,12 +113,12 @@ class Situation:
     attempt_limit: int | None = None
     cancel_reason: str | None = None
     cancel_actor: str | None = None
-    crew: Crew = Crew()
+    crew: PoolWorkers = PoolWorkers()
     owner: Owner | None = None
     pauses: Sequence[PauseSeen] = ()
     ahead: Ahead = Ahead()
-    lock: Lock | None = None
-    pulse: Pulse = field(default_factory=Pulse)
+    lock: RowLock | None = None
+    pulse: DaemonStatus = field(default_factory=DaemonStatus)
     lane: LaneSeen | None = None
     trouble: str | None = None
     issue: IssueSeen | None = None

@@ -15,7 +15,7 @@ _STOP_SECONDS = 15.0
 _LOG_CHARACTERS = 2000
 
 
-class Crew:
+class ProcessGroup:
     """Starts them, sees whether all are there, and ends them; the log of each is in `directory`."""
 
     def __init__(self, directory: Path) -> None:

@@ -17,7 +17,7 @@ from grns.api.request import Reason, around, read
 from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, together
 from grns.dead_letters import listing
-from grns.dead_letters.message import Mend, document
+from grns.dead_letters.message import MessagePatch, document
 from grns.errors import Conflict, Unavailable
 from grns.model.json import dumps
 
@@ -105,7 +105,7 @@ async def resend_message(request: Request, visit: Operator, message_id: UUID) ->
     limits = visit.desk.envelope_limits
     said = await read(request, Resend, around(limits), code="bad_message")
     body = None if said.body is None else dumps(said.body, limits).encode()
-    mend = None if said.model_fields_set <= {"reason"} else Mend(said.subject, said.headers, body)
+    mend = None if said.model_fields_set <= {"reason"} else MessagePatch(said.subject, said.headers, body)
     async with visit.writing() as database:
         triage = visit.triage(database)
         await triage.letter(message_id)

@@ -24,7 +24,7 @@ _GOOD = 400
 Query = Mapping[str, str | int | Sequence[str] | None]
 
 
-class Refused(GrnsError):
+class ApiRefusal(GrnsError):
     """The API would not do it; `problem` says why."""
 
     def __init__(self, problem: Problem) -> None:
@@ -57,14 +57,14 @@ class Inside:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answered:
-        """Return the answer to one request; `Refused` where it is a problem."""
+        """Return the answer to one request; `ApiRefusal` where it is a problem."""
         scope = _scope(principal, method, path, query, headers, has_body=body is not None)
         answer = _Answer(b"" if body is None else orjson.dumps(body))
         await self._api(scope, answer.receive, answer.send)
         found = answer.read()
         if found.status >= _GOOD:
             said: dict[str, Any] = found.content
-            raise Refused(Problem(**{name: said[name] for name in Problem.__slots__}))
+            raise ApiRefusal(Problem(**{name: said[name] for name in Problem.__slots__}))
         return found
 
     async def pass_on(

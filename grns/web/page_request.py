@@ -12,21 +12,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from grns.access.principals import Scope
-from grns.api.desk import Desk
+from grns.api.context import ApiContext
 from grns.errors import BadInput, Forbidden, NotFound
 from grns.model import problem
 from grns.model.problem import Problem
-from grns.web import look, render
+from grns.web import preferences as look
+from grns.web import render
 from grns.web.address import before
-from grns.web.clock import Clock
-from grns.web.entry import Entry, Visitor
+from grns.web.api_client import Answered, ApiRefusal, Inside, Query
+from grns.web.authenticator import Authenticator, CurrentUser
+from grns.web.clock import DisplayClock
 from grns.web.form import Form
-from grns.web.inside import Answered, Inside, Query, Refused
+from grns.web.formatting import Exact
 from grns.web.navigation import NAVIGATION
-from grns.web.navigation import Entry as Link
+from grns.web.navigation import NavigationItem as Link
 from grns.web.notice import NOTICES
 from grns.web.pace import Paces
-from grns.web.words import Exact
 
 WORKSPACE = "workspace"
 # What an address says only once.
@@ -37,32 +38,32 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class WebContext:
     """What the pages of a process share."""
 
-    desk: Desk
+    desk: ApiContext
     inside: Inside
-    entry: Entry
-    clock: Clock
+    entry: Authenticator
+    clock: DisplayClock
     paces: Paces
 
 
 @dataclass
-class Call:
+class PageRequest:
     """One visit. `form` is what was sent with it, of a form; `who` is None only on pages that are open.
 
     `trouble` is what is wrong with the form, where its page is shown again.
     """
 
-    room: Room
+    room: WebContext
     request: Request
-    who: Visitor | None
+    who: CurrentUser | None
     form: Form = field(default_factory=lambda: Form(()))
     trouble: Problem | None = None
     _at: str | None = None
 
     @property
-    def visitor(self) -> Visitor:
+    def visitor(self) -> CurrentUser:
         """Who was let in."""
         assert self.who is not None, "the page is open"  # noqa: S101
         return self.who
@@ -93,9 +94,9 @@ class Call:
         found = before(self.request.headers.get("referer"), self.request.headers.get("host", ""))
         return None if found is None or found == self.request.url.path else Exact(found)
 
-    def mend(self, error: BadInput | Refused, path: str) -> None:
+    def mend(self, error: BadInput | ApiRefusal, path: str) -> None:
         """Have the page at `path` shown again, with what was written; raise what no writing mends."""
-        said = error.problem if isinstance(error, Refused) else problem.of(error)
+        said = error.problem if isinstance(error, ApiRefusal) else problem.of(error)
         if said.status not in _MENDABLE:
             raise error
         self.trouble, self._at = said, path
@@ -122,7 +123,7 @@ class Call:
             raise Forbidden(f"the scope {scope} is needed")
 
     async def ask(self, path: str, **query: Any) -> Any:
-        """Return what the API answers; `Refused` where it is a problem."""
+        """Return what the API answers; `ApiRefusal` where it is a problem."""
         return (await self.answer(path, **query)).content
 
     async def answer(self, path: str, **query: Any) -> Answered:

@@ -13,7 +13,7 @@ _FRONT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class QueueAge:
     """One lane: for how long its oldest task has been queued (0: it is empty), and the oldest of each task
     type among its first that no live worker has a handler for."""
 
@@ -35,7 +35,7 @@ class Lags:
 
 
 @dataclass(frozen=True, slots=True)
-class Workforce:
+class PoolCapacity:
     """The live workers of a pool: how many, their slots, and what they ran at their last heartbeats."""
 
     workspace: str
@@ -45,10 +45,10 @@ class Workforce:
     running: int
 
 
-async def lanes(database: Database) -> Sequence[Lane]:
+async def queue_ages(database: Database) -> Sequence[QueueAge]:
     """Return the lanes that hold tasks or have live workers."""
     return [
-        Lane(
+        QueueAge(
             row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"],
             dict(zip(row["unserved"], row["unserved_seconds"], strict=True)),
         )
@@ -66,6 +66,6 @@ async def lags(database: Database) -> Lags:
     return Lags(*(await database.run("read_lags"))[0])
 
 
-async def workforces(database: Database) -> Sequence[Workforce]:
+async def pool_capacities(database: Database) -> Sequence[PoolCapacity]:
     """Return the pools that have live workers."""
-    return [Workforce(*row) for row in await database.run("count_workers")]
+    return [PoolCapacity(*row) for row in await database.run("count_workers")]

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 from grns.access import isolation as access
 from grns.access.token_keys import TokenKeys
+from grns.api.doctor_cache import DoctorCache
+from grns.api.event_tail import EventTail
 from grns.api.health import Health
 from grns.api.invitation import Invitation
 from grns.api.key_watch import KeyWatch
-from grns.api.rounds import Rounds
-from grns.api.tail import Tail
 from grns.errors import TooManyRequests
-from grns.gateway.attempts import AgentWrites
-from grns.gateway.claims import AgentClaims
+from grns.gateway.attempts import HttpAttempts
+from grns.gateway.claims import HttpClaims
 from grns.model.json import Limits
-from grns.model.url_policy import Guard
+from grns.model.url_policy import UrlPolicy
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.tasks.submit import Submissions
@@ -33,7 +33,7 @@ _MOST_OF_WORKSPACE = 200
 
 
 @dataclass
-class Desk:
+class ApiContext:
     """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
 
     `metrics` are those of the process, as Prometheus reads them. Agents wait for a task no longer than
@@ -48,36 +48,36 @@ class Desk:
     result_limits: Limits
     envelope_limits: Limits
     batch_limit: int
-    agent_claims: AgentClaims
-    agent_writes: AgentWrites
+    agent_claims: HttpClaims
+    agent_writes: HttpAttempts
     agent_wait_seconds: float
     agent_lease_seconds: float
-    webhook_guard: Guard
+    webhook_guard: UrlPolicy
     emit: Emit
     metrics: Callable[[], bytes]
-    rounds: Rounds
+    rounds: DoctorCache
     invitation: Invitation = field(default_factory=Invitation)
     spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     health: Health = field(init=False)
-    tail: Tail = field(init=False)
+    tail: EventTail = field(init=False)
     key_watch: KeyWatch = field(init=False)
-    isolation: Isolation = field(init=False)
+    isolation: IsolationState = field(init=False)
     token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
-    turns: Turns = field(init=False)
+    turns: QueryLimiter = field(init=False)
 
     def __post_init__(self) -> None:
         self.health = Health(self.database)
-        self.tail = Tail(self.database)
+        self.tail = EventTail(self.database)
         self.key_watch = KeyWatch(self.database, emit=self.emit)
-        self.isolation = Isolation(self.database)
+        self.isolation = IsolationState(self.database)
         self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
-        self.turns = Turns(max(1, self.database.size // 2))
+        self.turns = QueryLimiter(max(1, self.database.size // 2))
 
 
-class Isolation:
+class IsolationState:
     """Whether the database itself keeps workspaces apart. It is asked once: see `grns workspace isolate`."""
 
     def __init__(self, database: Database) -> None:
@@ -91,7 +91,7 @@ class Isolation:
         return self._is_there
 
 
-class Turns:
+class QueryLimiter:
     """How many requests of one workspace may ask the database at a time: the others have the rest of it.
 
     What a filter looks at may be large, and whoever asks for that again and again is in nobody else's way.

@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class StoryStep:
+class HistoryStep:
     """One row of the log. `after_seconds` is since the one before, `version` the task's after it."""
 
     seq: int
@@ -27,13 +27,13 @@ class StoryStep:
     sentence: str
 
 
-def story(history: Iterable[Row]) -> list[StoryStep]:
+def story(history: Iterable[Row]) -> list[HistoryStep]:
     """Return what happened, in order."""
-    steps: list[StoryStep] = []
+    steps: list[HistoryStep] = []
     for row in history:
         before = steps[-1].at if steps else row["created_at"]
         steps.append(
-            StoryStep(
+            HistoryStep(
                 seq=row["seq"],
                 at=row["created_at"],
                 after_seconds=max(0.0, (row["created_at"] - before).total_seconds()),

@@ -40,7 +40,7 @@ _NOT_KEPT = (b"cache-control", b"no-store")
 Apology = Callable[[Request, str], Awaitable[Response]]
 
 
-class Guard:
+class PageSecurityHeaders:
     """Answers with an apology where a bug has ended a request, and tells what became of each."""
 
     def __init__(self, app: ASGIApp, *, emit: Emit, apology: Apology) -> None:

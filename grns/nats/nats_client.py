@@ -10,7 +10,7 @@ from typing import Any
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
-from grns.nats.reader import Handler, ReadingClient
+from grns.nats.reader import MessageHandler, ReadingClient
 from grns.nats.wire import encode
 
 _MISSED_SECONDS = 0.1
@@ -20,10 +20,10 @@ _TURNS = 10
 _PONG_SECONDS = 86_400
 
 
-class Line:
+class NatsClient:
     """Knows what of nats-py can hang or go deaf. The private names it reads may vanish: it copes."""
 
-    def __init__(self, options: dict[str, Any], callbacks: Callable[[Line], dict[str, Any]]) -> None:
+    def __init__(self, options: dict[str, Any], callbacks: Callable[[NatsClient], dict[str, Any]]) -> None:
         """`callbacks` makes this line's own: nats-py does not say which client it calls back for."""
         self.client = ReadingClient(self._give_back)
         self._options = options | callbacks(self)
@@ -145,7 +145,7 @@ class Line:
         draining = self._begin(self._drain(bound))
         await asyncio.wait({draining}, timeout=_CLOSE_SECONDS)
 
-    def hand_over(self, bound: NatsSubscription, handler: Handler) -> None:
+    def hand_over(self, bound: NatsSubscription, handler: MessageHandler) -> None:
         """Have a subscription's messages handled as soon as they are read."""
         handlers, known = self.client.handlers, self.client._subs
         for gone in [sid for sid in handlers if sid not in known]:
