@@ -67,8 +67,8 @@ async def test_it_reads_all_that_there_is(shared: Database, provisioned: LocalNa
     assert not read.pulse.relay_leads
     assert read.pulse.lag_seconds > 0
     assert read.pulse.log_high > 0
-    assert read.crews is not None
-    assert [(crew.agent_type, crew.workers, crew.slots, crew.versions) for crew in read.crews] == [
+    assert read.workers_by_pool is not None
+    assert [(crew.agent_type, crew.workers, crew.slots, crew.versions) for crew in read.workers_by_pool] == [
         ("worker", 1, 4, ["9.9"])
     ]
     assert read.unserved is not None

@@ -14,7 +14,7 @@ from grns.postgres.database import Database
 from grns.stats.aggregator import StatsAggregator
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.upkeep import CounterFollows, CounterLeads, LogCounted
+from grns.telemetry.facts.upkeep import LogCounted, StatsBecameLeader, StatsStandby
 from tests.counters import begin_here, counted, there
 from tests.harness import eventually, settings_for, submit_many
 from tests.relays import Note
@@ -63,7 +63,7 @@ async def test_it_counts_as_it_happens(shared: Database) -> None:
             await eventually(lambda: are_right(shared))
         await submit_many(shared, 500)
         await eventually(lambda: are_right(shared))
-    assert len(of(note, CounterLeads)) == 1
+    assert len(of(note, StatsBecameLeader)) == 1
     assert sum(fact.rows for fact in note.facts if isinstance(fact, LogCounted)) >= 1000
     assert of(note, TickFailed) == []
 
@@ -72,7 +72,7 @@ async def test_a_standby_goes_on_where_the_leader_ended(shared: Database) -> Non
     async with counting(shared, 2) as counters:
 
         async def leaders() -> list[tuple[StatsAggregator, Note]]:
-            return [one for one in counters if of(one[1], CounterLeads)]
+            return [one for one in counters if of(one[1], StatsBecameLeader)]
 
         ((counter, told),) = await eventually(leaders)
         await submit_many(shared, 10)
@@ -86,23 +86,23 @@ async def test_a_standby_goes_on_where_the_leader_ended(shared: Database) -> Non
         await eventually(both_have_led, within_seconds=3.0)
         await submit_many(shared, 10)
         await eventually(lambda: are_right(shared))
-    assert [fact.reason for fact in told.facts if isinstance(fact, CounterFollows)] == ["stopped"]
+    assert [fact.reason for fact in told.facts if isinstance(fact, StatsStandby)] == ["stopped"]
 
 
 async def test_one_whose_lead_was_taken_stands_by(shared: Database) -> None:
     async with counting(shared) as ((_, note),):
-        await eventually(lambda: note.has_told(CounterLeads))
+        await eventually(lambda: note.has_told(StatsBecameLeader))
         await fetch(
             shared,
             "update grns.count_cursor set epoch = epoch + 1, owner = 'other',"
             " lease_until = now() + interval '1 h'",
         )
         await submit_many(shared, 3)
-        await eventually(lambda: note.has_told(CounterFollows))
+        await eventually(lambda: note.has_told(StatsStandby))
         assert await counted(shared) == {}
         await fetch(shared, "update grns.count_cursor set lease_until = now() - interval '1 s'")
         await eventually(lambda: are_right(shared))
-    assert len(of(note, CounterLeads)) == 2
+    assert len(of(note, StatsBecameLeader)) == 2
 
 
 async def test_what_it_cannot_write_now_it_writes_later(shared: Database) -> None:

@@ -34,7 +34,7 @@ class Busy:
         self.claims = Claims(database, WHO, batch_limit=10)
         self.floor = Poller(
             claims=self.claims,
-            walk=stage.walk,
+            claimer=stage.executor,
             slots=self.slots,
             start=self.started.append,
             last_delivery_at=time.monotonic,

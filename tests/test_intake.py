@@ -63,7 +63,7 @@ class Stage:
     def __init__(self, book: SharedLeaseTable, size: int) -> None:
         self.slots = Slots(size)
         self.leases = LeaseManager(book, lease_seconds=15.0, emit=lambda fact: None)
-        self.intake = Prefetcher(slots=self.slots, leases=self.leases, follow=self.follow)
+        self.prefetcher = Prefetcher(slots=self.slots, leases=self.leases, follow=self.follow)
         self.urgent, self.idle = self.lane(0), self.lane(3)
         self.started: list[str] = []
         self.may_end: dict[str, asyncio.Event] = {}
@@ -71,7 +71,7 @@ class Stage:
 
     def lane(self, priority: int) -> tuple[PriorityBuffer, Source]:
         """Add a lane."""
-        lane, source = self.intake.lane(priority), Source()
+        lane, source = self.prefetcher.lane(priority), Source()
         lane.consumer = source
         return lane, source
 
@@ -86,16 +86,16 @@ class Stage:
         """Let deliveries arrive."""
         commands = [Command(name) for name in names]
         for command in commands:
-            self.intake.receive(lane[0], command)
+            self.prefetcher.receive(lane[0], command)
         return commands
 
     async def end(self, *names: str) -> None:
         """Let deliveries end, and wait until they have."""
-        before = set(self.intake.running)
+        before = set(self.prefetcher.running)
         for name in names:
             self.may_end.setdefault(name, asyncio.Event()).set()
-        while len(before & self.intake.running) > len(before) - len(names):
-            await asyncio.wait(before & self.intake.running, return_when=asyncio.FIRST_COMPLETED)
+        while len(before & self.prefetcher.running) > len(before) - len(names):
+            await asyncio.wait(before & self.prefetcher.running, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0)
 
     async def be_quick(self) -> None:
@@ -105,7 +105,7 @@ class Stage:
             self.may_end[name] = asyncio.Event()
             self.may_end[name].set()
             self.receive(self.urgent, name)
-            await asyncio.wait(self.intake.running)
+            await asyncio.wait(self.prefetcher.running)
             await asyncio.sleep(0)
         self.started.clear()
 
@@ -114,8 +114,8 @@ class Stage:
         self.is_over = True
         for may_end in self.may_end.values():
             may_end.set()
-        while self.intake.running:
-            await asyncio.wait(self.intake.running)
+        while self.prefetcher.running:
+            await asyncio.wait(self.prefetcher.running)
 
 
 @pytest.fixture
@@ -168,11 +168,11 @@ async def test_where_tasks_have_become_long_the_least_urgent_is_given_back(stage
     await stage.be_quick()
     idle = stage.receive(stage.idle, "a", "b", "c", "d")
     await asyncio.sleep(0)
-    stage.intake._mean_seconds = 60.0
+    stage.prefetcher._mean_seconds = 60.0
     urgent = stage.receive(stage.urgent, "e")
     await asyncio.sleep(0)
     assert [one.settled for one in (*idle, *urgent)] == [[], [], [], ["nak"], []]
-    assert [waiting.delivery.subject for waiting in stage.intake.waiting] == ["e", "c"]
+    assert [waiting.delivery.subject for waiting in stage.prefetcher.waiting] == ["e", "c"]
 
 
 async def test_lanes_may_be_added_in_any_order(stage: Stage) -> None:
@@ -214,12 +214,12 @@ async def test_what_waits_for_long_is_kept_from_being_delivered_again(stage: Sta
     await stage.be_quick()
     stage.receive(stage.urgent, "a", "b", "c")
     free = stage.leases.free_slots
-    stage.intake.keep_waiting()
+    stage.prefetcher.keep_waiting()
     assert stage.leases.free_slots == free, "not yet"
-    for waiting in stage.intake.waiting:
+    for waiting in stage.prefetcher.waiting:
         waiting.since -= 10.0
-    stage.intake.keep_waiting()
-    stage.intake.keep_waiting()
+    stage.prefetcher.keep_waiting()
+    stage.prefetcher.keep_waiting()
     assert stage.leases.free_slots == free - 1
     await stage.end("a")
     assert stage.leases.free_slots == free, "it has started: from now on its lease keeps it"
@@ -228,9 +228,9 @@ async def test_what_waits_for_long_is_kept_from_being_delivered_again(stage: Sta
 async def test_slots_of_the_book_are_left_for_what_runs(stage: Stage) -> None:
     await stage.be_quick()
     stage.receive(stage.urgent, *[f"a{number}" for number in range(30)])
-    for waiting in stage.intake.waiting:
+    for waiting in stage.prefetcher.waiting:
         waiting.since -= 10.0
-    stage.intake.keep_waiting()
+    stage.prefetcher.keep_waiting()
     assert stage.leases.free_slots == 2 * stage.slots.size
 
 
@@ -238,18 +238,18 @@ async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Sta
     await stage.be_quick()
     commands = stage.receive(stage.urgent, "a", "b", "c", "d")
     await asyncio.sleep(0)
-    for waiting in stage.intake.waiting:
+    for waiting in stage.prefetcher.waiting:
         waiting.since -= 10.0
     free = stage.leases.free_slots
-    stage.intake.keep_waiting()
-    stage.intake.close()
+    stage.prefetcher.keep_waiting()
+    stage.prefetcher.close()
     (late,) = stage.receive(stage.urgent, "late")
     await stage.end("a", "b")
     assert stage.started == ["a", "b"]
     assert [command.settled for command in [*commands, late]] == [["ack"], ["ack"], ["nak"], ["nak"], ["nak"]]
     assert stage.leases.free_slots == free
     assert stage.urgent[0].held == 0
-    assert not stage.intake.running
+    assert not stage.prefetcher.running
 
 
 @pytest.mark.parametrize("is_quick", [True, False])

@@ -19,7 +19,7 @@ from grns.model.outcome import Claim
 from grns.model.subjects import lease_nudge
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.worker import heartbeat_process as keeper_process
+from grns.worker import heartbeat_process as heartbeat_process
 from grns.worker import registry as agent
 from grns.worker.heartbeat import Heartbeat
 from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotState
@@ -54,7 +54,7 @@ async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIt
     ours.write(0, 1, SlotState.LEASE, claim=held)
     app = App(settings_for(database.url, broker.url))
     async with app.connections("test keeper") as (its_database, transport):
-        keeper = Heartbeat(
+        heartbeat = Heartbeat(
             workspace="default",
             database=its_database,
             transport=transport,
@@ -65,9 +65,9 @@ async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIt
             is_worker_running=lambda: True,
             emit=app.telemetry.emit,
         )
-        running = asyncio.create_task(keeper.run())
+        running = asyncio.create_task(heartbeat.run())
         yield ours
-        keeper.stop()
+        heartbeat.stop()
         await running
     ours.close()
     os.close(descriptor)
@@ -127,12 +127,12 @@ async def test_a_keeper_that_has_just_come_is_not_missing(
     database: Database, broker: LocalNats, held: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long there was none, and however long it took to start."""
-    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat_process, "_LEAST_GONE_SECONDS", 0.1)
     book, descriptor = SharedLeaseTable.create(1)
     orders = HeartbeatConfig(
         descriptor, 1, WORKER.agent_id, os.getpid(), settings_for(database.url, broker.url)
     ).dump()
-    process = keeper_process.HeartbeatProcess(
+    process = heartbeat_process.HeartbeatProcess(
         book_descriptor=descriptor,
         orders=orders,
         lease_seconds=0.01,
@@ -152,7 +152,7 @@ async def test_a_keeper_that_has_just_come_is_not_missing(
 
 def test_one_whose_worker_died_before_it_gave_orders_ends_in_silence() -> None:
     """It has nothing to keep, and nobody has made a mistake."""
-    keeper = subprocess.run(
+    heartbeat = subprocess.run(
         [sys.executable, "-m", "grns", "keeper", "0", "1"], input=b"", capture_output=True, check=False
     )
-    assert (keeper.returncode, keeper.stdout, keeper.stderr) == (0, b"", b"")
+    assert (heartbeat.returncode, heartbeat.stdout, heartbeat.stderr) == (0, b"", b"")

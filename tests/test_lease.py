@@ -62,11 +62,11 @@ def owned(task_id: str = "gr-0", *, seconds: float = LEASE_SECONDS) -> Claim:
 
 
 def answer(
-    keeper: SharedLeaseTable, record: SlotRecord, verdict: LeaseAnswer, seconds: float = LEASE_SECONDS
+    heartbeat: SharedLeaseTable, record: SlotRecord, verdict: LeaseAnswer, seconds: float = LEASE_SECONDS
 ) -> None:
     """Answer for one lease, as a keeper does."""
-    keeper.answer(record, verdict, time.monotonic() + seconds)
-    keeper.announce()
+    heartbeat.answer(record, verdict, time.monotonic() + seconds)
+    heartbeat.announce()
 
 
 # ---------------------------------------------------------------- the book
@@ -95,7 +95,7 @@ def test_what_is_written_is_read(task_id: str, attempt: int, generation: int) ->
 
 def test_a_slot_that_is_half_written_is_not_believed(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
     """Whatever byte of it is not there yet."""
-    worker, keeper = pair
+    worker, heartbeat = pair
     memory = worker._memory
     worker.write(0, 1, SlotState.LEASE, claim=owned("gr-one"))
     before = bytes(memory)
@@ -109,31 +109,31 @@ def test_a_slot_that_is_half_written_is_not_believed(pair: tuple[SharedLeaseTabl
             memory[place] = byte
         for place in different[:cut]:
             memory[place] = after[place]
-        assert list(keeper.records()) == []
+        assert list(heartbeat.records()) == []
 
 
 def test_an_answer_that_is_half_written_is_not_believed(
     pair: tuple[SharedLeaseTable, SharedLeaseTable],
 ) -> None:
-    worker, keeper = pair
+    worker, heartbeat = pair
     worker.write(0, 1, SlotState.LEASE, claim=owned())
-    (record,) = keeper.records()
+    (record,) = heartbeat.records()
     assert worker.answer_for(0, 1) is None, "there is none yet"
-    keeper.answer(record, LeaseAnswer.RENEWED, 100.0)
+    heartbeat.answer(record, LeaseAnswer.RENEWED, 100.0)
     assert worker.answer_for(0, 1) == (LeaseAnswer.RENEWED, 100.0)
     before = bytes(worker._memory)
-    keeper.answer(record, LeaseAnswer.LOST, 200.0)
+    heartbeat.answer(record, LeaseAnswer.LOST, 200.0)
     different = [place for place, byte in enumerate(worker._memory[:]) if byte != before[place]]
     worker._memory[different[-1]] = before[different[-1]]
     assert worker.answer_for(0, 1) is None
 
 
 def test_an_answer_counts_for_its_generation_only(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
-    worker, keeper = pair
+    worker, heartbeat = pair
     worker.write(0, 1, SlotState.LEASE, claim=owned("gr-one"))
-    (record,) = keeper.records()
+    (record,) = heartbeat.records()
     worker.write(0, 2, SlotState.LEASE, claim=owned("gr-two"))
-    keeper.answer(record, LeaseAnswer.LOST, 0.0)
+    heartbeat.answer(record, LeaseAnswer.LOST, 0.0)
     assert worker.answer_for(0, 2) is None
     assert worker.answer_for(0, 1) == (LeaseAnswer.LOST, 0.0)
 
@@ -141,34 +141,34 @@ def test_an_answer_counts_for_its_generation_only(pair: tuple[SharedLeaseTable, 
 def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
     pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, keeper = pair
+    worker, heartbeat = pair
     now = time.monotonic() + 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert 100.0 <= keeper.idle_seconds < 110.0, "it has done nothing since it began"
+    assert 100.0 <= heartbeat.idle_seconds < 110.0, "it has done nothing since it began"
     with leases.hold(owned()):
-        assert keeper.idle_seconds == 0.0
+        assert heartbeat.idle_seconds == 0.0
         now += 40.0
-        assert keeper.idle_seconds == 40.0
+        assert heartbeat.idle_seconds == 40.0
         leases.note_full()
-        assert keeper.idle_seconds == 0.0
+        assert heartbeat.idle_seconds == 0.0
         now += 50.0
-    assert keeper.idle_seconds == 0.0, "it has just ended one"
+    assert heartbeat.idle_seconds == 0.0, "it has just ended one"
     now += 60.0
     before = bytes(worker._memory)
     worker.note_work()
     now += 60.0
     (*_, last) = [place for place, byte in enumerate(worker._memory[:]) if byte != before[place]]
     worker._memory[last] = before[last]
-    assert keeper.idle_seconds == 0.0, "a half-written time is not believed"
+    assert heartbeat.idle_seconds == 0.0, "a half-written time is not believed"
 
 
 def test_the_keepers_numbers_are_counted_apart(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
-    worker, keeper = pair
+    worker, heartbeat = pair
     for _ in range(3):
-        keeper.beat()
-    keeper.note_failure()
-    keeper.note_failure()
-    keeper.announce()
+        heartbeat.beat()
+    heartbeat.note_failure()
+    heartbeat.note_failure()
+    heartbeat.announce()
     assert (worker.announced, worker.failures, worker.beats) == (1, 2, 3)
 
 
@@ -176,38 +176,38 @@ def test_the_keepers_numbers_are_counted_apart(pair: tuple[SharedLeaseTable, Sha
 
 
 def test_slots_come_and_go(pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager) -> None:
-    _, keeper = pair
+    _, heartbeat = pair
     with leases.hold(owned("gr-1")) as lease, leases.delivery("token-2"):
         assert leases.free_slots == SLOTS - 2
-        held = {record.state: record for record in keeper.records()}
+        held = {record.state: record for record in heartbeat.records()}
         assert (held[SlotState.LEASE].task_id, held[SlotState.LEASE].token) == ("gr-1", "")
         assert held[SlotState.LEASE].lease_id == lease.claim.lease_id
         assert held[SlotState.DELIVERY].token == "token-2"
     assert leases.free_slots == SLOTS
-    assert list(keeper.records()) == []
+    assert list(heartbeat.records()) == []
 
 
 def test_what_is_claimed_is_kept_before_it_begins(
     pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager
 ) -> None:
-    _, keeper = pair
+    _, heartbeat = pair
     soon, never = owned("gr-1"), owned("gr-2")
     leases.expect(soon, "token-1")
     leases.expect(never, "")
-    assert {(record.state, record.task_id, record.token) for record in keeper.records()} == {
+    assert {(record.state, record.task_id, record.token) for record in heartbeat.records()} == {
         (SlotState.LEASE, "gr-1", "token-1"), (SlotState.LEASE, "gr-2", ""),
     }  # fmt: skip
-    (early,) = [record for record in keeper.records() if record.task_id == "gr-1"]
-    keeper.answer(early, LeaseAnswer.RENEWED, soon.expires_at + 10.0)
-    keeper.announce()
+    (early,) = [record for record in heartbeat.records() if record.task_id == "gr-1"]
+    heartbeat.answer(early, LeaseAnswer.RENEWED, soon.expires_at + 10.0)
+    heartbeat.announce()
     leases.forget(never.lease_id)
     with leases.hold(soon) as lease:
         leases.check()
         assert lease.expires_at == soon.expires_at + 10.0, "what was answered before it began"
-        (record,) = keeper.records()
+        (record,) = heartbeat.records()
         assert (record.task_id, record.token, record.slot) == ("gr-1", "token-1", early.slot)
         leases.forget(soon.lease_id)
-        assert list(keeper.records()) == [record], "it has begun"
+        assert list(heartbeat.records()) == [record], "it has begun"
     assert leases.free_slots == SLOTS
     leases.expect(soon, "")
     leases.end_all("shutdown")

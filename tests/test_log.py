@@ -19,7 +19,7 @@ from grns.telemetry import current, facts, log
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.bus import TransportFailing
 from grns.telemetry.facts.upkeep import Measured
-from grns.telemetry.facts.work import AttemptFinished, LeaseLost, WalkBroke
+from grns.telemetry.facts.work import AttemptFinished, LeaseLost, TaskCrashed
 
 CLAIM = Claim("gr-1", "noop", 2, "{}", 3, 3, 0, uuid4(), "tr-1", None, 0.5, 0.0)
 OF_IT = {"task_id": "gr-1", "task_type": "noop", "attempt": 3, "trace_id": "tr-1"}
@@ -120,7 +120,7 @@ async def test_what_an_attempt_logs_names_it_whoever_logs(stream: io.StringIO) -
         current.begin(CLAIM)
         structlog.get_logger().info("from the loop", attempt="mine")
         await asyncio.to_thread(in_thread)
-        leaf.read(WalkBroke("KeyError", "'x'"))
+        leaf.read(TaskCrashed("KeyError", "'x'"))
         leaf.read(LeaseLost("gr-2", 9, "tr-2", "lost"))
 
     await asyncio.create_task(attempt())

@@ -213,7 +213,7 @@ def test_what_of_the_log_is_counted_is_counted() -> None:
     value = leaf.registry.get_sample_value
     assert value("grns_log_rows_counted_total") == 10
     assert value("grns_ledger_lag_seconds") == 2.5
-    leaf.read(upkeep.CounterFollows("stopped"))
+    leaf.read(upkeep.StatsStandby("stopped"))
     assert value("grns_ledger_lag_seconds") == 0, "it is the next leader's to tell"
 
 
@@ -259,7 +259,7 @@ def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
     leaf.read(relay.RelayProgressed(100, 7, 3, 12.5))
     value = leaf.registry.get_sample_value
     assert value("grns_relay_lag_seconds") == 12.5
-    leaf.read(relay.RelayFollows("another relay leads now"))
+    leaf.read(relay.RelayStandby("another relay leads now"))
     assert {value(f"grns_relay_{name}") for name in ("lag_seconds", "in_flight", "missing_rows")} == {0}
 
 

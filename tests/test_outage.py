@@ -113,7 +113,7 @@ def _outage(times: int) -> Callable[[Context], Awaitable[None]]:
 
 def serve(stage: Stage, handler: Callable[[Context], Awaitable[None]]) -> None:
     """Let a handler do what the worker does."""
-    pool = stage.walk._handlers._pool
+    pool = stage.executor._handlers._pool
     pool._handlers.pop("noop")
     pool.task("noop")(handler)
 
@@ -129,12 +129,12 @@ async def test_handlers_transaction_in_an_outage_does_not_count_as_an_attempt(
 ) -> None:
     """Reliability: it is known not to have committed, and no fault of the handler."""
     serve(stage, _outage(times=1))
-    await stage.walk.run(claimed)
+    await stage.executor.run(claimed)
     row = await row_of(shared, claimed.id)
     assert (row["status"], row["attempt"], row["forgiven"]) == ("queued", 1, 1)
     assert [fact for fact in stage.facts if isinstance(fact, AttemptFailed)] == []
     assert [fact for fact in stage.facts if isinstance(fact, TaskReleased)]
-    await stage.walk.run(await claim(shared, claimed.id))
+    await stage.executor.run(await claim(shared, claimed.id))
     assert (await row_of(shared, claimed.id))["status"] == "succeeded"
     assert (await kinds_of(shared, claimed.id)).count("evt.task.released") == 1
 
@@ -144,11 +144,11 @@ async def test_handlers_transaction_in_outage_after_outage_ends_dead(
 ) -> None:
     """Reliability: given back as often as the task may be attempted, and then each counts (I3)."""
     serve(stage, _outage(times=99))
-    await stage.walk.run(claimed)
+    await stage.executor.run(claimed)
     for _ in range(20):
         if (await row_of(shared, claimed.id))["status"] != "queued":
             break
-        await stage.walk.run(await claim(shared, claimed.id))
+        await stage.executor.run(await claim(shared, claimed.id))
     row = await row_of(shared, claimed.id)
     assert row["status"] == "dead"
     assert row["attempt"] - row["forgiven"] <= row["attempt_limit"]

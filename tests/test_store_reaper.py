@@ -12,7 +12,7 @@ from grns.bootstrap.app import App
 from grns.maintenance.due import reap, tick_reaper
 from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts.upkeep import ReaperHolds
+from grns.telemetry.facts.upkeep import ReaperGraceStarted
 from grns.worker import registry as agent
 from tests.harness import eventually, settings_for
 from tests.test_store_kit import WORKER, fetch, lapse, place, row_of
@@ -160,7 +160,7 @@ async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Databas
         return bool(await fetch(shared, "select from grns.reaper_state where last_tick_at is not null"))
 
     async def is_holding() -> bool:
-        return any(isinstance(fact, ReaperHolds) for fact in told)
+        return any(isinstance(fact, ReaperGraceStarted) for fact in told)
 
     async def is_reaped() -> bool:
         return bool((await row_of(shared, held.id))["status"] == "queued")
@@ -204,6 +204,6 @@ async def test_reaper_that_holds_logs_it_once_as_info(shared: Database) -> None:
         await eventually(has_ticked_since)
     reaper.stop()
     await running
-    (hold,) = [fact for fact in told if isinstance(fact, ReaperHolds)]
+    (hold,) = [fact for fact in told if isinstance(fact, ReaperGraceStarted)]
     assert hold.level == "info"
     assert "normal after a restart" in hold.reason

@@ -81,7 +81,7 @@ class Stage:
         settings, emit = load(), self.facts.append
         pool = Pool("worker")
         pool.task("noop")(_noop)
-        self.walk = Executor(
+        self.executor = Executor(
             claims=Claims(database, WHO, batch_limit=10),
             finishes=Finishes(database, batch_limit=10),
             leases=LeaseManager(book, lease_seconds=15.0, emit=emit),
@@ -89,12 +89,12 @@ class Stage:
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
             slots=self.slots,
-            graveyard=DeadLetterQueue(database, emit=emit),
+            dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=settings.envelope_limits,
             emit=emit,
         )
         self.door = CommandRouter(
-            walk=self.walk,
+            claimer=self.executor,
             database=database,
             claimant=WHO,
             slots=self.slots,
@@ -130,7 +130,7 @@ def asking_for(database: Database, task_id: str, *, agent_type: str = "worker", 
 async def test_a_lane_is_acked_when_the_end_has_committed(stage: Stage, shared: Database) -> None:
     task_id = (await submit(shared)).id
     delivery = asking_for(shared, task_id)
-    await stage.walk.follow(delivery, "lane")
+    await stage.executor.follow(delivery, "lane")
     assert delivery.end == ("ack", None)
     assert delivery.statuses == ["succeeded"]
     assert (await row_of(shared, task_id))["result"] == "1"
@@ -140,14 +140,14 @@ async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, 
     """No handler runs in it any more: the next one need not wait until Postgres has answered."""
     task_id = (await submit(shared)).id
     delivery = asking_for(shared, task_id)
-    wanted = await stage.walk.read(delivery)
+    wanted = await stage.executor.read(delivery)
     assert wanted is not None
-    claim = await stage.walk.claim(wanted, delivery, "lane")
+    claim = await stage.executor.claim(wanted, delivery, "lane")
     assert claim is not None
     stage.slots.take()
     async with shared.connection() as connection, connection.transaction():
         await connection.fetch("select from grns.tasks where id = $1 for update", task_id)
-        running = asyncio.create_task(stage.walk.run(claim))
+        running = asyncio.create_task(stage.executor.run(claim))
 
         async def is_lent() -> bool:
             return stage.slots.free == 1
@@ -180,7 +180,7 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
     task_id = (await place(shared, road)).id
     before = await row_of(shared, task_id), await log_of(shared, task_id)
     delivery = asking_for(shared, task_id)
-    await (stage.walk.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+    await (stage.executor.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
     assert delivery.end == ("ack", None)
     assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
     assert (stage.slots.free, stage.started) == (1, [])
@@ -188,14 +188,14 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
 
 async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: Database) -> None:
     earlier = asking_for(shared, (await submit(shared, "other")).id)
-    await stage.walk.follow(earlier, "lane")
+    await stage.executor.follow(earlier, "lane")
     assert [fact for fact in stage.facts if fact.event == "no_handler"] == [
         NoHandler("other", stage.facts[0].task_id, "noop")  # type: ignore[attr-defined]
     ]
     stage.facts.clear()
     task_id = (await submit(shared, "other")).id
     delivery = asking_for(shared, task_id)
-    await stage.walk.follow(delivery, "lane")
+    await stage.executor.follow(delivery, "lane")
     assert delivery.end == ("ack", None)
     row = await row_of(shared, task_id)
     assert (row["status"], row["attempt"]) == ("queued", 0)
@@ -209,7 +209,7 @@ async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
     stage: Stage, shared: Database, way: str
 ) -> None:
     told: list[str] = []
-    stage.walk.on_paused.append(told.append)
+    stage.executor.on_paused.append(told.append)
     task_id = (await submit(shared)).id
     before = await row_of(shared, task_id), await log_of(shared, task_id)
     await pause.begin(
@@ -217,7 +217,7 @@ async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
         until=None,
     )  # fmt: skip
     delivery = asking_for(shared, task_id)
-    await (stage.walk.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+    await (stage.executor.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
     assert (delivery.end, told) == (("ack", None), ["noop"])
     assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
     assert (stage.slots.free, stage.started) == (1, [])
@@ -252,7 +252,7 @@ async def test_a_task_that_may_not_be_committed_yet_is_waited_for(
     for count in range(1, 6):
         agent_type = "scout" if way == "door_of_others" else "worker"
         delivery = asking_for(shared, "gr-nothing", agent_type=agent_type, count=count)
-        await (stage.walk.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+        await (stage.executor.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
         letters = await fetch(shared, "select reason, body from grns.dead_letters")
         if count <= len(UNKNOWN_TASK_DELAYS):
             assert (delivery.end, letters) == (("nak", UNKNOWN_TASK_DELAYS[count - 1]), [])
@@ -269,7 +269,7 @@ async def test_without_postgres_everything_is_given_back(shared: Database) -> No
     book, descriptor = SharedLeaseTable.create(4)
     stage = Stage(away, book)
     for body in (encoded(command()), b"no json"):
-        for deliver in (stage.door.receive, lambda copy: stage.walk.follow(copy, "lane")):
+        for deliver in (stage.door.receive, lambda copy: stage.executor.follow(copy, "lane")):
             delivery = Copy(shared, body)
             await deliver(delivery)
             assert delivery.end is not None
@@ -285,7 +285,7 @@ async def test_a_message_judged_twice_has_one_letter(stage: Stage, shared: Datab
     """Its end did not reach the broker."""
     for count in (1, 2):
         delivery = Copy(shared, b"no json", count=count)
-        await stage.walk.follow(delivery, "lane")
+        await stage.executor.follow(delivery, "lane")
         assert delivery.end == ("term", "bad_json")
     assert len(await fetch(shared, "select from grns.dead_letters")) == 1
     assert len(await fetch(shared, "select from grns.events where kind = 'dlq.message.rejected'")) == 1
@@ -295,7 +295,7 @@ async def test_a_command_of_another_kind_is_not_served(stage: Stage, shared: Dat
     document = command() | {"kind": "cmd.task.cancel", "payload": {"task_id": "gr-0"}}
     delivery = Copy(shared, encoded(document))
     delivery.subject = "cmd.task.cancel.v1"
-    await stage.walk.follow(delivery, "lane")
+    await stage.executor.follow(delivery, "lane")
     assert delivery.end == ("term", "unexpected_kind")
 
 
@@ -303,7 +303,7 @@ async def test_a_command_never_runs_a_task_twice(stage: Stage, shared: Database)
     task_id = (await submit(shared)).id
     for _ in range(3):
         delivery = asking_for(shared, task_id)
-        await stage.walk.follow(delivery, "lane")
+        await stage.executor.follow(delivery, "lane")
         assert delivery.end == ("ack", None)
     assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
 

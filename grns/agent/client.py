@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from grns.agent.heartbeat import AgentKeeper
+from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp
 from grns.agent.task import AgentTask
 from grns.errors import BadInput, Fail, GrnsError, LeaseLost, Retry, Unavailable
@@ -70,7 +70,7 @@ class AgentClient:
         }
         self._order = {field: value for field, value in order.items() if value is not None}
         self._http = AgentHttp(url, key=key, workspace=workspace)
-        self._keeper = AgentKeeper(self._renew, on_end=self._http.close_blocking)
+        self._heartbeat = LeaseRenewer(self._renew, on_end=self._http.close_blocking)
         self._tasks: set[AgentTask] = set()
         self._awake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -92,7 +92,7 @@ class AgentClient:
             with suppress(GrnsError):
                 await self.release_task(task, "shutdown")
             self.forget(task)
-        await asyncio.to_thread(self._keeper.stop, _LAST_SECONDS)
+        await asyncio.to_thread(self._heartbeat.stop, _LAST_SECONDS)
         await self._http.close()
 
     def stop(self) -> None:
@@ -223,12 +223,12 @@ class AgentClient:
     def keep(self, task: AgentTask) -> None:
         """Renew a task's lease in the background."""
         self._tasks.add(task)
-        self._keeper.keep(task)
+        self._heartbeat.keep(task)
 
     def forget(self, task: AgentTask) -> None:
         """Renew it no more."""
         self._tasks.discard(task)
-        self._keeper.forget(task)
+        self._heartbeat.forget(task)
 
     async def _end(self, task: AgentTask, how: str, body: dict[str, Any]) -> str:
         answer = await self._http.post(f"/queue/{how}", {"token": task.token, **body})

@@ -33,7 +33,7 @@ class Kept(Protocol):
         """Hear, from another thread, that it is over: `lost`, `deadline` or `cancelled`."""
 
 
-class AgentKeeper:
+class LeaseRenewer:
     """Renews each task every third of its lease, until it is forgotten or over."""
 
     def __init__(self, renew: Renew, *, on_end: Callable[[], None]) -> None:

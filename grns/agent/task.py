@@ -72,7 +72,7 @@ class AgentTask:
 
     def _cut(self) -> None:
         if self._scope is not None:
-            self._scope.cut()
+            self._scope.cancel()
 
     async def __aenter__(self) -> AgentTask:
         """Begin: from now on it is renewed."""

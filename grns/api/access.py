@@ -30,7 +30,7 @@ PRINCIPAL = "grns.principal"
 class RequestContext:
     """Somebody who was let in, and the workspace that they are in."""
 
-    desk: ApiContext
+    context: ApiContext
     principal: Principal
     workspace: str
     traceparent: str | None = None  # the header of whoever asks, which may be anything
@@ -39,7 +39,7 @@ class RequestContext:
     def trace_id(self) -> str | None:
         """The trace that whoever asks is in: what they submit belongs there, unless it says otherwise."""
         found = None if self.traceparent is None else read_traceparent(self.traceparent)
-        return found[0] if found else self.desk.spans.current_trace()
+        return found[0] if found else self.context.spans.current_trace()
 
     @property
     def actor(self) -> str:
@@ -66,51 +66,51 @@ class RequestContext:
     async def reading(self) -> AsyncIterator[Database | Session]:
         """Lend what to ask the database with: for whom is bound to a workspace, confined to it."""
         if self.is_everywhere:
-            yield self.desk.database
+            yield self.context.database
             return
-        async with self.desk.turns.of(self.workspace):
-            if await self.desk.isolation.is_there():
-                async with as_tenant(self.desk.database, self.workspace) as session:
+        async with self.context.turns.of(self.workspace):
+            if await self.context.isolation.is_there():
+                async with as_tenant(self.context.database, self.workspace) as session:
                     yield session
             else:
-                yield self.desk.database
+                yield self.context.database
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Database | Session]:
         """Lend the same for changes: once they have committed, the relay hears of them."""
         async with self.reading() as database:
             yield database
-        await self.desk.transport.nudge(subjects.RELAY_NUDGE)
+        await self.context.transport.nudge(subjects.RELAY_NUDGE)
 
     def client(self, database: Database | Session) -> Client:
         """Return a client for them."""
-        desk = self.desk
+        context = self.context
         return Client(
             database=database,
-            handlers_database=desk.database,
-            transport=desk.transport,
+            handlers_database=context.database,
+            transport=context.transport,
             workspace=self.workspace,
-            payload_limits=desk.payload_limits,
-            envelope_limits=desk.envelope_limits,
-            batch_limit=desk.batch_limit,
+            payload_limits=context.payload_limits,
+            envelope_limits=context.envelope_limits,
+            batch_limit=context.batch_limit,
             actor=self.actor,
-            emit=desk.emit,
-            spans=desk.spans,
+            emit=context.emit,
+            spans=context.spans,
         )
 
     def triage(self, database: Database | Session) -> Triage:
         """Return triage for them."""
         return Triage(
             database=database,
-            transport=self.desk.transport,
+            transport=self.context.transport,
             workspace=self.workspace,
-            payload_limits=self.desk.payload_limits,
-            envelope_limits=self.desk.envelope_limits,
+            payload_limits=self.context.payload_limits,
+            envelope_limits=self.context.envelope_limits,
         )
 
     def pauses(self, database: Database | Session) -> PoolPauses:
         """Return what pauses and resumes the pools of their workspace."""
-        return PoolPauses(database=database, transport=self.desk.transport, workspace=self.workspace)
+        return PoolPauses(database=database, transport=self.context.transport, workspace=self.workspace)
 
 
 # By the dependency that asks for it.
@@ -123,7 +123,7 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
     With `may_be_first`, it also lets in whoever shows the bootstrap token.
     """
 
-    async def visit(
+    async def request_context(
         request: Request,
         workspace: Annotated[
             str | None, Query(description="The workspace, for keys of all of them.", max_length=64)
@@ -132,15 +132,15 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
             str | None, Header(alias="Grns-Workspace", description="The same, as a header.", max_length=64)
         ] = None,
     ) -> RequestContext:
-        desk: ApiContext = request.app.state.desk
-        principal = await _principal(desk, request, may_be_first=may_be_first)
-        chosen = principal.workspace or desk.workspace
+        context: ApiContext = request.app.state.context
+        principal = await _principal(context, request, may_be_first=may_be_first)
+        chosen = principal.workspace or context.workspace
         for said in (workspace, named):
             if said is not None:
                 chosen = subjects.token(said, name="workspace")
         if workspace is not None and named is not None and workspace != named:
             raise BadInput("bad_workspace", "the query names one workspace, and Grns-Workspace another")
-        found = RequestContext(desk, principal, chosen, request.headers.get("traceparent"))
+        found = RequestContext(context, principal, chosen, request.headers.get("traceparent"))
         found.enter(chosen)
         if not principal.may(scope, chosen):
             raise Forbidden(f"the scope {scope} is needed")
@@ -148,8 +148,8 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
             raise Forbidden("a key of all workspaces is needed")
         return found
 
-    _SCOPES[visit] = scope
-    return Depends(visit)
+    _SCOPES[request_context] = scope
+    return Depends(request_context)
 
 
 Reader = Annotated[RequestContext, requires("read")]
@@ -172,7 +172,7 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
     return None
 
 
-async def _principal(desk: ApiContext, request: Request, *, may_be_first: bool) -> Principal:
+async def _principal(context: ApiContext, request: Request, *, may_be_first: bool) -> Principal:
     known: Principal | None = request.scope.get(PRINCIPAL)
     if known is not None:
         return known
@@ -183,14 +183,14 @@ async def _principal(desk: ApiContext, request: Request, *, may_be_first: bool) 
     if kind.lower() != "bearer":
         raise Denied("a key is shown as `Authorization: Bearer grns_…`")
     text = text.strip()
-    if await is_bootstrap(desk, text):
+    if await is_bootstrap(context, text):
         if not may_be_first:
             raise Forbidden(f"the bootstrap token creates the first key and does nothing else: POST {_KEYS}")
         return BOOTSTRAP
-    return await authenticate(desk.database, text)
+    return await authenticate(context.database, text)
 
 
-async def is_bootstrap(desk: ApiContext, text: str) -> bool:
+async def is_bootstrap(context: ApiContext, text: str) -> bool:
     """Say whether the text is the bootstrap token of this process, and there is no key yet."""
-    invitation = desk.invitation
-    return invitation.key is None and invitation.matches(text) and not await has_keys(desk.database)
+    invitation = context.invitation
+    return invitation.key is None and invitation.matches(text) and not await has_keys(context.database)

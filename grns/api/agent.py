@@ -153,54 +153,64 @@ class QueueStatus(BaseModel):
     answers=HandedOut,
     others={204: {"description": "There was nothing to do in all that time"}},
 )
-async def claim_next_task(request: Request, visit: Agent) -> Response:
+async def claim_next_task(request: Request, request_context: Agent) -> Response:
     """Get the next task, most urgent and oldest first; wait for one where there is none yet."""
     began_at = time.monotonic()
     wanted = await read(request, ClaimOrder, SMALL, code="bad_claim")
-    visit.check_pool(wanted.agent_type)
-    await visit.desk.token_keys.latest()  # a claim that could not be answered would spend an attempt
+    request_context.check_pool(wanted.agent_type)
+    await (
+        request_context.context.token_keys.latest()
+    )  # a claim that could not be answered would spend an attempt
     gone = asyncio.ensure_future(_disconnected(request))
     try:
-        with visit.desk.key_watch.over(visit.principal, gone.cancel):
-            handed = await visit.desk.agent_claims.next_task(_seeking(visit, wanted), gone)
+        with request_context.context.key_watch.over(request_context.principal, gone.cancel):
+            handed = await request_context.context.agent_claims.next_task(
+                _seeking(request_context, wanted), gone
+            )
         if gone.cancelled():
             raise ended_key()
     finally:
         gone.cancel()
     if handed is None:
         return Response(status_code=204)
-    return Answer(_handed_out(handed, began_at, await visit.desk.token_keys.latest()))
+    return Answer(_handed_out(handed, began_at, await request_context.context.token_keys.latest()))
 
 
 @routes.post("/queue/renew", takes=Renewal, answers=Renewed)
-async def renew_claim(request: Request, visit: Agent) -> Response:
+async def renew_claim(request: Request, request_context: Agent) -> Response:
     """Keep a task for another lease, and hear whether its end is asked for."""
     said = await read(request, Renewal, SMALL, code="bad_renewal")
-    shown = await _ticket(visit, said)
-    is_asked = await visit.desk.agent_writes.renew(
-        visit.writing, shown, actor=visit.actor, progress=said.progress, message=said.message
+    shown = await _ticket(request_context, said)
+    is_asked = await request_context.context.agent_writes.renew(
+        request_context.writing,
+        shown,
+        actor=request_context.actor,
+        progress=said.progress,
+        message=said.message,
     )
     return Answer({"lease_seconds": shown.lease_seconds, "cancel_requested": is_asked})
 
 
 @routes.post("/queue/complete", takes=Completion, answers=Written)
-async def complete_claim(request: Request, visit: Agent) -> Response:
+async def complete_claim(request: Request, request_context: Agent) -> Response:
     """End a task as succeeded, with its result. Said again, it is answered as the first time."""
-    limits = visit.desk.result_limits
+    limits = request_context.context.result_limits
     said = await read(request, Completion, around(limits), code="bad_completion")
     outcome = Outcome(Verb.SUCCEED, result=dumps(said.result, limits))
     return await _written(
-        visit, said, lambda lend, shown: visit.desk.agent_writes.finish(lend, shown, outcome)
+        request_context,
+        said,
+        lambda lend, shown: request_context.context.agent_writes.finish(lend, shown, outcome),
     )
 
 
 @routes.post("/queue/fail", takes=Breakdown, answers=Written)
-async def fail_claim(request: Request, visit: Agent) -> Response:
+async def fail_claim(request: Request, request_context: Agent) -> Response:
     """Say that a task failed: it is tried again while it has attempts left, unless `retry` is false."""
     said = await read(request, Breakdown, SMALL, code="bad_failure")
 
     async def write(lend: Lend, shown: ClaimToken) -> str:
-        return await visit.desk.agent_writes.fail(
+        return await request_context.context.agent_writes.fail(
             lend,
             shown,
             error_class=said.error.class_,
@@ -210,29 +220,31 @@ async def fail_claim(request: Request, visit: Agent) -> Response:
             after_seconds=said.retry_after_seconds,
         )
 
-    return await _written(visit, said, write)
+    return await _written(request_context, said, write)
 
 
 @routes.post("/queue/release", takes=Return, answers=Written)
-async def release_claim(request: Request, visit: Agent) -> Response:
+async def release_claim(request: Request, request_context: Agent) -> Response:
     """Give a task back without spending an attempt: the next agent has it, unless it was cancelled."""
     said = await read(request, Return, SMALL, code="bad_release")
     return await _written(
-        visit, said, lambda lend, shown: visit.desk.agent_writes.release(lend, shown, said.reason)
+        request_context,
+        said,
+        lambda lend, shown: request_context.context.agent_writes.release(lend, shown, said.reason),
     )
 
 
 @routes.get("/queue/status", answers=QueueStatus)
-async def read_queue_status(visit: Reader) -> Response:
+async def read_queue_status(request_context: Reader) -> Response:
     """Say how much there is to do, and who does it."""
-    async with visit.reading() as database:
-        states = await count_states(database, workspace=visit.workspace)
-        page = await list_pools(database, workspace=visit.workspace, limit=_MOST_POOLS)
+    async with request_context.reading() as database:
+        states = await count_states(database, workspace=request_context.workspace)
+        page = await list_pools(database, workspace=request_context.workspace, limit=_MOST_POOLS)
     return Answer(
         {
             "states": states,
             "total": sum(states.values()),
-            "waiting": visit.desk.agent_claims.waiting(visit.workspace),
+            "waiting": request_context.context.agent_claims.waiting(request_context.workspace),
             "pools": page.rows,
             "has_more": page.next_cursor is not None,
         }
@@ -245,26 +257,26 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _seeking(visit: RequestContext, wanted: ClaimOrder) -> ClaimRequest:
-    desk = visit.desk
+def _seeking(request_context: RequestContext, wanted: ClaimOrder) -> ClaimRequest:
+    context = request_context.context
     types = sorted(set(wanted.task_types))
-    lease_seconds = wanted.lease_seconds or desk.agent_lease_seconds
+    lease_seconds = wanted.lease_seconds or context.agent_lease_seconds
     # One life of a worker, as far as anybody can tell them apart from here.
     said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
-    parts = (visit.workspace, visit.actor, *said, *types)
+    parts = (request_context.workspace, request_context.actor, *said, *types)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
     return ClaimRequest(
         claimant=Claimant(
             agent_id=f"{wanted.agent_type}-{digest}",
-            workspace=visit.workspace,
+            workspace=request_context.workspace,
             agent_type=wanted.agent_type,
             handled=dict.fromkeys(types, wanted.max_attempts),
             lease_seconds=lease_seconds,
         ),
         name=wanted.agent or "http",
         version=wanted.version or "",
-        principal=visit.principal,
-        wait_seconds=min(wanted.wait_seconds, desk.agent_wait_seconds),
+        principal=request_context.principal,
+        wait_seconds=min(wanted.wait_seconds, context.agent_wait_seconds),
         nudge_url=wanted.nudge_url,
     )
 
@@ -290,16 +302,16 @@ def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[
     }
 
 
-async def _ticket(visit: RequestContext, said: Told) -> ClaimToken:
+async def _ticket(request_context: RequestContext, said: Told) -> ClaimToken:
     """Return the ticket that was shown. Raises NotFound: another workspace, Forbidden: another pool."""
-    shown = await visit.desk.token_keys.verify(ticket.read(said.token))
-    if shown.workspace != visit.workspace:
-        raise NotFound(f"there is no such claim in workspace {visit.workspace}")
-    visit.check_pool(shown.agent_type)
+    shown = await request_context.context.token_keys.verify(ticket.read(said.token))
+    if shown.workspace != request_context.workspace:
+        raise NotFound(f"there is no such claim in workspace {request_context.workspace}")
+    request_context.check_pool(shown.agent_type)
     return shown
 
 
 async def _written(
-    visit: RequestContext, said: Told, write: Callable[[Lend, ClaimToken], Awaitable[str]]
+    request_context: RequestContext, said: Told, write: Callable[[Lend, ClaimToken], Awaitable[str]]
 ) -> Answer:
-    return Answer({"status": await write(visit.writing, await _ticket(visit, said))})
+    return Answer({"status": await write(request_context.writing, await _ticket(request_context, said))})

@@ -83,11 +83,11 @@ class _Api(FastAPI):
         return self.openapi_schema
 
 
-def make_api(desk: ApiContext) -> FastAPI:
+def make_api(context: ApiContext) -> FastAPI:
     """Return the app that answers requests with what is on a desk."""
     api = bare()
-    api.state.desk = desk
-    api.add_middleware(SecurityHeaders, emit=desk.emit)
+    api.state.context = context
+    api.add_middleware(SecurityHeaders, emit=context.emit)
     return api
 
 
@@ -144,8 +144,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     if said.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         raise error  # one that nobody here should meet: whoever looks for it finds it in the log
     if isinstance(error, Unavailable):
-        desk: ApiContext = request.app.state.desk
-        desk.emit(RequestFailed(request.scope.get(OPERATION, "none"), str(error)))
+        context: ApiContext = request.app.state.context
+        context.emit(RequestFailed(request.scope.get(OPERATION, "none"), str(error)))
     return ProblemAnswer(said)
 
 

@@ -60,30 +60,30 @@ class Steps(BaseModel):
 
 
 @routes.get("/counts", answers=Counts)
-async def count_tasks(visit: Reader) -> Response:
+async def count_tasks(request_context: Reader) -> Response:
     """Say how many tasks are in each state."""
-    async with visit.reading() as database:
-        states = await count_states(database, workspace=visit.workspace)
+    async with request_context.reading() as database:
+        states = await count_states(database, workspace=request_context.workspace)
     return Answer({"states": states, "total": sum(states.values())})
 
 
 @routes.get("/minutes", answers=Steps)
 async def list_minutes(
-    visit: Reader,
+    request_context: Reader,
     since: Annotated[Moment | None, Query(description="From this time on; an hour before the end.")] = None,
     until: Annotated[Moment | None, Query(description="Up to this time; now.")] = None,
     step_seconds: Annotated[int, Query(ge=60, le=_LONGEST_STEP_SECONDS)] = _STEP_SECONDS,
     task_type: Annotated[str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$")] = None,
 ) -> Response:
     """Say what happened in each minute, or longer step, between two times."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         end = until or await listing.now(database)
         start = since or end - timedelta(hours=1)
         if start >= end:
             raise BadInput("bad_stretch", "nothing lies there: it has to begin before it ends")
         rows = await read_minutes(
             database,
-            workspace=visit.workspace,
+            workspace=request_context.workspace,
             since=start,
             until=end,
             step_seconds=step_seconds,

@@ -68,9 +68,9 @@ class Diagnosis(BaseModel):
 
 
 @routes.get("/doctor", answers=Diagnosis)
-async def examine(visit: ReaderOfAll) -> Response:
+async def examine(request_context: ReaderOfAll) -> Response:
     """Say what of the installation is not as it should be, and what to do."""
-    read = await visit.desk.rounds.latest()
+    read = await request_context.context.rounds.latest()
     findings = diagnose(read)
     said = Diagnosis(
         at=read.at,

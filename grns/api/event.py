@@ -45,7 +45,7 @@ class Event(BaseModel):
 )
 async def list_events(
     request: Request,
-    visit: Reader,
+    request_context: Reader,
     kind: Annotated[
         list[str] | None, Query(description="Only these, as `evt.task.dead` or `evt.task.*`.")
     ] = None,
@@ -67,13 +67,13 @@ async def list_events(
     A stream has what happens from now on, or behind `Last-Event-ID` or `cursor`; the `id` of each event is
     its number in the log, below which nothing turns up any more. It ends now and then: come again.
     """
-    wanted = EventQuery(visit.workspace, kind or (), task_id)
+    wanted = EventQuery(request_context.workspace, kind or (), task_id)
     if EVENT_STREAM in request.headers.get("accept", ""):
-        return await stream(visit, wanted, last_event_id or cursor)
+        return await stream(request_context, wanted, last_event_id or cursor)
     if last_event_id is not None:
         raise BadInput("bad_parameter", "Last-Event-ID goes with `Accept: text/event-stream`")
-    log = await visit.desk.tail.bounds()
-    async with visit.reading() as database:
+    log = await request_context.context.tail.bounds()
+    async with request_context.reading() as database:
         if order == "latest":
             return answer(await event.list_events(database, wanted, log, limit=limit, after=cursor))
         behind = 0 if cursor is None else place(cursor)

@@ -15,15 +15,15 @@ routes = Routes("tasks")
 
 
 @routes.get("/tasks/{task_id}/explain", answers=Explanation)
-async def explain_task(visit: Reader, task_id: TaskId) -> Response:
+async def explain_task(request_context: Reader, task_id: TaskId) -> Response:
     """Say why a task is where it is, what helps, and what happened to it."""
-    desk = visit.desk
-    async with visit.reading() as database:
+    context = request_context.context
+    async with request_context.reading() as database:
         explainer = Explainer(
             database=database,
-            whole=desk.database,
-            transport=desk.transport,
-            workspace=visit.workspace,
-            is_bound=not visit.is_everywhere,
+            whole=context.database,
+            transport=context.transport,
+            workspace=request_context.workspace,
+            is_bound=not request_context.is_everywhere,
         )
         return Answer(await explainer.explain(task_id))

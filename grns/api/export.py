@@ -41,7 +41,7 @@ Whole = Callable[[RequestContext, Database | Session, list[str]], Awaitable[list
     others={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "A document a line"}},
 )
 async def export_dead_letters(
-    visit: Reader,
+    request_context: Reader,
     what: Annotated[
         Literal["task", "message"], Query(description="Tasks, or messages that belong to none.")
     ] = "task",
@@ -54,48 +54,50 @@ async def export_dead_letters(
 
     Where there are more, the header `Grns-Next-Cursor` has the cursor to come back with.
     """
-    async with visit.reading() as database:
-        wanted = await together(visit, database, text, saved)
+    async with request_context.reading() as database:
+        wanted = await together(request_context, database, text, saved)
         if what == "message" and wanted.terms:
             raise BadInput("bad_filter", "a filter chooses among tasks, and messages are none")
         if what == "task":
             # What needs a person is what can be redriven.
             needy = parse(request(action="redrive", filter=str(wanted)).filter)
             page = await task_page.list_tasks(
-                database, workspace=visit.workspace, wanted=needy, limit=limit, after=cursor
+                database, workspace=request_context.workspace, wanted=needy, limit=limit, after=cursor
             )
         else:
-            page = await _list_messages(visit, database, limit, cursor)
+            page = await _list_messages(request_context, database, limit, cursor)
     headers = {} if page.next_cursor is None else {NEXT: page.next_cursor}
     ids = [str(row["id"]) for row in page.rows]
-    lines = _lines(visit, ids, _tasks if what == "task" else _messages)
+    lines = _lines(request_context, ids, _tasks if what == "task" else _messages)
     return StreamingResponse(lines, media_type=LINES, headers=headers)
 
 
 async def _list_messages(
-    visit: RequestContext, database: Database | Session, limit: int, cursor: str | None
+    request_context: RequestContext, database: Database | Session, limit: int, cursor: str | None
 ) -> Page:
     wanted = listing.DeadFilter(listing.MESSAGE)
     return await listing.list_dead(
-        database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
+        database, workspace=request_context.workspace, wanted=wanted, limit=limit, after=cursor
     )
 
 
-async def _lines(visit: RequestContext, ids: list[str], whole: Whole) -> AsyncIterator[bytes]:
+async def _lines(request_context: RequestContext, ids: list[str], whole: Whole) -> AsyncIterator[bytes]:
     """Read some at a time, as fast as somebody takes them; who was deleted meanwhile is left out."""
     for first in range(0, len(ids), _AT_ONCE):
-        async with visit.reading() as database:
-            found = await whole(visit, database, ids[first : first + _AT_ONCE])
+        async with request_context.reading() as database:
+            found = await whole(request_context, database, ids[first : first + _AT_ONCE])
         yield b"".join(dumps(one) + b"\n" for one in found)
 
 
-async def _tasks(visit: RequestContext, database: Database | Session, ids: list[str]) -> list[Any]:
-    found = await read.tasks(database, ids, visit.workspace)
+async def _tasks(request_context: RequestContext, database: Database | Session, ids: list[str]) -> list[Any]:
+    found = await read.tasks(database, ids, request_context.workspace)
     return [found[task_id] for task_id in ids if task_id in found]
 
 
-async def _messages(visit: RequestContext, database: Database | Session, ids: list[str]) -> list[Any]:
-    triage, found = visit.triage(database), list[Any]()
+async def _messages(
+    request_context: RequestContext, database: Database | Session, ids: list[str]
+) -> list[Any]:
+    triage, found = request_context.triage(database), list[Any]()
     for letter_id in ids:
         try:
             found.append(document(await triage.letter(UUID(letter_id))))

@@ -68,41 +68,45 @@ class IssueChange(Body):
 
 @routes.get("/issues", answers=PageOf[Issue])
 async def list_issues(
-    visit: Reader,
+    request_context: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List issues, what was seen last first."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         return answer(
-            await store_list(database, workspace=visit.workspace, state=state, limit=limit, after=cursor)
+            await store_list(
+                database, workspace=request_context.workspace, state=state, limit=limit, after=cursor
+            )
         )
 
 
 @routes.get("/issues/{fingerprint}", answers=IssueDetail)
-async def read_issue(visit: Reader, fingerprint: Fingerprint) -> Response:
+async def read_issue(request_context: Reader, fingerprint: Fingerprint) -> Response:
     """Show an issue: what it looks like, how often it is seen, and where."""
-    async with visit.reading() as database:
-        return _shown(await store_read(database, workspace=visit.workspace, fingerprint=fingerprint))
+    async with request_context.reading() as database:
+        return _shown(
+            await store_read(database, workspace=request_context.workspace, fingerprint=fingerprint)
+        )
 
 
 @routes.patch("/issues/{fingerprint}", takes=IssueChange, answers=IssueDetail)
 async def edit_issue(
     request: Request,
-    visit: Operator,
+    request_context: Operator,
     fingerprint: Fingerprint,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Say something of an issue: that it is acknowledged, ignored or resolved, a note, who looks after it."""
     said = await read(request, IssueChange, SMALL, code="bad_issue")
     change = cast(IssueUpdate, said.model_dump(exclude_unset=True))
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         changed = await change_issue(
             database,
-            workspace=visit.workspace,
+            workspace=request_context.workspace,
             fingerprint=fingerprint,
-            actor=visit.actor,
+            actor=request_context.actor,
             version=_version(edition_in(if_match)),
             **change,
         )
@@ -111,7 +115,7 @@ async def edit_issue(
 
 @routes.get("/issues/{fingerprint}/tasks", answers=PageOf[TaskRow])
 async def list_issue_tasks(
-    visit: Reader,
+    request_context: Reader,
     fingerprint: Fingerprint,
     text: FilterText = "",
     saved: SavedName = None,
@@ -119,12 +123,12 @@ async def list_issue_tasks(
     cursor: Cursor = None,
 ) -> Response:
     """List the tasks that are dead or failed of it now, the latest first."""
-    async with visit.reading() as database:
-        wanted = await together(visit, database, text, saved)
+    async with request_context.reading() as database:
+        wanted = await together(request_context, database, text, saved)
         found = parse(f"state:dead,failed fingerprint:{fingerprint} {wanted}")
         return answer(
             await task_page.list_tasks(
-                database, workspace=visit.workspace, wanted=found, limit=limit, after=cursor
+                database, workspace=request_context.workspace, wanted=found, limit=limit, after=cursor
             )
         )
 

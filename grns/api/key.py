@@ -78,23 +78,23 @@ class WorkspaceOrder(Body):
 
 
 @routes.post("/keys", takes=KeyOrder, answers=NewKey, status=201)
-async def create_key(request: Request, visit: FirstAdmin) -> Response:
+async def create_key(request: Request, request_context: FirstAdmin) -> Response:
     """Make a key. The answer shows its secret, which nobody sees again.
 
     As long as there is no key at all, the bootstrap token that the API printed makes the first one: with the
     scope `admin`, of all workspaces.
     """
     said = await read(request, KeyOrder, SMALL, code="bad_key_order")
-    workspace = _of(visit, all_workspaces=said.all_workspaces)
-    own = visit.principal.pools
+    workspace = _of(request_context, all_workspaces=said.all_workspaces)
+    own = request_context.principal.pools
     if own is not None and not (said.pools and own.issuperset(said.pools)):
         raise Forbidden(f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}")
     create = store.create_key
-    if visit.principal is BOOTSTRAP:
+    if request_context.principal is BOOTSTRAP:
         if "admin" not in said.scopes or workspace is not None or said.pools:
             raise Forbidden("the first key has the scope admin and is of all workspaces")
         create = store.create_first_key
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         made, row = await create(
             database,
             workspace=workspace,
@@ -102,7 +102,7 @@ async def create_key(request: Request, visit: FirstAdmin) -> Response:
             scopes=said.scopes,
             expires_seconds=said.expires_seconds,
             pools=said.pools,
-            actor=visit.actor,
+            actor=request_context.actor,
         )
     unused = dict.fromkeys(("revoked_at", "revoked_by", "last_used_at")) | {"state": "valid"}
     location = {"Location": f"{PREFIX}/keys/{made.id}"}
@@ -111,56 +111,56 @@ async def create_key(request: Request, visit: FirstAdmin) -> Response:
 
 @routes.get("/keys", answers=PageOf[KeyRow])
 async def list_keys(
-    visit: Admin, all_workspaces: Everywhere = False, limit: Limit = 50, cursor: Cursor = None
+    request_context: Admin, all_workspaces: Everywhere = False, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """List the workspace's keys, the latest first."""
-    workspace = _of(visit, all_workspaces=all_workspaces)
-    async with visit.reading() as database:
+    workspace = _of(request_context, all_workspaces=all_workspaces)
+    async with request_context.reading() as database:
         return answer(
             await store.list_keys(database, workspace=workspace, limit=limit, after=name_in(cursor))
         )
 
 
 @routes.get("/keys/{key_id}", answers=KeyRow)
-async def read_key(visit: Admin, key_id: KeyId) -> Response:
+async def read_key(request_context: Admin, key_id: KeyId) -> Response:
     """Show a key, without its secret."""
-    async with visit.reading() as database:
-        return Answer(await store.read_key(database, key_id, workspace=visit.principal.workspace))
+    async with request_context.reading() as database:
+        return Answer(await store.read_key(database, key_id, workspace=request_context.principal.workspace))
 
 
 @routes.post("/keys/{key_id}/revoke", answers=KeyRow)
-async def revoke_key(visit: Admin, key_id: KeyId) -> Response:
+async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
     """End a key for good."""
-    workspace = visit.principal.workspace
-    async with visit.writing() as database:
-        if not await store.revoke_key(database, key_id, workspace=workspace, actor=visit.actor):
+    workspace = request_context.principal.workspace
+    async with request_context.writing() as database:
+        if not await store.revoke_key(database, key_id, workspace=workspace, actor=request_context.actor):
             raise Conflict(f"key {key_id} was revoked before")
         return Answer(await store.read_key(database, key_id, workspace=workspace))
 
 
 @routes.post("/workspaces", takes=WorkspaceOrder, answers=WorkspaceOrder, status=201)
-async def create_workspace(request: Request, visit: AdminOfAll) -> Response:
+async def create_workspace(request: Request, request_context: AdminOfAll) -> Response:
     """Make a workspace, so that keys can be bound to it."""
     said = await read(request, WorkspaceOrder, SMALL, code="bad_workspace")
-    async with visit.writing() as database:
-        await workspaces.create_workspace(database, said.workspace, actor=visit.actor)
+    async with request_context.writing() as database:
+        await workspaces.create_workspace(database, said.workspace, actor=request_context.actor)
     return Answer({"workspace": said.workspace}, status_code=201)
 
 
 @routes.get("/workspaces", answers=PageOf[Workspace])
-async def list_workspaces(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_workspaces(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspaces that were made: for a key that is bound to one, that one."""
-    async with visit.reading() as database:
-        if visit.is_everywhere:
+    async with request_context.reading() as database:
+        if request_context.is_everywhere:
             return answer(await workspaces.list_workspaces(database, limit=limit, after=name_in(cursor)))
-        found: list[dict[str, Any]] = await workspaces.read_workspaces(database, visit.workspace)
+        found: list[dict[str, Any]] = await workspaces.read_workspaces(database, request_context.workspace)
     return listed(found)
 
 
-def _of(visit: RequestContext, *, all_workspaces: bool) -> str | None:
+def _of(request_context: RequestContext, *, all_workspaces: bool) -> str | None:
     """Return whose keys are meant: None is all workspaces."""
     if not all_workspaces:
-        return visit.workspace
-    if not visit.is_everywhere:
+        return request_context.workspace
+    if not request_context.is_everywhere:
         raise Forbidden("a key of all workspaces is needed")
     return None

@@ -68,7 +68,7 @@ class Resend(Reason):
 
 @routes.get("/dead-letters", answers=PageOf[DeadLetter])
 async def list_dead_letters(
-    visit: Reader,
+    request_context: Reader,
     what: Annotated[
         Literal["task", "message"] | None, Query(description="Only tasks, or only messages.")
     ] = None,
@@ -78,50 +78,50 @@ async def list_dead_letters(
     cursor: Cursor = None,
 ) -> Response:
     """List dead and failed tasks, and rejected messages, the latest first; with a filter only tasks."""
-    async with visit.reading() as database:
-        wanted = listing.DeadFilter(what, await together(visit, database, text, saved))
+    async with request_context.reading() as database:
+        wanted = listing.DeadFilter(what, await together(request_context, database, text, saved))
         return answer(
             await listing.list_dead(
-                database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
+                database, workspace=request_context.workspace, wanted=wanted, limit=limit, after=cursor
             )
         )
 
 
 @routes.get("/messages/{message_id}", answers=LetterDocument)
-async def read_message(visit: Reader, message_id: UUID) -> Response:
+async def read_message(request_context: Reader, message_id: UUID) -> Response:
     """Show a message that belongs to no task, whole, whatever became of it."""
-    async with visit.reading() as database:
-        return Answer(document(await visit.triage(database).letter(message_id)))
+    async with request_context.reading() as database:
+        return Answer(document(await request_context.triage(database).letter(message_id)))
 
 
 @routes.post("/messages/{message_id}/resend", takes=Resend, answers=LetterDocument)
-async def resend_message(request: Request, visit: Operator, message_id: UUID) -> Response:
+async def resend_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
     """Send a rejected command again, as it was or changed.
 
     The copy has to be a valid command of the message's own workspace: `cmd.task.submit`, `cmd.task.cancel` or
     `cmd.task.execute` on its shared subject, or the same command to agents. grns sets `Nats-…`, `Grns-…` and
     `traceparent` headers itself.
     """
-    limits = visit.desk.envelope_limits
+    limits = request_context.context.envelope_limits
     said = await read(request, Resend, around(limits), code="bad_message")
     body = None if said.body is None else dumps(said.body, limits).encode()
     mend = None if said.model_fields_set <= {"reason"} else MessagePatch(said.subject, said.headers, body)
-    async with visit.writing() as database:
-        triage = visit.triage(database)
+    async with request_context.writing() as database:
+        triage = request_context.triage(database)
         await triage.letter(message_id)
-        if not visit.desk.transport.is_connected:
+        if not request_context.context.transport.is_connected:
             raise Unavailable("messages are sent again through the broker, and it does not answer")
-        await triage.resend(message_id, actor=visit.actor, reason=said.reason, mend=mend)
+        await triage.resend(message_id, actor=request_context.actor, reason=said.reason, mend=mend)
         return Answer(document(await triage.letter(message_id)))
 
 
 @routes.post("/messages/{message_id}/discard", takes=Reason, answers=LetterDocument)
-async def discard_message(request: Request, visit: Operator, message_id: UUID) -> Response:
+async def discard_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
     """Close a message: lists leave it out from now on."""
     reason = (await read(request, Reason, SMALL)).reason
-    async with visit.writing() as database:
-        triage = visit.triage(database)
-        if not await triage.discard_letters([message_id], actor=visit.actor, reason=reason):
+    async with request_context.writing() as database:
+        triage = request_context.triage(database)
+        if not await triage.discard_letters([message_id], actor=request_context.actor, reason=reason):
             found = await triage.letter(message_id)
             raise Conflict(f"message {message_id} was {found['state']} before")
         return Answer(document(await triage.letter(message_id)))

@@ -43,34 +43,36 @@ class OperationOrder(OperationRequest):
     status=201,
     others={200: {"model": Preview, "description": "What it would find: nothing is done"}},
 )
-async def create_operation(http: Request, visit: Operator) -> Response:
+async def create_operation(http: Request, request_context: Operator) -> Response:
     """Have something done to all tasks that a filter finds; or with `dry_run` count them."""
-    limits = around(visit.desk.payload_limits)
+    limits = around(request_context.context.payload_limits)
     fields = await read_fields(http, OperationOrder, limits, code="bad_operation")
     is_trial = fields.pop("dry_run", False)
     if not isinstance(is_trial, bool):
         raise BadInput("bad_operation", "dry_run: it is true or false")
     wanted = request(**fields)
     if is_trial:
-        async with visit.reading() as database:
-            return Answer(await store.preview(database, wanted, workspace=visit.workspace))
-    async with visit.writing() as database:
-        made = await store.create_operation(database, wanted, workspace=visit.workspace, actor=visit.actor)
+        async with request_context.reading() as database:
+            return Answer(await store.preview(database, wanted, workspace=request_context.workspace))
+    async with request_context.writing() as database:
+        made = await store.create_operation(
+            database, wanted, workspace=request_context.workspace, actor=request_context.actor
+        )
     return Answer(_shown(made), status_code=201, headers={"Location": f"{PREFIX}/operations/{made.id}"})
 
 
 @routes.get("/operations", answers=PageOf[Operation])
 async def list_operations(
-    visit: Reader,
+    request_context: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Rows at most.")] = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List operations, the latest first."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         page = await store.list_operations(
             database,
-            workspace=visit.workspace,
+            workspace=request_context.workspace,
             states=state,
             limit=limit,
             after=None if cursor is None else place(cursor),
@@ -80,36 +82,44 @@ async def list_operations(
 
 
 @routes.get("/operations/{number}", answers=Operation)
-async def read_operation(visit: Reader, number: Number) -> Response:
+async def read_operation(request_context: Reader, number: Number) -> Response:
     """Show an operation: what it is for, how far it is, and what came of it."""
-    async with visit.reading() as database:
-        return Answer(_shown(await store.read_operation(database, number, workspace=visit.workspace)))
+    async with request_context.reading() as database:
+        return Answer(
+            _shown(await store.read_operation(database, number, workspace=request_context.workspace))
+        )
 
 
 @routes.post("/operations/{number}/pause", takes=Reason, answers=Operation)
-async def pause_operation(http: Request, visit: Operator, number: Number) -> Response:
+async def pause_operation(http: Request, request_context: Operator, number: Number) -> Response:
     """Let it move nothing more until it is resumed."""
-    return await _change(http, visit, number, store.pause_operation)
+    return await _change(http, request_context, number, store.pause_operation)
 
 
 @routes.post("/operations/{number}/resume", takes=Reason, answers=Operation)
-async def resume_operation(http: Request, visit: Operator, number: Number) -> Response:
+async def resume_operation(http: Request, request_context: Operator, number: Number) -> Response:
     """Let it go on where it was paused; after a canary that failed, with all the others."""
-    return await _change(http, visit, number, store.resume_operation)
+    return await _change(http, request_context, number, store.resume_operation)
 
 
 @routes.post("/operations/{number}/abort", takes=Reason, answers=Operation)
-async def abort_operation(http: Request, visit: Operator, number: Number) -> Response:
+async def abort_operation(http: Request, request_context: Operator, number: Number) -> Response:
     """End it before it is done. What it has moved stays so."""
-    return await _change(http, visit, number, store.abort_operation)
+    return await _change(http, request_context, number, store.abort_operation)
 
 
-async def _change(http: Request, visit: RequestContext, number: int, change: Change) -> Answer:
+async def _change(http: Request, request_context: RequestContext, number: int, change: Change) -> Answer:
     reason = (await read(http, Reason, SMALL)).reason
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         return Answer(
             _shown(
-                await change(database, number, workspace=visit.workspace, actor=visit.actor, reason=reason)
+                await change(
+                    database,
+                    number,
+                    workspace=request_context.workspace,
+                    actor=request_context.actor,
+                    reason=reason,
+                )
             )
         )
 

@@ -86,26 +86,28 @@ class ResumeOrder(Body):
 
 
 @routes.get("/pools", answers=PageOf[Pool])
-async def list_pools(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the pools that have workers, queued tasks or a pause."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         return answer(
-            await store.list_pools(database, workspace=visit.workspace, limit=limit, after=name_in(cursor))
+            await store.list_pools(
+                database, workspace=request_context.workspace, limit=limit, after=name_in(cursor)
+            )
         )
 
 
 @routes.post("/pools/{agent_type}/pause", takes=PauseOrder, answers=Pause)
-async def pause_pool(request: Request, visit: Operator, agent_type: AgentType) -> Response:
+async def pause_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
     """Claim nothing more of a pool, or of one task type of it. What runs goes on, what is queued waits."""
     said = await read(request, PauseOrder, SMALL, code="bad_pause")
     if said.until is not None and said.seconds is not None:
         raise BadInput("bad_until", "seconds: there is a time already")
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         return Answer(
-            await visit.pauses(database).pause(
+            await request_context.pauses(database).pause(
                 agent_type,
                 said.task_type,
-                actor=visit.actor,
+                actor=request_context.actor,
                 reason=said.reason,
                 until=said.until or said.seconds,
             )
@@ -113,18 +115,22 @@ async def pause_pool(request: Request, visit: Operator, agent_type: AgentType) -
 
 
 @routes.post("/pools/{agent_type}/resume", takes=ResumeOrder, answers=Pause)
-async def resume_pool(request: Request, visit: Operator, agent_type: AgentType) -> Response:
+async def resume_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
     """End a pause, of a whole pool or of one task type, and show what it was. Other pauses of it stay."""
     said = await read(request, ResumeOrder, SMALL, code="bad_pause")
-    async with visit.writing() as database:
-        ended = await visit.pauses(database).resume(agent_type, said.task_type, actor=visit.actor)
+    async with request_context.writing() as database:
+        ended = await request_context.pauses(database).resume(
+            agent_type, said.task_type, actor=request_context.actor
+        )
     if ended is None:
         raise Conflict(f"{said.task_type or 'all'} of {agent_type} is not paused")
     return Answer(ended)
 
 
 @routes.get("/workers", answers=PageOf[Worker])
-async def list_workers(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_workers(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workers that are known, by agent type."""
-    async with visit.reading() as database:
-        return answer(await list_agents(database, workspace=visit.workspace, limit=limit, after=cursor))
+    async with request_context.reading() as database:
+        return answer(
+            await list_agents(database, workspace=request_context.workspace, limit=limit, after=cursor)
+        )

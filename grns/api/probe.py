@@ -28,15 +28,15 @@ async def is_alive() -> Response:
 @routes.get("/readyz", answers=Condition, others=_NOT_READY, is_open=True)
 async def is_ready(request: Request) -> Response:
     """Say whether it can work: Postgres answered within the last seconds, and its schema fits."""
-    desk: ApiContext = request.app.state.desk
-    obstacle = "it is ending" if desk.stopping.is_set() else await desk.health.obstacle()
+    context: ApiContext = request.app.state.context
+    obstacle = "it is ending" if context.stopping.is_set() else await context.health.obstacle()
     return Answer({"status": obstacle or "ok"}, status_code=200 if obstacle is None else 503)
 
 
 @routes.get("/metrics", answers=Any, others={200: {"content": {"text/plain": {}}, "description": "Metrics"}})
-async def read_metrics(visit: ReaderOfAll) -> Response:
+async def read_metrics(request_context: ReaderOfAll) -> Response:
     """Show the process' metrics, as Prometheus reads them."""
-    return Response(visit.desk.metrics(), media_type=_METRICS_TYPE)
+    return Response(request_context.context.metrics(), media_type=_METRICS_TYPE)
 
 
 @routes.get(f"{PREFIX}/openapi.json", answers=dict[str, Any], is_open=True)

@@ -72,38 +72,46 @@ async def list_terms(
 
 
 @routes.get("/filters", answers=PageOf[SavedFilter])
-async def list_filters(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_filters(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the filters that were saved, by their names."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         return answer(
-            await saved_filter.list_saved(database, workspace=visit.workspace, limit=limit, after=cursor)
+            await saved_filter.list_saved(
+                database, workspace=request_context.workspace, limit=limit, after=cursor
+            )
         )
 
 
 @routes.get("/filters/{name}", answers=NamedFilter)
-async def read_filter(visit: Reader, name: Name) -> Response:
+async def read_filter(request_context: Reader, name: Name) -> Response:
     """Show a filter that was saved."""
-    async with visit.reading() as database:
-        found = await saved_filter.read(database, workspace=visit.workspace, name=name)
+    async with request_context.reading() as database:
+        found = await saved_filter.read(database, workspace=request_context.workspace, name=name)
     return Answer({"name": name, "text": str(found)})
 
 
 @routes.put("/filters/{name}", takes=FilterOrder, answers=NamedFilter)
-async def save_filter(request: Request, visit: Operator, name: Name) -> Response:
+async def save_filter(request: Request, request_context: Operator, name: Name) -> Response:
     """Save a filter under a name, in the place of the one that has it: lists take it as `saved`."""
     said = await read(request, FilterOrder, SMALL, code="bad_filter")
     wanted = parse(said.text)
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         await saved_filter.save(
-            database, workspace=visit.workspace, name=name, wanted=wanted, actor=visit.actor
+            database,
+            workspace=request_context.workspace,
+            name=name,
+            wanted=wanted,
+            actor=request_context.actor,
         )
     return Answer({"name": name, "text": str(wanted)})
 
 
 @routes.delete("/filters/{name}", answers=NamedFilter)
-async def delete_filter(visit: Operator, name: Name) -> Response:
+async def delete_filter(request_context: Operator, name: Name) -> Response:
     """Forget a filter, and show what it was."""
-    async with visit.writing() as database:
-        found = await saved_filter.read(database, workspace=visit.workspace, name=name)
-        await saved_filter.delete(database, workspace=visit.workspace, name=name, actor=visit.actor)
+    async with request_context.writing() as database:
+        found = await saved_filter.read(database, workspace=request_context.workspace, name=name)
+        await saved_filter.delete(
+            database, workspace=request_context.workspace, name=name, actor=request_context.actor
+        )
     return Answer({"name": name, "text": str(found)})

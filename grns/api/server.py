@@ -41,8 +41,8 @@ class ApiServer:
     it cannot be.
     """
 
-    def __init__(self, desk: ApiContext, app: ASGIApp, *, host: str, port: int) -> None:
-        self._desk = desk
+    def __init__(self, context: ApiContext, app: ASGIApp, *, host: str, port: int) -> None:
+        self._context = context
         self._socket = _bound(host, port)
         config = uvicorn.Config(
             app,
@@ -67,25 +67,25 @@ class ApiServer:
 
     async def run(self) -> None:
         """Serve until stopped."""
-        desk = self._desk
+        context = self._context
         try:
             self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told of the server may ask at once
-            isolation = await wait_for_postgres(lambda: read_isolation(desk.database), emit=desk.emit)
-            desk.emit(ServiceStarted(_NAME))
-            desk.emit(ApiServes(self.url, isolation.obstacle is None))
+            isolation = await wait_for_postgres(lambda: read_isolation(context.database), emit=context.emit)
+            context.emit(ServiceStarted(_NAME))
+            context.emit(ApiServes(self.url, isolation.obstacle is None))
             if isolation.is_missing:
-                desk.emit(WorkspacesNotIsolated(isolation.obstacle or "", "grns workspace isolate"))
-            await wait_for_postgres(self._invite, emit=desk.emit)
+                context.emit(WorkspacesNotIsolated(isolation.obstacle or "", "grns workspace isolate"))
+            await wait_for_postgres(self._invite, emit=context.emit)
             await self._server.serve(sockets=[self._socket])
         finally:
-            await desk.agent_claims.close()
+            await context.agent_claims.close()
             self._socket.close()
-        desk.emit(ServiceStopped(_NAME))
+        context.emit(ServiceStopped(_NAME))
 
     def stop(self) -> None:
         """Ask for the end: no new connection is taken, streams end, and nobody waits for tasks."""
-        self._desk.stopping.set()
-        self._desk.agent_claims.stop()
+        self._context.stopping.set()
+        self._context.agent_claims.stop()
         self._server.should_exit = True
 
     async def _invite(self) -> None:
@@ -93,8 +93,8 @@ class ApiServer:
 
         To stderr, past the log: the log goes to collectors that many can read, and takes out secrets.
         """
-        invitation = self._desk.invitation
-        if invitation.key is None and not await has_keys(self._desk.database):
+        invitation = self._context.invitation
+        if invitation.key is None and not await has_keys(self._context.database):
             sys.stderr.write(
                 f"grns: there is no API key yet; create the first one at {self.url}{invitation.path()}\n"
                 "grns: or run: grns key create admin --scope admin --all-workspaces\n"

@@ -29,19 +29,19 @@ _LONGEST_SECONDS = 600.0
 _RETRY_MILLISECONDS = 1000
 
 
-async def stream(visit: RequestContext, wanted: EventQuery, after: str | None) -> StreamingResponse:
+async def stream(request_context: RequestContext, wanted: EventQuery, after: str | None) -> StreamingResponse:
     """Return an answer that goes on: what is behind a number of the log, or happens from now on.
 
     It ends soon after the key is revoked or has expired; who comes again is then answered with 401.
 
     No more than one page waits for whoever reads slowly: the next one is read once it has been sent.
     """
-    behind = (await visit.desk.tail.bounds()).settled if after is None else place(after)
+    behind = (await request_context.context.tail.bounds()).settled if after is None else place(after)
     ended = asyncio.Event()
     held = ExitStack()
-    held.enter_context(visit.desk.tail.readers.place(visit.principal))
-    held.enter_context(visit.desk.key_watch.over(visit.principal, ended.set))
-    return _Stream(_lines(visit, wanted, behind, ended), held)
+    held.enter_context(request_context.context.tail.readers.place(request_context.principal))
+    held.enter_context(request_context.context.key_watch.over(request_context.principal, ended.set))
+    return _Stream(_lines(request_context, wanted, behind, ended), held)
 
 
 class _Stream(StreamingResponse):
@@ -58,21 +58,21 @@ class _Stream(StreamingResponse):
 
 
 async def _lines(
-    visit: RequestContext, wanted: EventQuery, behind: int, ended: asyncio.Event
+    request_context: RequestContext, wanted: EventQuery, behind: int, ended: asyncio.Event
 ) -> AsyncIterator[bytes]:
     yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
     ends_at = time.monotonic() + _LONGEST_SECONDS
     told_at, told = time.monotonic(), behind
-    while not visit.desk.stopping.is_set() and time.monotonic() < ends_at:
+    while not request_context.context.stopping.is_set() and time.monotonic() < ends_at:
         if ended.is_set():
             yield b": the API key is not valid any more\n\n"
             return
         try:
-            found, seen = await _next(visit, wanted, behind)
+            found, seen = await _next(request_context, wanted, behind)
         except Unavailable as error:
-            visit.desk.emit(RequestFailed("list_events", str(error)))
+            request_context.context.emit(RequestFailed("list_events", str(error)))
             found, seen = [], behind
-            await _pause(visit, _AWAY_SECONDS)
+            await _pause(request_context, _AWAY_SECONDS)
         if found:
             yield b"".join(map(_line, found))
             told_at, told = time.monotonic(), found[-1]["seq"]
@@ -82,22 +82,24 @@ async def _lines(
             told_at, told = time.monotonic(), seen
         is_behind, behind = seen > behind, seen
         if not is_behind:
-            await _pause(visit, _PAUSE_SECONDS)
+            await _pause(request_context, _PAUSE_SECONDS)
 
 
-async def _next(visit: RequestContext, wanted: EventQuery, behind: int) -> tuple[list[dict[str, Any]], int]:
-    log = await visit.desk.tail.bounds()
+async def _next(
+    request_context: RequestContext, wanted: EventQuery, behind: int
+) -> tuple[list[dict[str, Any]], int]:
+    log = await request_context.context.tail.bounds()
     if log.settled <= behind:
         return [], behind
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         return await event.read_events(database, wanted, log, behind=behind, limit=_PAGE)
 
 
-async def _pause(visit: RequestContext, seconds: float) -> None:
+async def _pause(request_context: RequestContext, seconds: float) -> None:
     """Wait, but no longer than this process goes on."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await visit.desk.stopping.wait()
+            await request_context.context.stopping.wait()
 
 
 def _line(row: dict[str, Any]) -> bytes:

@@ -57,7 +57,7 @@ class Items(BaseModel):
 
 
 @routes.post("/tasks/batch", takes=Submittal, answers=Items)
-async def create_tasks(request: Request, visit: Submitter) -> Response:
+async def create_tasks(request: Request, request_context: Submitter) -> Response:
     """Create many tasks, 500 at most. Each has its own answer: one that is wrong keeps no other back.
 
     The whole body is refused only if it is not one JSON document of 4 MiB at most in UTF-8.
@@ -66,31 +66,31 @@ async def create_tasks(request: Request, visit: Submitter) -> Response:
     said = fields.get("tasks")
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise BadInput("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
-    found = [_prepared(visit, one) for one in said]
-    with visit.desk.spans.submitting_many(len(found), parent=visit.traceparent):
-        answers = iter(await _submit(visit, [one for one in found if isinstance(one, Prepared)]))
+    found = [_prepared(request_context, one) for one in said]
+    with request_context.context.spans.submitting_many(len(found), parent=request_context.traceparent):
+        answers = iter(await _submit(request_context, [one for one in found if isinstance(one, Prepared)]))
     items = [_item(next(answers) if isinstance(one, Prepared) else one) for one in found]
     return Answer({"items": items})
 
 
-async def submit_one(visit: RequestContext, fields: dict[str, Any]) -> Submitted:
+async def submit_one(request_context: RequestContext, fields: dict[str, Any]) -> Submitted:
     """Create a task of theirs; those of one actor that arrive together share a statement."""
-    prepared = _prepare(visit, fields)
-    with visit.desk.spans.submitting(
+    prepared = _prepare(request_context, fields)
+    with request_context.context.spans.submitting(
         task_id=prepared.id,
         task_type=prepared.submission.task_type,
         trace_id=prepared.trace_id,
-        parent=visit.traceparent,
+        parent=request_context.traceparent,
     ):
-        return await _submit_one(visit, prepared)
+        return await _submit_one(request_context, prepared)
 
 
-async def _submit_one(visit: RequestContext, prepared: Prepared) -> Submitted:
-    if visit.is_everywhere:
-        made = await visit.desk.submitters.of(visit.actor).submit(prepared)
-        await visit.desk.transport.nudge(subjects.RELAY_NUDGE)
+async def _submit_one(request_context: RequestContext, prepared: Prepared) -> Submitted:
+    if request_context.is_everywhere:
+        made = await request_context.context.submitters.of(request_context.actor).submit(prepared)
+        await request_context.context.transport.nudge(subjects.RELAY_NUDGE)
         return made
-    (answer,) = await _submit(visit, [prepared])
+    (answer,) = await _submit(request_context, [prepared])
     if isinstance(answer, GrnsError):
         raise answer
     return answer
@@ -101,15 +101,17 @@ def submitted(made: Submitted) -> dict[str, Any]:
     return {"id": made.id, "trace_id": made.trace_id, "is_new": made.is_new}
 
 
-async def _submit(visit: RequestContext, prepared: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
+async def _submit(
+    request_context: RequestContext, prepared: Sequence[Prepared]
+) -> Sequence[Submitted | GrnsError]:
     if not prepared:
         return []
-    async with visit.writing() as database:
-        submissions = Submissions(database, batch_limit=_MOST, actor=visit.actor)
+    async with request_context.writing() as database:
+        submissions = Submissions(database, batch_limit=_MOST, actor=request_context.actor)
         return await Bulk(submissions.submit_many).submit(prepared)
 
 
-def _prepared(visit: RequestContext, said: object) -> Prepared | GrnsError:
+def _prepared(request_context: RequestContext, said: object) -> Prepared | GrnsError:
     """Return one of many, or why it cannot be created."""
     try:
         for value in (said, *(said.values() if isinstance(said, dict) else ())):
@@ -117,18 +119,18 @@ def _prepared(visit: RequestContext, said: object) -> Prepared | GrnsError:
                 raise value.error()
         if not isinstance(said, dict):
             raise BadInput("bad_submission", "a task is a JSON object")
-        return _prepare(visit, said)
+        return _prepare(request_context, said)
     except GrnsError as error:
         return error
 
 
-def _prepare(visit: RequestContext, fields: dict[str, Any]) -> Prepared:
-    said = {"workspace": visit.workspace, **fields}
+def _prepare(request_context: RequestContext, fields: dict[str, Any]) -> Prepared:
+    said = {"workspace": request_context.workspace, **fields}
     if said.get("trace_id") is None:
-        said["trace_id"] = visit.trace_id
+        said["trace_id"] = request_context.trace_id
     found = submission(**said)
-    visit.enter(found.workspace)
-    return prepare(found, visit.desk.payload_limits)
+    request_context.enter(found.workspace)
+    return prepare(found, request_context.context.payload_limits)
 
 
 def _item(answer: Submitted | GrnsError) -> dict[str, Any]:

@@ -130,136 +130,148 @@ class Outcome(BaseModel):
 )
 async def create_task(
     request: Request,
-    visit: Submitter,
+    request_context: Submitter,
     key: Annotated[
         str | None, Header(alias="Idempotency-Key", description="The same key returns the task that has it.")
     ] = None,
 ) -> Response:
     """Create a task and have it run."""
-    fields = await read_fields(request, Submission, around(visit.desk.payload_limits), code="bad_submission")
+    fields = await read_fields(
+        request, Submission, around(request_context.context.payload_limits), code="bad_submission"
+    )
     if key is not None and fields.setdefault("idempotency_key", key) not in (None, key):
         raise BadInput("bad_submission", "idempotency_key: the header Idempotency-Key says another one")
-    made = await submit_one(visit, fields if key is None else {**fields, "idempotency_key": key})
+    made = await submit_one(request_context, fields if key is None else {**fields, "idempotency_key": key})
     location = {"Location": f"{PREFIX}/tasks/{made.id}"}
     return Answer(submitted(made), status_code=201 if made.is_new else 200, headers=location)
 
 
 @routes.get("/tasks", answers=PageOf[TaskRow])
 async def list_tasks(
-    visit: Reader, text: FilterText = "", saved: SavedName = None, limit: Limit = 50, cursor: Cursor = None
+    request_context: Reader,
+    text: FilterText = "",
+    saved: SavedName = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """List the tasks that a filter finds, the latest first; without one, all of them."""
-    async with visit.reading() as database:
-        wanted = await together(visit, database, text, saved)
+    async with request_context.reading() as database:
+        wanted = await together(request_context, database, text, saved)
         return answer(
             await task_page.list_tasks(
-                database, workspace=visit.workspace, wanted=wanted, limit=limit, after=cursor
+                database, workspace=request_context.workspace, wanted=wanted, limit=limit, after=cursor
             )
         )
 
 
 @routes.get("/tasks/count", answers=Found)
-async def count_found(visit: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
+async def count_found(request_context: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
     """Say how many tasks a filter finds. Some thousands are looked at, where it is not counted already."""
-    async with visit.reading() as database:
-        wanted = await together(visit, database, text, saved)
-        found = await task_page.count(database, workspace=visit.workspace, wanted=wanted)
+    async with request_context.reading() as database:
+        wanted = await together(request_context, database, text, saved)
+        found = await task_page.count(database, workspace=request_context.workspace, wanted=wanted)
     return Answer({"count": found.number, "is_exact": found.is_exact})
 
 
 @routes.get("/tasks/{task_id}", answers=Task)
-async def read_task(visit: Reader, task_id: TaskId) -> Response:
+async def read_task(request_context: Reader, task_id: TaskId) -> Response:
     """Show a task, whole. Its ETag is another one after each change."""
-    async with visit.reading() as database:
-        return shown(await one(visit, database, task_id))
+    async with request_context.reading() as database:
+        return shown(await one(request_context, database, task_id))
 
 
 @routes.patch("/tasks/{task_id}", takes=TaskEdit, answers=Task)
 async def edit_task(
     request: Request,
-    visit: Operator,
+    request_context: Operator,
     task_id: TaskId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Change priority, time or payload of a task that does not run."""
-    limits = around(visit.desk.payload_limits)
+    limits = around(request_context.context.payload_limits)
     body = await read(request, TaskEdit, limits, code="bad_edit")
     wanted = edit(**body.model_dump(exclude={"reason"}, exclude_unset=True))
-    async with visit.writing() as database:
-        changed = await visit.triage(database).edit(
-            task_id, wanted, actor=visit.actor, reason=body.reason, seen_edition=edition_in(if_match)
+    async with request_context.writing() as database:
+        changed = await request_context.triage(database).edit(
+            task_id,
+            wanted,
+            actor=request_context.actor,
+            reason=body.reason,
+            seen_edition=edition_in(if_match),
         )
     return shown(changed)
 
 
 @routes.post("/tasks/{task_id}/cancel", takes=Reason, answers=Outcome)
-async def cancel_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
+async def cancel_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
     """End a task that has not ended. One that runs is asked to (`requested`): it may yet succeed."""
     reason = (await read(request, Reason, SMALL)).reason
-    async with visit.writing() as database:
-        said = await visit.client(database).cancel(task_id, reason=reason)
-        return await _outcome(visit, database, task_id, said)
+    async with request_context.writing() as database:
+        said = await request_context.client(database).cancel(task_id, reason=reason)
+        return await _outcome(request_context, database, task_id, said)
 
 
 @routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=Outcome)
-async def redrive_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
+async def redrive_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
     """Open a dead, failed or cancelled task again, with all its attempts before it."""
     reason = (await read(request, Reason, SMALL)).reason
-    async with visit.writing() as database:
-        said = await visit.client(database).redrive(task_id, reason=reason)
-        return await _outcome(visit, database, task_id, said)
+    async with request_context.writing() as database:
+        said = await request_context.client(database).redrive(task_id, reason=reason)
+        return await _outcome(request_context, database, task_id, said)
 
 
 @routes.post("/tasks/{task_id}/discard", takes=Reason, answers=Outcome)
-async def discard_task(request: Request, visit: Operator, task_id: TaskId) -> Response:
+async def discard_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
     """Set a dead, failed or cancelled task aside: lists leave it out from now on."""
     reason = (await read(request, Reason, SMALL)).reason
-    async with visit.writing() as database:
-        answers = await visit.triage(database).discard([task_id], actor=visit.actor, reason=reason)
+    async with request_context.writing() as database:
+        answers = await request_context.triage(database).discard(
+            [task_id], actor=request_context.actor, reason=reason
+        )
         if task_id not in answers:
-            raise _missing(visit, task_id)
-        return await _outcome(visit, database, task_id, answers[task_id])
+            raise _missing(request_context, task_id)
+        return await _outcome(request_context, database, task_id, answers[task_id])
 
 
 @routes.get("/tasks/{task_id}/events", answers=PageOf[TaskEvent])
 async def list_task_events(
-    visit: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
+    request_context: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """List what happened to a task, in order."""
     behind = 0 if cursor is None else event.place(cursor)
-    async with visit.reading() as database:
-        return answer(await _events(visit, database, task_id, behind=behind, limit=limit))
+    async with request_context.reading() as database:
+        return answer(await _events(request_context, database, task_id, behind=behind, limit=limit))
 
 
 @routes.get("/tasks/{task_id}/attempts", answers=PageOf[Attempt])
-async def list_attempts(visit: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
+async def list_attempts(request_context: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
     """List the latest attempts that the log still tells of, in order; a cursor leads to those before."""
     before = None if cursor is None else event.place(cursor)
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         page = await event.read_attempts(
-            database, task_id, workspace=visit.workspace, limit=_TRANSITIONS_AT_ONCE, before=before
+            database, task_id, workspace=request_context.workspace, limit=_TRANSITIONS_AT_ONCE, before=before
         )
         if not page.rows:
-            await one(visit, database, task_id)
+            await one(request_context, database, task_id)
     return answer(page)
 
 
 async def together(
-    visit: RequestContext, database: Database | Session, text: str, saved: str | None
+    request_context: RequestContext, database: Database | Session, text: str, saved: str | None
 ) -> Filter:
     """Return a filter and what was saved under a name as one."""
     wanted = parse(text)
     if saved is None:
         return wanted
-    kept = await saved_filter.read(database, workspace=visit.workspace, name=saved)
+    kept = await saved_filter.read(database, workspace=request_context.workspace, name=saved)
     return parse(f"{kept} {wanted}")
 
 
-async def one(visit: RequestContext, database: Database | Session, task_id: str) -> Task:
+async def one(request_context: RequestContext, database: Database | Session, task_id: str) -> Task:
     """Return a task of theirs; `NotFound`."""
-    found = await store.tasks(database, [task_id], visit.workspace)
+    found = await store.tasks(database, [task_id], request_context.workspace)
     if task_id not in found:
-        raise _missing(visit, task_id)
+        raise _missing(request_context, task_id)
     return found[task_id]
 
 
@@ -278,21 +290,23 @@ def edition_in(if_match: str | None) -> str | None:
     return found[1]
 
 
-async def _outcome(visit: RequestContext, database: Database | Session, task_id: str, said: str) -> Answer:
-    return Answer({"answer": said, "task": await one(visit, database, task_id)})
+async def _outcome(
+    request_context: RequestContext, database: Database | Session, task_id: str, said: str
+) -> Answer:
+    return Answer({"answer": said, "task": await one(request_context, database, task_id)})
 
 
 async def _events(
-    visit: RequestContext, database: Database | Session, task_id: str, *, behind: int, limit: int
+    request_context: RequestContext, database: Database | Session, task_id: str, *, behind: int, limit: int
 ) -> Page:
     """Return events of a task of theirs; `NotFound` where there is neither an event nor the task."""
     page = await event.list_task_events(
-        database, task_id, workspace=visit.workspace, limit=limit, behind=behind
+        database, task_id, workspace=request_context.workspace, limit=limit, behind=behind
     )
     if not page.rows:
-        await one(visit, database, task_id)
+        await one(request_context, database, task_id)
     return page
 
 
-def _missing(visit: RequestContext, task_id: str) -> NotFound:
-    return NotFound(f"there is no task {task_id} in workspace {visit.workspace}")
+def _missing(request_context: RequestContext, task_id: str) -> NotFound:
+    return NotFound(f"there is no task {task_id} in workspace {request_context.workspace}")

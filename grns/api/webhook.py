@@ -113,109 +113,118 @@ class Rotation(Body):
 
 
 @routes.post("/webhooks", takes=WebhookOrder, answers=SignedWebhook, status=201)
-async def create_webhook(request: Request, visit: Admin) -> Response:
+async def create_webhook(request: Request, request_context: Admin) -> Response:
     """Have events from now on sent to a URL. The answer shows the secret, which nobody sees again."""
     said = await read(request, WebhookOrder, SMALL, code="bad_webhook")
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         secret, row = await store.create_webhook(
             database,
-            workspace=visit.workspace,
+            workspace=request_context.workspace,
             url=said.url,
             kinds=said.kinds,
             description=said.description,
-            guard=visit.desk.webhook_guard,
-            actor=visit.actor,
+            guard=request_context.context.webhook_guard,
+            actor=request_context.actor,
         )
     location = {"Location": f"{PREFIX}/webhooks/{row['id']}"}
     return Answer({**row, "secret": secret.reveal()}, status_code=201, headers=location)
 
 
 @routes.get("/webhooks", answers=PageOf[Webhook])
-async def list_webhooks(visit: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspace's webhooks, the latest first."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         page = await store.list_webhooks(
-            database, workspace=visit.workspace, limit=limit, after=name_in(cursor)
+            database, workspace=request_context.workspace, limit=limit, after=name_in(cursor)
         )
-    return listed([_shown(visit, row) for row in page.rows], page.next_cursor)
+    return listed([_shown(request_context, row) for row in page.rows], page.next_cursor)
 
 
 @routes.get("/webhooks/{webhook_id}", answers=Webhook)
-async def read_webhook(visit: Reader, webhook_id: WebhookId) -> Response:
+async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Response:
     """Show a webhook, without its secrets."""
-    async with visit.reading() as database:
-        return _answer(visit, await store.read_webhook(database, webhook_id, workspace=visit.workspace))
+    async with request_context.reading() as database:
+        return _answer(
+            request_context,
+            await store.read_webhook(database, webhook_id, workspace=request_context.workspace),
+        )
 
 
 @routes.patch("/webhooks/{webhook_id}", takes=WebhookChange, answers=Webhook)
 async def edit_webhook(
     request: Request,
-    visit: Admin,
+    request_context: Admin,
     webhook_id: WebhookId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Change where it leads to, what it is told of, or whether it is; what happened meanwhile is not sent."""
     said = await read(request, WebhookChange, SMALL, code="bad_webhook")
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         changed = await store.change_webhook(
             database,
             webhook_id,
-            workspace=visit.workspace,
-            actor=visit.actor,
-            guard=visit.desk.webhook_guard,
+            workspace=request_context.workspace,
+            actor=request_context.actor,
+            guard=request_context.context.webhook_guard,
             version=_version(edition_in(if_match)),
             **cast(WebhookUpdate, said.model_dump(exclude_unset=True)),
         )
-    return _answer(visit, changed)
+    return _answer(request_context, changed)
 
 
 @routes.delete("/webhooks/{webhook_id}", answers=Webhook)
-async def delete_webhook(visit: Admin, webhook_id: WebhookId) -> Response:
+async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Response:
     """Send nothing there any more, and show what it was."""
-    async with visit.writing() as database:
-        found = await store.read_webhook(database, webhook_id, workspace=visit.workspace)
-        await store.delete_webhook(database, webhook_id, workspace=visit.workspace, actor=visit.actor)
+    async with request_context.writing() as database:
+        found = await store.read_webhook(database, webhook_id, workspace=request_context.workspace)
+        await store.delete_webhook(
+            database, webhook_id, workspace=request_context.workspace, actor=request_context.actor
+        )
     return Answer(found)
 
 
 @routes.post("/webhooks/{webhook_id}/rotate", takes=Rotation, answers=SignedWebhook)
-async def rotate_webhook_secret(request: Request, visit: Admin, webhook_id: WebhookId) -> Response:
+async def rotate_webhook_secret(request: Request, request_context: Admin, webhook_id: WebhookId) -> Response:
     """Sign with a new secret, and for a while with the one before, too. The answer shows it this once."""
     said = await read(request, Rotation, SMALL, code="bad_overlap")
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         secret, row = await store.rotate_secret(
             database,
             webhook_id,
-            workspace=visit.workspace,
+            workspace=request_context.workspace,
             overlap_seconds=said.overlap_seconds,
-            actor=visit.actor,
+            actor=request_context.actor,
         )
     return Answer({**row, "secret": secret.reveal()})
 
 
 @routes.post("/webhooks/{webhook_id}/ping", answers=Delivery)
-async def ping_webhook(visit: Operator, webhook_id: WebhookId) -> Response:
+async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Response:
     """Have an event of its own sent to it, to see whether it works."""
-    async with visit.writing() as database:
-        seq = await store.ping_webhook(database, webhook_id, workspace=visit.workspace, actor=visit.actor)
-        return Answer(await delivery.read_delivery(database, webhook_id, seq, workspace=visit.workspace))
+    async with request_context.writing() as database:
+        seq = await store.ping_webhook(
+            database, webhook_id, workspace=request_context.workspace, actor=request_context.actor
+        )
+        return Answer(
+            await delivery.read_delivery(database, webhook_id, seq, workspace=request_context.workspace)
+        )
 
 
 @routes.get("/webhooks/{webhook_id}/deliveries", answers=PageOf[Delivery])
 async def list_deliveries(
-    visit: Reader,
+    request_context: Reader,
     webhook_id: WebhookId,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List the events that a webhook is told of, the latest first."""
-    async with visit.reading() as database:
+    async with request_context.reading() as database:
         return answer(
             await delivery.list_deliveries(
                 database,
                 webhook_id,
-                workspace=visit.workspace,
+                workspace=request_context.workspace,
                 states=state,
                 limit=limit,
                 after=None if cursor is None else number_in(cursor),
@@ -224,29 +233,31 @@ async def list_deliveries(
 
 
 @routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=Delivery)
-async def read_delivery(visit: Reader, webhook_id: WebhookId, seq: Number) -> Response:
+async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Number) -> Response:
     """Show what came of telling a webhook of an event; the event itself is in the log."""
-    async with visit.reading() as database:
-        return Answer(await delivery.read_delivery(database, webhook_id, seq, workspace=visit.workspace))
+    async with request_context.reading() as database:
+        return Answer(
+            await delivery.read_delivery(database, webhook_id, seq, workspace=request_context.workspace)
+        )
 
 
 @routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=Delivery)
-async def resend_delivery(visit: Operator, webhook_id: WebhookId, seq: Number) -> Response:
+async def resend_delivery(request_context: Operator, webhook_id: WebhookId, seq: Number) -> Response:
     """Tell a webhook of an event once more, under the same id, whatever came of it before."""
-    async with visit.writing() as database:
+    async with request_context.writing() as database:
         return Answer(
             await delivery.resend_delivery(
-                database, webhook_id, seq, workspace=visit.workspace, actor=visit.actor
+                database, webhook_id, seq, workspace=request_context.workspace, actor=request_context.actor
             )
         )
 
 
-def _answer(visit: RequestContext, row: dict[str, Any]) -> Answer:
-    return Answer(_shown(visit, row), headers=etag(str(row["version"])))
+def _answer(request_context: RequestContext, row: dict[str, Any]) -> Answer:
+    return Answer(_shown(request_context, row), headers=etag(str(row["version"])))
 
 
-def _shown(visit: RequestContext, row: dict[str, Any]) -> dict[str, Any]:
-    if visit.principal.may("admin", visit.workspace):
+def _shown(request_context: RequestContext, row: dict[str, Any]) -> dict[str, Any]:
+    if request_context.principal.may("admin", request_context.workspace):
         return row
     return {**row, "url": place(row["url"])}
 

@@ -42,13 +42,13 @@ def api(
         raise missing from error
 
     settings = app.settings
-    answers = desk(app, database, transport, invitation=invitation)
+    answers = context(app, database, transport, invitation=invitation)
     secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
     site = make_site(answers, secret=secret)
     return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
 
-def desk(
+def context(
     app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None
 ) -> ApiContext:
     """Return what the API answers requests with."""

@@ -24,7 +24,7 @@ class GatewayFactory:
         self.settings = app.settings
         self.emit = app.telemetry.emit
         self.database, self.transport = database, transport
-        self.attendance = WorkerRegistry(database, emit=self.emit)
+        self.registry = WorkerRegistry(database, emit=self.emit)
         self.pace = PollIntervals(
             after_seconds=self.settings.floor_after_seconds,
             longest_pause_seconds=self.settings.floor_max_seconds,
@@ -35,9 +35,9 @@ class GatewayFactory:
         """Return what agents ask for tasks."""
         return HttpClaims(
             database=self.database,
-            make_reception=self.reception,
-            make_room=self.room,
-            attendance=self.attendance,
+            make_claimer=self.claimer,
+            make_queue=self.room,
+            registry=self.registry,
             nudges=Wakeups(
                 database=self.database,
                 hosts=nudge_url.hosts(self.settings.agent_nudge_hosts),
@@ -50,13 +50,13 @@ class GatewayFactory:
 
     def writes(self) -> HttpAttempts:
         """Return what agents tell what came of them."""
-        return HttpAttempts(attendance=self.attendance, emit=self.emit)
+        return HttpAttempts(registry=self.registry, emit=self.emit)
 
-    def reception(self, claims: Claims, who: Claimant) -> Claimer:
+    def claimer(self, claims: Claims, who: Claimant) -> Claimer:
         """Return what takes commands to claims for one agent."""
         return Claimer(
             claims=claims,
-            graveyard=DeadLetterQueue(self.database, emit=self.emit),
+            dead_letters=DeadLetterQueue(self.database, emit=self.emit),
             envelope_limits=self.settings.envelope_limits,
             task_types=list(who.handled),
             emit=self.emit,
@@ -66,7 +66,7 @@ class GatewayFactory:
         """Return a room for the agents of one type."""
         return LongPollQueue(
             claimant=who,
-            reception=self.reception(Claims(self.database, who, batch_limit=1), who),
+            claimer=self.claimer(Claims(self.database, who, batch_limit=1), who),
             database=self.database,
             transport=self.transport,
             pace=self.pace,

@@ -48,10 +48,10 @@ def request_desk(app: App, database: Database, _transport: Transport) -> Command
     """Return a request desk, with a connection of its own to the broker."""
     settings, emit = app.settings, app.telemetry.emit
     transport = app.transport("request desk")
-    clerk = CommandHandler(
+    handler = CommandHandler(
         database=database,
         transport=transport,
-        orders=CommandStore(database, batch_limit=settings.claim_batch, actor=_BUS),
+        commands=CommandStore(database, batch_limit=settings.claim_batch, actor=_BUS),
         envelope_limits=settings.envelope_limits,
         payload_limits=settings.payload_limits,
         emit=emit,
@@ -59,7 +59,7 @@ def request_desk(app: App, database: Database, _transport: Transport) -> Command
     )
     return CommandServer(
         transport=transport,
-        clerk=clerk,
+        handler=handler,
         window=settings.request_window,
         depth=2 * settings.claim_batch,
         emit=emit,

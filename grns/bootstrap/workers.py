@@ -59,7 +59,7 @@ class HeartbeatConfig:
         return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
 
 
-def keeper(app: App, orders: HeartbeatConfig, database: Database, transport: Transport) -> Heartbeat:
+def heartbeat(app: App, orders: HeartbeatConfig, database: Database, transport: Transport) -> Heartbeat:
     """Return the keeper of the worker that is our parent."""
     return Heartbeat(
         database=database,
@@ -111,13 +111,13 @@ class _WorkerFactory:
             result_limits=self.result_limits,
             emit=self.emit,
         )
-        self.walk = Executor(
+        self.executor = Executor(
             claims=self.claims,
             finishes=Finishes(database, batch_limit=settings.claim_batch),
             leases=self.leases,
             handlers=self.handlers,
             slots=self.slots,
-            graveyard=DeadLetterQueue(database, emit=self.emit),
+            dead_letters=DeadLetterQueue(database, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,
             spans=self.spans,
@@ -129,13 +129,13 @@ class _WorkerFactory:
             claimant=self.claimant,
             database=self.database,
             transport=self.transport,
-            keeper=self.keeper_process(),
+            heartbeat=self.heartbeat_process(),
             leases=self.leases,
             handlers=self.handlers,
-            walk=self.walk,
+            executor=self.executor,
             slots=self.slots,
-            make_floor=self.floor,
-            make_door=self.door,
+            make_poller=self.poller,
+            make_router=self.router,
             make_pause_watch=self.pause_watch,
             grace_seconds=self.settings.shutdown_grace_seconds,
             version=VERSION,
@@ -153,7 +153,7 @@ class _WorkerFactory:
             result_limits=self.result_limits,
         )
 
-    def keeper_process(self) -> HeartbeatProcess:
+    def heartbeat_process(self) -> HeartbeatProcess:
         """Return the process that keeps this worker's leases."""
         orders = HeartbeatConfig(
             self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
@@ -166,15 +166,15 @@ class _WorkerFactory:
             emit=self.emit,
         )
 
-    def floor(self, worker: Worker) -> Poller:
-        """Return the worker's floor."""
+    def poller(self, worker: Worker) -> Poller:
+        """Return the worker's fallback poller."""
         settings = self.settings
         return Poller(
             claims=self.claims,
-            walk=self.walk,
+            claimer=self.executor,
             slots=self.slots,
             start=worker.start,
-            last_delivery_at=lambda: worker.intake.last_delivery_at,
+            last_delivery_at=lambda: worker.prefetcher.last_delivery_at,
             is_broker_failing=lambda: worker.is_broker_failing,
             after_seconds=settings.floor_after_seconds,
             longest_pause_seconds=settings.floor_max_seconds,
@@ -182,10 +182,10 @@ class _WorkerFactory:
             emit=self.emit,
         )
 
-    def door(self, worker: Worker) -> CommandRouter:
-        """Return the worker's front door."""
+    def router(self, worker: Worker) -> CommandRouter:
+        """Return the router of the shared execute subject."""
         return CommandRouter(
-            walk=self.walk,
+            claimer=self.executor,
             database=self.database,
             claimant=self.claimant,
             slots=self.slots,

@@ -87,7 +87,7 @@ async def _work(app: App, pool: Pool) -> None:
 @click.command(hidden=True)
 @click.argument("book_descriptor", type=int)
 @click.argument("ready_descriptor", type=int)
-def keeper(book_descriptor: int, ready_descriptor: int) -> None:
+def heartbeat(book_descriptor: int, ready_descriptor: int) -> None:
     """Renew the leases of the worker that started this process."""
     # A terminal's Ctrl-C is for the worker: it ends its keeper when its last task has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -121,7 +121,7 @@ async def _keep(app: App, orders: HeartbeatConfig, ready_descriptor: int) -> Non
     async with app.connections("keeper", size=2, is_service=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
-        await workers.keeper(app, orders, database, transport).run()
+        await workers.heartbeat(app, orders, database, transport).run()
     looking.cancel()
 
 

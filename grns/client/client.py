@@ -63,7 +63,7 @@ class Client:
         self._spans = spans
         self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
-        self._graveyard = DeadLetterQueue(database, emit=emit)
+        self._dead_letters = DeadLetterQueue(database, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     async def close(self) -> None:
@@ -228,7 +228,7 @@ class Client:
             subjects.token(name, name="name"),
             handler,
             database=self._handlers_database,
-            graveyard=self._graveyard,
+            dead_letters=self._dead_letters,
             limits=self._envelope_limits,
             emit=self._emit,
         )

@@ -61,14 +61,14 @@ class Subscription:
         handler: EventHandler,
         *,
         database: Database,
-        graveyard: DeadLetterQueue,
+        dead_letters: DeadLetterQueue,
         limits: Limits,
         emit: Emit,
     ) -> None:
         self._name = name
         self._handler = handler
         self._database = database
-        self._graveyard = graveyard
+        self._dead_letters = dead_letters
         self._limits = limits
         self._emit = emit
         self._filters: Sequence[str] = ()
@@ -131,7 +131,7 @@ class Subscription:
         try:
             event = read_event(delivery, self._limits)
         except Rejected as error:
-            await self._graveyard.reject(delivery, error.code, str(error))
+            await self._dead_letters.reject(delivery, error.code, str(error))
             return
         async with self._database.transaction() as connection:
             marked = await connection.fetchrow(

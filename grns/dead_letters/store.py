@@ -30,28 +30,28 @@ class RejectedMessage:
     body: bytes
 
 
-async def store_rejected(database: Database | Session, corpses: Sequence[RejectedMessage]) -> None:
+async def store_rejected(database: Database | Session, messages: Sequence[RejectedMessage]) -> None:
     """Keep messages in `dead_letters` and log `dlq.message.rejected` for each. Safe to repeat.
 
     The subject alone decides which workspace a message is filed under: a publisher that has no permission
     for a workspace's subjects adds nothing to its dead letters.
     """
     all_headers = [
-        {_text(name): _text(value) for name, value in corpse.headers.items()} for corpse in corpses
+        {_text(name): _text(value) for name, value in message.headers.items()} for message in messages
     ]
     await database.run(
         "bury_messages",
-        [subjects.owner(corpse.subject) for corpse in corpses],
-        [corpse.reason for corpse in corpses],
-        [_text(corpse.detail) for corpse in corpses],
-        [_text(corpse.subject) for corpse in corpses],
-        [corpse.stream for corpse in corpses],
-        [corpse.stream_seq for corpse in corpses],
-        [corpse.delivery_count for corpse in corpses],
+        [subjects.owner(message.subject) for message in messages],
+        [message.reason for message in messages],
+        [_text(message.detail) for message in messages],
+        [_text(message.subject) for message in messages],
+        [message.stream for message in messages],
+        [message.stream_seq for message in messages],
+        [message.delivery_count for message in messages],
         [json.dumps(headers) for headers in all_headers],
-        [corpse.body for corpse in corpses],
-        [hashlib.sha256(corpse.body).hexdigest() for corpse in corpses],
-        [base64.b64encode(corpse.body[:HEAD_BYTES]).decode() for corpse in corpses],
+        [message.body for message in messages],
+        [hashlib.sha256(message.body).hexdigest() for message in messages],
+        [base64.b64encode(message.body[:HEAD_BYTES]).decode() for message in messages],
         [json.dumps(_head(headers)) for headers in all_headers],
     )
 

@@ -47,8 +47,8 @@ Lend = Callable[[], AbstractAsyncContextManager[Database | Session]]
 class HttpAttempts:
     """Renews and ends attempts. The statements themselves check each ticket: `LeaseLost` where it is over."""
 
-    def __init__(self, *, attendance: WorkerRegistry, emit: Emit) -> None:
-        self._attendance = attendance
+    def __init__(self, *, registry: WorkerRegistry, emit: Emit) -> None:
+        self._registry = registry
         self._emit = emit
         self._progress = _Progress()
 
@@ -90,8 +90,8 @@ class HttpAttempts:
             raise
         if is_news:
             self._progress.note(ticket.lease_id, progress, message)
-        self._attendance.holds(ticket.workspace, ticket.agent_id, ticket.lease_id, ticket.lease_seconds)
-        await self._attendance.note(ticket.workspace, ticket.agent_id)
+        self._registry.holds(ticket.workspace, ticket.agent_id, ticket.lease_id, ticket.lease_seconds)
+        await self._registry.note(ticket.workspace, ticket.agent_id)
         return verdict.is_cancel_requested
 
     async def finish(self, lend: Lend, ticket: ClaimToken, outcome: Outcome) -> str:
@@ -177,14 +177,14 @@ class HttpAttempts:
         return verdict
 
     def _note_end(self, ticket: ClaimToken, status: str) -> None:
-        self._attendance.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
+        self._registry.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
         self._progress.forget(ticket.lease_id)
         if status == "lost":
             self._note_loss(ticket, "finish")
             raise _lost(ticket)
 
     def _note_loss(self, ticket: ClaimToken, reason: str) -> None:
-        self._attendance.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
+        self._registry.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
         self._emit(work.LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
 
 

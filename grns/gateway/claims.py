@@ -30,7 +30,7 @@ _ROOM_SECONDS = 60.0
 _MOST_WAITING, _MOST_OF_ONE = 300, 100
 _MOST_TYPES = 50
 
-MakeReception = Callable[[Claims, Claimant], Claimer]
+MakeClaimer = Callable[[Claims, Claimant], Claimer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class HttpClaims:
         self,
         *,
         database: Database,
-        make_reception: MakeReception,
-        make_room: Callable[[Claimant], LongPollQueue],
-        attendance: WorkerRegistry,
+        make_claimer: MakeClaimer,
+        make_queue: Callable[[Claimant], LongPollQueue],
+        registry: WorkerRegistry,
         nudges: Wakeups,
         pace: PollIntervals,
         emit: Emit,
     ) -> None:
         self._database = database
-        self._make_reception = make_reception
-        self._make_room = make_room
+        self._make_claimer = make_claimer
+        self._make_queue = make_queue
         self._nudges = nudges
         self._pace = pace
         self._emit = emit
-        self._attendance = attendance
-        self._rooms: dict[tuple[str, str], LongPollQueue] = {}
+        self._registry = registry
+        self._queues: dict[tuple[str, str], LongPollQueue] = {}
         self._types: dict[str, set[str]] = {}
         self.places = WorkspaceLimiter("waiting claims", most=_MOST_WAITING, most_of_one=_MOST_OF_ONE)
         self._ending: asyncio.Future[None] | None = None
@@ -96,13 +96,13 @@ class HttpClaims:
                     principal=seeking.principal,
                 )
                 self._nudges.begin()
-            await self._attendance.register(who, name=seeking.name, version=seeking.version)
-            waiter = self._waiter(who)
+            await self._registry.register(who, name=seeking.name, version=seeking.version)
+            pending = self._pending_claim(who)
             try:
-                claim = await self._wait(waiter, seeking.wait_seconds, gone)
+                claim = await self._wait(pending, seeking.wait_seconds, gone)
             except asyncio.CancelledError:
-                if waiter.given.done():
-                    self._spawn(self._give_back(waiter.given.result()))
+                if pending.given.done():
+                    self._spawn(self._give_back(pending.given.result()))
                 raise
         if claim is None:
             return None
@@ -114,7 +114,7 @@ class HttpClaims:
         if gone.done():
             await self._give_back(claim)
             return None
-        self._attendance.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
+        self._registry.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
         return AssignedTask(claim, _ticket(claim, who))
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:
@@ -132,61 +132,61 @@ class HttpClaims:
         """Close all rooms."""
         self.stop()
         await self._nudges.close()
-        rooms, self._rooms = list(self._rooms.values()), {}
-        await asyncio.gather(*(room.close() for room in rooms))
+        queues, self._queues = list(self._queues.values()), {}
+        await asyncio.gather(*(queue.close() for queue in queues))
         if self._closing:
             await asyncio.wait(self._closing)
 
     def waiting(self, workspace: str) -> dict[str, int]:
         """Return how many agents of a workspace wait in this process, by agent type."""
         return {
-            agent_type: room.waiting
-            for (of, agent_type), room in self._rooms.items()
-            if of == workspace and room.waiting
+            agent_type: queue.waiting
+            for (of, agent_type), queue in self._queues.items()
+            if of == workspace and queue.waiting
         }
 
-    async def _wait(self, waiter: PendingClaim, seconds: float, gone: asyncio.Future[None]) -> Claim | None:
+    async def _wait(self, pending: PendingClaim, seconds: float, gone: asyncio.Future[None]) -> Claim | None:
         ends = (gone, self._end())
-        room = self._room(waiter.claimant)
-        waiter.reception.on_paused.append(room.note_paused)
-        claim = await room.wait(waiter, seconds=max(seconds, _LEAST_WAIT_SECONDS), ends=ends)
+        queue = self._queue(pending.claimant)
+        pending.claimer.on_paused.append(queue.note_paused)
+        claim = await queue.wait(pending, seconds=max(seconds, _LEAST_WAIT_SECONDS), ends=ends)
         if claim is not None or seconds >= self._pace.after_seconds or any(end.done() for end in ends):
             return claim
         # For so short a wait the room may not have looked.
         began_ns = time.time_ns()
-        for found in await waiter.claims.claim_next(1, older_than_seconds=0.0):
-            waiter.reception.note_claim(found, "floor", began_ns)
+        for found in await pending.claims.claim_next(1, older_than_seconds=0.0):
+            pending.claimer.note_claim(found, "floor", began_ns)
             return found
         return None
 
-    def _waiter(self, who: Claimant) -> PendingClaim:
+    def _pending_claim(self, who: Claimant) -> PendingClaim:
         claims = Claims(self._database, who, batch_limit=1)
-        return PendingClaim(who, claims, self._make_reception(claims, who))
+        return PendingClaim(who, claims, self._make_claimer(claims, who))
 
-    def _room(self, who: Claimant) -> LongPollQueue:
+    def _queue(self, who: Claimant) -> LongPollQueue:
         key = (who.workspace, who.agent_type)
-        room = self._rooms.get(key)
-        if room is None:
+        queue = self._queues.get(key)
+        if queue is None:
             types = self._types.setdefault(who.workspace, set())
             if who.agent_type not in types and len(types) >= _MOST_TYPES:
                 # Each takes durables of the broker, which stay.
                 raise TooManyRequests(f"agents of {_MOST_TYPES} types of {who.workspace} have asked already")
             types.add(who.agent_type)
-            room = self._rooms[key] = self._make_room(who)
-            room.open()
+            queue = self._queues[key] = self._make_queue(who)
+            queue.open()
             self._look_in(key)
-        return room
+        return queue
 
     def _look_in(self, key: tuple[str, str]) -> None:
         """Close a room in which nobody has waited for a while; look again where somebody does."""
-        room = self._rooms.get(key)
-        if room is None:
+        queue = self._queues.get(key)
+        if queue is None:
             return
-        if room.empty_seconds < _ROOM_SECONDS:
+        if queue.empty_seconds < _ROOM_SECONDS:
             asyncio.get_running_loop().call_later(_ROOM_SECONDS, self._look_in, key)
         else:
-            del self._rooms[key]
-            self._spawn(room.close())
+            del self._queues[key]
+            self._spawn(queue.close())
 
     def _end(self) -> asyncio.Future[None]:
         if self._ending is None:

@@ -78,16 +78,16 @@ class CommandStore:
             self._cancel_all, limit=batch_limit
         )
 
-    async def submit(self, order: SubmitCommand) -> CommandResult:
+    async def submit(self, command: SubmitCommand) -> CommandResult:
         """Create the task, or find the one that has its key.
 
         Raises `Conflict` where that one is another, and where a message of the same id said something else.
         """
-        return _settled(await self._submissions.ask(order))
+        return _settled(await self._submissions.ask(command))
 
-    async def cancel(self, order: CancelCommand) -> CommandResult:
+    async def cancel(self, command: CancelCommand) -> CommandResult:
         """End the task, or ask for its end; `NotFound` where there is none."""
-        return _settled(await self._cancellations.ask(order))
+        return _settled(await self._cancellations.ask(command))
 
     async def _submit_all(self, batch: Sequence[SubmitCommand]) -> Sequence[CommandResult | GrnsError]:
         return await send_all(self._submit_once, batch)
@@ -96,7 +96,7 @@ class CommandStore:
         with translated():
             async with self._database.transaction() as connection:
                 are_new = await _mark(connection, batch)
-                repeated = [order for order, is_new in zip(batch, are_new, strict=True) if not is_new]
+                repeated = [command for command, is_new in zip(batch, are_new, strict=True) if not is_new]
                 created = iter(await self._create(connection, list(compress(batch, are_new))))
                 found = iter(await _find(connection, repeated))
         return [next(created if is_new else found) for is_new in are_new]
@@ -106,9 +106,9 @@ class CommandStore:
     ) -> list[CommandResult | GrnsError]:
         if not batch:
             return []
-        answers = await submit_in(connection, [order.prepared for order in batch], actor=self._actor)
+        answers = await submit_in(connection, [command.prepared for command in batch], actor=self._actor)
         refused = [one for one, answer in zip(batch, answers, strict=True) if isinstance(answer, Conflict)]
-        await _unmark(connection, {order.mark for order in refused})
+        await _unmark(connection, {command.mark for command in refused})
         return [
             answer
             if isinstance(answer, Conflict)
@@ -119,8 +119,8 @@ class CommandStore:
     async def _cancel_all(self, batch: Sequence[CancelCommand]) -> list[CommandResult | GrnsError]:
         """Cancel tasks, those of one workspace and for one reason together."""
         alike: dict[tuple[str, str | None], list[int]] = {}
-        for place, order in enumerate(batch):
-            alike.setdefault((order.workspace, order.reason), []).append(place)
+        for place, command in enumerate(batch):
+            alike.setdefault((command.workspace, command.reason), []).append(place)
         answers: dict[int, CommandResult | GrnsError] = {}
         for places in alike.values():
             answers |= zip(places, await self._cancel_alike([batch[place] for place in places]), strict=True)
@@ -138,13 +138,17 @@ class CommandStore:
             async with self._database.transaction() as connection:
                 are_new = await _mark(connection, batch)
                 new = list(compress(batch, are_new))
-                told = await self._cancel(connection, [order.task_id for order in new], reason, workspace)
-                unknown = {order.mark for order in new if order.task_id not in told}
+                told = await self._cancel(connection, [command.task_id for command in new], reason, workspace)
+                unknown = {command.mark for command in new if command.task_id not in told}
                 await _unmark(connection, unknown)
-        fresh = (told.get(order.task_id) for order in batch)
+        fresh = (told.get(command.task_id) for command in batch)
         return [
-            _unknown(order) if order.mark in unknown else answer if is_new and answer else _repeated(order)
-            for order, is_new, answer in zip(batch, are_new, fresh, strict=True)
+            _unknown(command)
+            if command.mark in unknown
+            else answer
+            if is_new and answer
+            else _repeated(command)
+            for command, is_new, answer in zip(batch, are_new, fresh, strict=True)
         ]
 
     async def _cancel(
@@ -162,17 +166,17 @@ def _settled(answer: CommandResult | GrnsError) -> CommandResult:
     return answer
 
 
-def _unknown(order: CancelCommand) -> NotFound:
-    return NotFound(f"there is no task {order.task_id} in workspace {order.workspace}")
+def _unknown(command: CancelCommand) -> NotFound:
+    return NotFound(f"there is no task {command.task_id} in workspace {command.workspace}")
 
 
-def _repeated(order: CancelCommand) -> CommandResult:
-    return CommandResult("repeated", order.task_id)
+def _repeated(command: CancelCommand) -> CommandResult:
+    return CommandResult("repeated", command.task_id)
 
 
 async def _mark(connection: Connection, batch: Sequence[SubmitCommand | CancelCommand]) -> list[bool]:
     """Remember all of them, and say of each whether it is new: of equal ones, the first may be."""
-    marks = [order.mark for order in batch]
+    marks = [command.mark for command in batch]
     rows = await run(connection, "mark_messages", *_columns(marks))
     fresh = {(row["consumer"], row["message_id"]) for row in rows}
     are_new = []
@@ -191,7 +195,7 @@ async def _find(connection: Connection, batch: Sequence[SubmitCommand]) -> list[
     """Return what is left of submissions that had been carried out before."""
     if not batch:
         return []
-    said = [(order.prepared, order.prepared.submission) for order in batch]
+    said = [(command.prepared, command.prepared.submission) for command in batch]
     rows = await run(
         connection,
         "find_submitted",
@@ -210,8 +214,8 @@ async def _find(connection: Connection, batch: Sequence[SubmitCommand]) -> list[
     return found
 
 
-def _other(order: SubmitCommand, task_id: str) -> Conflict:
-    return Conflict(f"message {order.message_id} was handled before, and task {task_id} is another one")
+def _other(command: SubmitCommand, task_id: str) -> Conflict:
+    return Conflict(f"message {command.message_id} was handled before, and task {task_id} is another one")
 
 
 def _columns(marks: Collection[Mark]) -> tuple[list[str], list[UUID]]:

@@ -15,7 +15,7 @@ import orjson
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import BadInput, BrokerRefused, Conflict, GrnsError, NotFound, OutcomeUnknown, Unavailable
-from grns.gateway import task_command as order
+from grns.gateway import task_command as command
 from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
 from grns.gateway.task_command import TaskCommand
 from grns.model import problem, subjects
@@ -30,7 +30,7 @@ from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.request import OrderHandled
+from grns.telemetry.facts.request import CommandHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
@@ -52,7 +52,7 @@ class CommandHandler:
         *,
         database: Database,
         transport: Transport,
-        orders: CommandStore,
+        commands: CommandStore,
         envelope_limits: Limits,
         payload_limits: Limits,
         emit: Emit,
@@ -60,7 +60,7 @@ class CommandHandler:
     ) -> None:
         self._database = database
         self._transport = transport
-        self._orders = orders
+        self._commands = commands
         self._envelope_limits = envelope_limits
         self._payload_limits = payload_limits
         self._emit = emit
@@ -75,7 +75,7 @@ class CommandHandler:
         that would only be given back as well.
         """
         try:
-            wanted = order.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
+            wanted = command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
         except (BadInput, Conflict) as error:
             return await self._bury(delivery, problem.of(error).code, error)
@@ -95,7 +95,7 @@ class CommandHandler:
             await self._keep(request)
             return
         try:
-            wanted = order.read(request.body, subject=request.subject, limits=self._envelope_limits)
+            wanted = command.read(request.body, subject=request.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
             failpoint.reach("desk.not_answered")
             self._tell(request, carried, await self._read(wanted, carried))
@@ -109,7 +109,7 @@ class CommandHandler:
     def refuse(self, request: Request, error: Exception) -> None:
         """Say why a request is not met."""
         said = problem.of(error)
-        self._emit(OrderHandled(_kind(request.subject), _REQUEST, said.code, None, None))
+        self._emit(CommandHandled(_kind(request.subject), _REQUEST, said.code, None, None))
         headers = {"Nats-Service-Error-Code": str(said.status), "Nats-Service-Error": said.code}
         with suppress(GrnsError):  # whoever asked cannot be reached
             request.answer(orjson.dumps(said), _PROBLEM | headers)
@@ -126,13 +126,13 @@ class CommandHandler:
         with self._spans.submitting(
             task_id=prepared.id, task_type=submission.task_type, trace_id=prepared.trace_id
         ):
-            carried = await self._orders.submit(SubmitCommand(wanted.message_id, prepared))
+            carried = await self._commands.submit(SubmitCommand(wanted.message_id, prepared))
         if carried.answer == "created":
             await self._transport.nudge(subjects.RELAY_NUDGE)
         return carried
 
     async def _cancel(self, wanted: TaskCommand, cancellation: TaskCancel) -> CommandResult:
-        carried = await self._orders.cancel(
+        carried = await self._commands.cancel(
             CancelCommand(wanted.message_id, wanted.workspace, cancellation.task_id, cancellation.reason)
         )
         if carried.agent_id is not None:
@@ -142,16 +142,16 @@ class CommandHandler:
         return carried
 
     def _note(self, wanted: TaskCommand, way: str, carried: CommandResult) -> None:
-        self._emit(OrderHandled(wanted.kind, way, carried.answer, str(wanted.message_id), carried.task_id))
+        self._emit(CommandHandled(wanted.kind, way, carried.answer, str(wanted.message_id), carried.task_id))
 
     # Commands
 
     async def _bury(self, delivery: Delivery, reason: str, error: GrnsError) -> float:
-        self._emit(OrderHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
-        graveyard = DeadLetterQueue(self._database, emit=self._emit)
+        self._emit(CommandHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
+        dead_letters = DeadLetterQueue(self._database, emit=self._emit)
         is_kept = False
         with suppress(GrnsError):  # it comes again, and is buried once
-            is_kept = await graveyard.reject(delivery, reason, str(error))
+            is_kept = await dead_letters.reject(delivery, reason, str(error))
         return 0.0 if is_kept else _UNKEPT_SECONDS
 
     async def _wait_for_task(self, delivery: Delivery, error: NotFound) -> float:
@@ -199,7 +199,7 @@ class CommandHandler:
 
     async def _keep(self, request: Request) -> None:
         """Keep what cannot be answered, as far as that is possible: nobody else has it."""
-        self._emit(OrderHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
+        self._emit(CommandHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
         self._emit(MessageRejected("no_reply", request.subject, 0, _NO_REPLY))
         corpse = RejectedMessage(
             "no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body

@@ -20,7 +20,7 @@ from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import TaskNotClaimed, WalkBroke
+from grns.telemetry.facts.work import TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
 from grns.worker.command import Command
 from grns.worker.executor import Claimer
@@ -46,10 +46,10 @@ class PollIntervals:
 class PendingClaim:
     """An agent that waits: who it is, and what claims in its name."""
 
-    def __init__(self, claimant: Claimant, claims: Claims, reception: Claimer) -> None:
+    def __init__(self, claimant: Claimant, claims: Claims, claimer: Claimer) -> None:
         self.claimant = claimant
         self.claims = claims
-        self.reception = reception
+        self.claimer = claimer
         self.given: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -90,13 +90,13 @@ class _PrioritySubject:
 
 
 class LongPollQueue:
-    """Gives tasks to those who wait; `reception` is the room's own, and claims nothing."""
+    """Gives tasks to those who wait; `claimer` is the room's own, and claims nothing."""
 
     def __init__(
         self,
         *,
         claimant: Claimant,
-        reception: Claimer,
+        claimer: Claimer,
         database: Database,
         transport: Transport,
         pace: PollIntervals,
@@ -104,19 +104,19 @@ class LongPollQueue:
     ) -> None:
         self._handled: dict[str, int | None] = {}
         self._who = replace(claimant, handled=self._handled)
-        self._reception = reception
+        self._claimer = claimer
         self._transport = transport
         self._emit = emit
-        self._waiters: list[PendingClaim] = []
+        self._pending: list[PendingClaim] = []
         self._slots = Slots(0)
         self._slots.on_free.append(self._fetch)
         self._lanes = [_PrioritySubject() for _ in subjects.PRIORITIES]
         self._missed: set[str] = set()
         self._last_delivery_at = time.monotonic()
         self._left_at = time.monotonic()
-        self._floor = Poller(
+        self._poller = Poller(
             claims=self,
-            walk=reception,
+            claimer=claimer,
             slots=self._slots,
             start=lambda _claim: None,  # its waiter has it
             last_delivery_at=lambda: self._last_delivery_at,
@@ -128,7 +128,7 @@ class LongPollQueue:
         )
         self._look_at = 0.0
         self._is_failing = True
-        self._floor_loop = PeriodicService("agent_floor", self._look, emit=emit)
+        self._poll_loop = PeriodicService("agent_floor", self._look, emit=emit)
         self._pause_watch = PauseWatch(
             database=database, claimant=self._who, slots=self._slots, on_resumed=self.catch_up, emit=emit
         )
@@ -139,24 +139,24 @@ class LongPollQueue:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return len(self._waiters)
+        return len(self._pending)
 
     @property
     def empty_seconds(self) -> float:
         """For how long nobody has waited here."""
-        return 0.0 if self._waiters else time.monotonic() - self._left_at
+        return 0.0 if self._pending else time.monotonic() - self._left_at
 
     def open(self) -> None:
         """Begin to look for tasks, from now on and for whatever is queued already."""
-        self._floor.catch_up()
-        loops = (self._open_lanes(), self._floor_loop.run(), self._pause_loop.run())
+        self._poller.catch_up()
+        loops = (self._open_lanes(), self._poll_loop.run(), self._pause_loop.run())
         self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def close(self) -> None:
         """Look no more, and give back what has come and nobody has got."""
         opening, *daemons = self._loops
         opening.cancel()
-        self._floor_loop.stop()
+        self._poll_loop.stop()
         self._pause_loop.stop()
         consumers = [lane.consumer for lane in self._lanes if lane.consumer is not None]
         await asyncio.gather(*(consumer.stop() for consumer in consumers), return_exceptions=True)
@@ -164,41 +164,41 @@ class LongPollQueue:
 
     def catch_up(self) -> None:
         """Look for tasks that no command tells of any more."""
-        self._floor.catch_up()
+        self._poller.catch_up()
         self._look_now()
 
     async def wait(
-        self, waiter: PendingClaim, *, seconds: float, ends: Collection[asyncio.Future[None]]
+        self, pending: PendingClaim, *, seconds: float, ends: Collection[asyncio.Future[None]]
     ) -> Claim | None:
         """Wait for a task, so long at most and until one of `ends`; what is claimed by then is returned."""
-        watched: set[asyncio.Future[Any]] = {waiter.given, *ends}
-        self._enter(waiter)
+        watched: set[asyncio.Future[Any]] = {pending.given, *ends}
+        self._enter(pending)
         try:
             await asyncio.wait(watched, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await waiter.end()
-            self._leave(waiter)
-        return waiter.given.result() if waiter.given.done() else None
+            await pending.end()
+            self._leave(pending)
+        return pending.given.result() if pending.given.done() else None
 
     # Who comes and goes
 
-    def _enter(self, waiter: PendingClaim) -> None:
-        types = waiter.claimant.handled.keys()
-        is_news = not self._waiters or not types <= self._handled.keys()
+    def _enter(self, pending: PendingClaim) -> None:
+        types = pending.claimant.handled.keys()
+        is_news = not self._pending or not types <= self._handled.keys()
         has_missed = not self._missed.isdisjoint(types)
-        self._waiters.append(waiter)
+        self._pending.append(pending)
         self._note_types()
         if has_missed:
             self._missed -= types
-            self._floor.catch_up()
+            self._poller.catch_up()
         if is_news or has_missed:
             self._look_now()
             self._pause_loop.wake()
         self._slots.give()
 
-    def _leave(self, waiter: PendingClaim) -> None:
-        if not waiter.given.done():
-            self._waiters.remove(waiter)
+    def _leave(self, pending: PendingClaim) -> None:
+        if not pending.given.done():
+            self._pending.remove(pending)
             self._slots.take()
             self._note_departure()
 
@@ -209,27 +209,27 @@ class LongPollQueue:
 
     def _note_types(self) -> None:
         """Keep which task types are waited for, or were: the watch of pauses looks there."""
-        if self._waiters:
+        if self._pending:
             self._handled.clear()
-        for waiter in self._waiters:
-            self._handled.update(waiter.claimant.handled)
+        for pending in self._pending:
+            self._handled.update(pending.claimant.handled)
 
     def _choose(self, task_type: str | None = None) -> PendingClaim | None:
         """Hold who has waited the longest for such a task."""
-        for waiter in self._waiters:
-            if waiter.is_free and waiter.serves(task_type):
-                waiter.hold()
-                return waiter
+        for pending in self._pending:
+            if pending.is_free and pending.serves(task_type):
+                pending.hold()
+                return pending
         return None
 
-    def _settle(self, waiter: PendingClaim, claim: Claim | None) -> None:
+    def _settle(self, pending: PendingClaim, claim: Claim | None) -> None:
         """Give a waiter, whose slot is taken, what was claimed for it, or let it go on waiting."""
         if claim is None:
-            waiter.let_go()
+            pending.let_go()
             self._slots.give()
         else:
-            self._waiters.remove(waiter)
-            waiter.let_go(claim)
+            self._pending.remove(pending)
+            pending.let_go(claim)
             self._note_departure()
 
     # What comes from the broker
@@ -247,7 +247,7 @@ class LongPollQueue:
                     subject, lambda delivery: self._receive(lane, delivery), depth=0
                 )
             except Exception as error:  # somebody may mend it
-                self._emit(WalkBroke(type(error).__name__, f"{subject}: {error}"[:500]))
+                self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
         self._fetch()
 
@@ -256,9 +256,9 @@ class LongPollQueue:
 
     def _fetch(self) -> None:
         """Tell each lane to fetch as much as there are who wait for it."""
-        room = 0 if self._slots.is_held else max(0, self._slots.free)
+        queue = 0 if self._slots.is_held else max(0, self._slots.free)
         for lane in self._lanes:
-            depth = lane.held + room
+            depth = lane.held + queue
             if lane.consumer is not None and depth != lane.depth:
                 lane.depth = depth
                 lane.consumer.set_depth(depth)
@@ -266,12 +266,12 @@ class LongPollQueue:
     def _receive(self, lane: _PrioritySubject, delivery: Delivery) -> None:
         self._last_delivery_at = time.monotonic()
         lane.held += 1
-        waiter = self._choose()
-        if waiter is None:
+        pending = self._choose()
+        if pending is None:
             self._spawn(lane, delivery.nak())
         else:
             self._slots.take()
-            self._spawn(lane, self._follow(waiter, delivery))
+            self._spawn(lane, self._follow(pending, delivery))
         self._fetch()
 
     def _spawn(self, lane: _PrioritySubject, work: Awaitable[None]) -> None:
@@ -284,24 +284,24 @@ class LongPollQueue:
         try:
             await work
         except Exception as error:
-            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+            self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
             lane.held -= 1
             if lane.consumer is not None:
                 lane.consumer.done()
             self._fetch()
 
-    async def _follow(self, waiter: PendingClaim, delivery: Delivery) -> None:
+    async def _follow(self, pending: PendingClaim, delivery: Delivery) -> None:
         command = None
         try:
-            command = await self._reception.read(delivery)
+            command = await self._claimer.read(delivery)
         finally:
             if command is None:
-                self._settle(waiter, None)
+                self._settle(pending, None)
         if command is not None:
-            await self._offer(waiter, command, delivery)
+            await self._offer(pending, command, delivery)
 
-    async def _offer(self, waiter: PendingClaim, command: Command, delivery: Delivery) -> None:
+    async def _offer(self, pending: PendingClaim, command: Command, delivery: Delivery) -> None:
         """Claim a command's task for a waiter; the delivery is acknowledged once that has committed."""
 
         async def pass_on(answer: Unclaimed, delivery: Delivery) -> None:
@@ -314,9 +314,9 @@ class LongPollQueue:
 
         claim = None
         try:
-            claim = await waiter.reception.claim(command, delivery, "lane", on_unhandled=pass_on)
+            claim = await pending.claimer.claim(command, delivery, "lane", on_unhandled=pass_on)
         finally:
-            self._settle(waiter, claim)
+            self._settle(pending, claim)
         if claim is not None:
             await delivery.ack()
 
@@ -332,33 +332,33 @@ class LongPollQueue:
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim what is queued, for those who wait: where one finds nothing, none with its types looks."""
         chosen: list[PendingClaim] = []
-        while len(chosen) < count and (waiter := self._choose()) is not None:
-            chosen.append(waiter)
+        while len(chosen) < count and (pending := self._choose()) is not None:
+            chosen.append(pending)
         claims: list[Claim] = []
         empty: set[frozenset[str]] = set()
         try:
-            for waiter in chosen:
-                types = frozenset(waiter.claimant.handled)
+            for pending in chosen:
+                types = frozenset(pending.claimant.handled)
                 if types in empty:
                     continue
-                found = await waiter.claims.claim_next(1, older_than_seconds=older_than_seconds)
+                found = await pending.claims.claim_next(1, older_than_seconds=older_than_seconds)
                 if not found:
                     empty.add(types)
                 for claim in found:
-                    self._settle(waiter, claim)
+                    self._settle(pending, claim)
                 claims += found
         except GrnsError:
             if not claims:
                 raise
         finally:
-            for waiter in chosen:
-                if not waiter.given.done():
-                    waiter.let_go()  # the floor gives its slot back
+            for pending in chosen:
+                if not pending.given.done():
+                    pending.let_go()  # the floor gives its slot back
         return claims
 
     def _look_now(self) -> None:
         self._look_at = 0.0
-        self._floor_loop.wake()
+        self._poll_loop.wake()
 
     async def _look(self) -> float:
         return await self._guarded(self._look_in_time)
@@ -367,7 +367,7 @@ class LongPollQueue:
         """Look when it is time for that, and as soon as the broker fails: the floor may pause for long."""
         was_failing, self._is_failing = self._is_failing, self._is_broker_failing()
         if time.monotonic() >= self._look_at or (self._is_failing and not was_failing):
-            pause = await self._floor.tick()
+            pause = await self._poller.tick()
             self._look_at = time.monotonic() + pause
         return max(0.0, min(self._look_at - time.monotonic(), _WATCH_SECONDS))
 
@@ -376,14 +376,14 @@ class LongPollQueue:
 
     async def _guarded(self, tick: Callable[[], Awaitable[float]]) -> float:
         """Tick while somebody waits. A bug there ends the look, and not the room."""
-        if not self._waiters:
+        if not self._pending:
             return _NOBODY_HERE_SECONDS
         try:
             return await tick()
         except GrnsError:
             raise
         except Exception as error:
-            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+            self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
             return _OPEN_AGAIN_SECONDS
 
     def note_paused(self, task_type: str) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 from grns.errors import GrnsError
 from grns.postgres.database import Database
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import WalkBroke
+from grns.telemetry.facts.work import TaskCrashed
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 
@@ -54,7 +54,7 @@ class WorkerRegistry:
                 self._database, claimant, concurrency=1, version=version, host=name, pid=agent.NO_PROCESS
             )
         except GrnsError as error:
-            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+            self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         else:
             seen.is_registered, seen.noted_at = True, time.monotonic()
 
@@ -70,7 +70,7 @@ class WorkerRegistry:
                 self._database, agent_id, idle_seconds=0.0, running=len(seen.leases), workspace=workspace
             )
         except GrnsError as error:
-            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+            self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
 
     def holds(self, workspace: str, agent_id: str, lease_id: UUID, lease_seconds: float) -> None:
         """Take note of a lease that an agent has from now on, or goes on having."""

@@ -18,7 +18,7 @@ from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
 from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.request import DeskFull, OrderBroke
+from grns.telemetry.facts.request import CommandCrashed, RequestWindowFull
 
 _GROUP = "grns"
 _ASKED = [
@@ -64,10 +64,10 @@ class CommandServer:
     """
 
     def __init__(
-        self, *, transport: Transport, clerk: CommandHandler, window: int, depth: int, emit: Emit
+        self, *, transport: Transport, handler: CommandHandler, window: int, depth: int, emit: Emit
     ) -> None:
         self._transport = transport
-        self._clerk = clerk
+        self._handler = handler
         self._depth = depth
         self._emit = emit
         self._window = RequestWindow(requests=window, request_bytes=_WINDOW_BYTES)
@@ -126,15 +126,15 @@ class CommandServer:
         if self._window.try_take(size):
             self._spawn(self._answer(request, size))
             return
-        self._emit(DeskFull(self._window.requests, self._window.request_bytes))
-        self._clerk.refuse(request, TooManyRequests("too many requests are under way"))
+        self._emit(RequestWindowFull(self._window.requests, self._window.request_bytes))
+        self._handler.refuse(request, TooManyRequests("too many requests are under way"))
 
     def _receive(self, subject: str, delivery: Delivery) -> None:
         self._spawn(self._follow(subject, delivery))
 
     async def _answer(self, request: Request, size: int) -> None:
         try:
-            await self._clerk.answer(request)
+            await self._handler.answer(request)
         except Exception as error:
             self._tell(request.subject, error)
         finally:
@@ -144,7 +144,7 @@ class CommandServer:
         """See one command to its end; what breaks there ends with it, and is delivered again."""
         rest_seconds = 0.0
         try:
-            rest_seconds = await self._clerk.follow(delivery)
+            rest_seconds = await self._handler.follow(delivery)
         except Exception as error:
             self._tell(delivery.subject, error)
         await self._rest(rest_seconds)
@@ -159,7 +159,7 @@ class CommandServer:
                     await self._stopping.wait()
 
     def _tell(self, subject: str, error: Exception) -> None:
-        self._emit(OrderBroke(subject, type(error).__name__, str(error)[:500]))
+        self._emit(CommandCrashed(subject, type(error).__name__, str(error)[:500]))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -55,7 +55,7 @@ class Wakeups:
         self._post = post
         self._emit = emit
         self.places = WorkspaceLimiter("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
-        self._bells: dict[tuple[str, str, str], _Wakeup] = {}
+        self._wakeups: dict[tuple[str, str, str], _Wakeup] = {}
         self._loop = PeriodicService("agent_nudges", self.tick, emit=emit)
         self._running: asyncio.Task[None] | None = None
 
@@ -67,11 +67,11 @@ class Wakeups:
         """
         nudge_url.check(url, self._hosts)
         now, key = time.monotonic(), (workspace, agent_type, url)
-        known = self._bells.get(key)
+        known = self._wakeups.get(key)
         if known is None:
             self.places.take(principal)
         holder = principal if known is None else known.principal
-        self._bells[key] = _Wakeup(
+        self._wakeups[key] = _Wakeup(
             workspace, agent_type, holder, url, now + _KEPT_SECONDS, now + LOOK_SECONDS
         )
 
@@ -89,17 +89,17 @@ class Wakeups:
     async def tick(self) -> float:
         """Nudge whoever has something that waits for it, and say when to look again."""
         now = time.monotonic()
-        for key, bell in list(self._bells.items()):
-            if bell.kept_until <= now:
-                del self._bells[key]
-                self.places.give_back(bell.principal)
+        for key, wakeup in list(self._wakeups.items()):
+            if wakeup.kept_until <= now:
+                del self._wakeups[key]
+                self.places.give_back(wakeup.principal)
         due: dict[str, list[_Wakeup]] = defaultdict(list)
-        for bell in self._bells.values():
-            if bell.due_at <= now:
-                due[bell.workspace].append(bell)
-        for workspace, bells in due.items():
-            busy = await self._busy(workspace, sorted({bell.agent_type for bell in bells}))
-            await self._nudge([bell for bell in bells if bell.agent_type in busy])
+        for wakeup in self._wakeups.values():
+            if wakeup.due_at <= now:
+                due[wakeup.workspace].append(wakeup)
+        for workspace, wakeups in due.items():
+            busy = await self._busy(workspace, sorted({wakeup.agent_type for wakeup in wakeups}))
+            await self._nudge([wakeup for wakeup in wakeups if wakeup.agent_type in busy])
         return LOOK_SECONDS
 
     async def _busy(self, workspace: str, agent_types: list[str]) -> set[str]:
@@ -111,25 +111,28 @@ class Wakeups:
             if pool["queued"] and all(pause["task_type"] is not None for pause in pool["pauses"])
         }
 
-    async def _nudge(self, bells: list[_Wakeup]) -> None:
-        for start in range(0, len(bells), _AT_ONCE):
-            await asyncio.gather(*(self._ring(bell) for bell in bells[start : start + _AT_ONCE]))
+    async def _nudge(self, wakeups: list[_Wakeup]) -> None:
+        for start in range(0, len(wakeups), _AT_ONCE):
+            await asyncio.gather(*(self._ring(wakeup) for wakeup in wakeups[start : start + _AT_ONCE]))
 
-    async def _ring(self, bell: _Wakeup) -> None:
-        body = b'{"workspace":"%b","agent_type":"%b"}' % (bell.workspace.encode(), bell.agent_type.encode())
-        host = nudge_url.shown(bell.url)
+    async def _ring(self, wakeup: _Wakeup) -> None:
+        body = b'{"workspace":"%b","agent_type":"%b"}' % (
+            wakeup.workspace.encode(),
+            wakeup.agent_type.encode(),
+        )
+        host = nudge_url.shown(wakeup.url)
         error = ""
-        bell.due_at = time.monotonic() + _AGAIN_SECONDS
+        wakeup.due_at = time.monotonic() + _AGAIN_SECONDS
         try:
-            status = await self._post(bell.url, body)
+            status = await self._post(wakeup.url, body)
             if not 200 <= status < 300:
                 error = f"HTTP {status}"
         except GrnsError as refused:
             error = str(refused)
-        bell.failures = bell.failures + 1 if error else 0
-        pause = min(_AGAIN_SECONDS * 2 ** min(bell.failures, 10), _LONGEST_PAUSE_SECONDS)
-        bell.due_at = time.monotonic() + pause
+        wakeup.failures = wakeup.failures + 1 if error else 0
+        pause = min(_AGAIN_SECONDS * 2 ** min(wakeup.failures, 10), _LONGEST_PAUSE_SECONDS)
+        wakeup.due_at = time.monotonic() + pause
         if error:
-            self._emit(NudgeFailed(bell.agent_type, host, error[:200], pause))
+            self._emit(NudgeFailed(wakeup.agent_type, host, error[:200], pause))
         else:
-            self._emit(AgentNudged(bell.agent_type, host))
+            self._emit(AgentNudged(wakeup.agent_type, host))

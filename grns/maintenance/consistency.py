@@ -30,7 +30,7 @@ class ConsistencyCheck:
         self._database = database
         self._patience_seconds = patience_seconds
         self._last_id, self._last_seq = "", 0
-        self._stride = AdaptiveBatchSize(_TASKS)
+        self._batch_size = AdaptiveBatchSize(_TASKS)
         self.tasks = 0
         self.log_rows = 0
         self.counts: Counter[str] = Counter()
@@ -46,15 +46,15 @@ class ConsistencyCheck:
 
     async def look_at_tasks(self) -> bool:
         """Look at one page of tasks; True where there are more."""
-        rows = self._stride.rows
+        rows = self._batch_size.rows
         try:
             page = await audit_tasks(self._database, self._last_id, rows)
         except (Contended, OutcomeUnknown):
             # Tasks with a long history: half as many may be answered in time.
-            if not self._stride.shorten():
+            if not self._batch_size.shorten():
                 raise
             return True
-        self._stride.lengthen()
+        self._batch_size.lengthen()
         self._last_id = page.last
         self.tasks += page.seen
         self._note(page.findings)

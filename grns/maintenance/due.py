@@ -18,14 +18,14 @@ async def tick_reaper(
     return bool(rows[0]["is_holding"])
 
 
-async def reap(database: Database, limit: int, lookback_seconds: float | None) -> Sequence[Row]:
+async def reap(database: Database, limit: int, scan_window_seconds: float | None) -> Sequence[Row]:
     """Take back tasks whose lease is over: rows of id, status, agent_id, attempt, was_until.
 
     None during a hold, and none where the latest tick is older than an outage may be.
     """
-    return await database.run("reap", limit, lookback_seconds)
+    return await database.run("reap", limit, scan_window_seconds)
 
 
-async def promote(database: Database, limit: int, lookback_seconds: float | None) -> Sequence[Row]:
+async def promote(database: Database, limit: int, scan_window_seconds: float | None) -> Sequence[Row]:
     """Queue tasks that are due: rows of id, was_due_at, queued_reason."""
-    return await database.run("promote", limit, lookback_seconds)
+    return await database.run("promote", limit, scan_window_seconds)

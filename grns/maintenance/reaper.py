@@ -9,7 +9,7 @@ from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.upkeep import ReaperHolds, TasksReaped
+from grns.telemetry.facts.upkeep import ReaperGraceStarted, TasksReaped
 
 _BATCH = 200
 
@@ -33,7 +33,7 @@ class Reaper:
         self._lease_seconds = lease_seconds
         self._http_lease_seconds = http_lease_seconds
         self._emit = emit
-        self._lookback = ScanWindow()
+        self._scan_window = ScanWindow()
         self._is_holding = False
         self._daemon = PeriodicService("reaper", self._tick, emit=emit)
 
@@ -49,13 +49,13 @@ class Reaper:
         if await tick_reaper(
             self._database, self._lease_seconds, self._tick_seconds, self._http_lease_seconds
         ):
-            self._lookback.forget()  # what it would have taken meanwhile may lie far back at the hold's end
+            self._scan_window.forget()  # due tasks may lie far back when the grace period ends
             if not self._is_holding:
-                self._emit(ReaperHolds())
+                self._emit(ReaperGraceStarted())
             self._is_holding = True
             return self._tick_seconds
         self._is_holding = False
-        rows = await reap(self._database, _BATCH, self._lookback.seconds())
+        rows = await reap(self._database, _BATCH, self._scan_window.seconds())
         for row in rows:
             self._emit(
                 TasksReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"])
@@ -64,5 +64,5 @@ class Reaper:
             await self._transport.nudge(subjects.RELAY_NUDGE)
         if len(rows) == _BATCH:
             return 0.0
-        self._lookback.note_end()
+        self._scan_window.note_end()
         return self._tick_seconds

@@ -37,7 +37,7 @@ class Retention:
         self._ended_seconds = ended_seconds
         self._dead_seconds = dead_seconds
         self._emit = emit
-        self._stride = AdaptiveBatchSize(page_rows)
+        self._batch_size = AdaptiveBatchSize(page_rows)
         self._walked_to = ""
         self._walk_at = 0.0
         self._refused = 0
@@ -50,20 +50,20 @@ class Retention:
         if time.monotonic() < self._walk_at:
             return False
         until = time.monotonic() + _STEP_SECONDS
-        while (is_more_left := await self._look_at_page()) and self._stride.is_short:
+        while (is_more_left := await self._look_at_page()) and self._batch_size.is_short:
             if time.monotonic() > until:
                 break
         return is_more_left
 
     async def _look_at_page(self) -> bool:
-        rows = self._stride.rows
+        rows = self._batch_size.rows
         try:
             page = await upkeep.delete_tasks(
                 self._database, self._walked_to, rows, self._ended_seconds, self._dead_seconds
             )
         except (BadInput, Contended, OutcomeUnknown) as error:
-            return self._stride.shorten() or await self._step_past(error)
-        self._stride.lengthen()
+            return self._batch_size.shorten() or await self._step_past(error)
+        self._batch_size.lengthen()
         if page.deleted:
             self._emit(RowsDeleted("tasks", page.deleted))
         self._walked_to = page.last_id

@@ -22,7 +22,7 @@ class RetryScheduler:
         self._transport = transport
         self._tick_seconds = tick_seconds
         self._emit = emit
-        self._lookback = ScanWindow()
+        self._scan_window = ScanWindow()
         self._daemon = PeriodicService("retry_scheduler", self._tick, emit=emit)
 
     async def run(self) -> None:
@@ -34,11 +34,11 @@ class RetryScheduler:
         self._daemon.stop()
 
     async def _tick(self) -> float:
-        rows = await promote(self._database, _BATCH, self._lookback.seconds())
+        rows = await promote(self._database, _BATCH, self._scan_window.seconds())
         if rows:
             self._emit(TasksPromoted(len(rows)))
             await self._transport.nudge(subjects.RELAY_NUDGE)
         if len(rows) == _BATCH:
             return 0.0
-        self._lookback.note_end()
+        self._scan_window.note_end()
         return self._tick_seconds

@@ -53,7 +53,7 @@ class OperationRunner:
         self._tick_seconds = tick_seconds
         self._limits = payload_limits
         self._emit = emit
-        self._stride = AdaptiveBatchSize(_BATCH)
+        self._batch_size = AdaptiveBatchSize(_BATCH)
         self._daemon = PeriodicService("operation_runner", self._tick, emit=emit)
 
     async def run(self) -> None:
@@ -108,11 +108,11 @@ class OperationRunner:
                 if not batch.candidates:
                     raise
                 if len(batch.candidates) > 1:
-                    self._stride.shorten()
+                    self._batch_size.shorten()
                     continue
                 batch = batch.refused(error.code)
                 moved = await batches.move(self._database, taken, batch)
-            self._stride.lengthen()
+            self._batch_size.lengthen()
             self._note(taken, batch, moved)
             return moved
 
@@ -120,7 +120,7 @@ class OperationRunner:
         """Return how many tasks the next batch may have."""
         most = _BATCH if taken.patch is None else _PATCHED_BATCH
         wanted = 1 if taken.needs_canary else batch_size(taken.rate_per_minute, most)
-        return min(wanted, self._stride.rows)
+        return min(wanted, self._batch_size.rows)
 
     def _note(self, taken: Taken, batch: Batch, moved: Moved | None) -> None:
         if moved is not None and batch.candidates:

@@ -59,7 +59,7 @@ class OrderedPublisher:
         self._first: dict[str, OutboxMessage] = {}
         self._ready: deque[OutboxMessage] = deque()
         self._ready_replays: deque[OutboxMessage] = deque()
-        self._backlogs: defaultdict[str, RetryQueue] = defaultdict(RetryQueue)  # by stream
+        self._retry_queues: defaultdict[str, RetryQueue] = defaultdict(RetryQueue)  # by stream
         self._is_closed = False
         self._work = asyncio.Event()
         self._published: Counter[str] = Counter()
@@ -100,23 +100,23 @@ class OrderedPublisher:
             return 0.0
         return max(0.0, (datetime.now(UTC) - first.entry.created_at).total_seconds())
 
-    def add(self, parcel: OutboxMessage) -> None:
+    def add(self, message: OutboxMessage) -> None:
         """Queue a parcel behind those of the same task."""
         self.pending += 1
-        self.pending_bytes += len(parcel.entry.payload)
-        if parcel.is_replay:
+        self.pending_bytes += len(message.entry.payload)
+        if message.is_replay:
             self.replays += 1
-            self.replay_bytes += len(parcel.entry.payload)
-        first = self._first.setdefault(parcel.key, parcel)
-        if first is parcel:
-            self._make_ready(parcel)
+            self.replay_bytes += len(message.entry.payload)
+        first = self._first.setdefault(message.key, message)
+        if first is message:
+            self._make_ready(message)
             return
         if first.followers is None:
             first.followers = deque()
-        first.followers.append(parcel)
+        first.followers.append(message)
         if first.is_held:
-            self._count_held(parcel, 1)
-        if first.is_waiting and not parcel.is_replay:
+            self._count_held(message, 1)
+        if first.is_waiting and not message.is_replay:
             self._make_ready(first)  # live rows wait for it now: it goes with them
 
     async def run(self) -> None:
@@ -143,12 +143,12 @@ class OrderedPublisher:
         max_bytes = min(self._max_bytes, self._transport.max_message_bytes)
         post, settle, is_shown = self._transport.post, self._settle, self._spans.is_on
         for sent in range(room):
-            parcel = self._next()
-            if parcel is None:
+            message = self._next()
+            if message is None:
                 return sent
             if is_shown:
-                parcel.sent_ns = time.time_ns()
-            post(_message(parcel, max_bytes), partial(settle, parcel))
+                message.sent_ns = time.time_ns()
+            post(_message(message, max_bytes), partial(settle, message))
             failpoint.reach("relay.published")
         return room
 
@@ -156,23 +156,23 @@ class OrderedPublisher:
         if not self._may_send():
             return None
         while self._ready:
-            if self._may_try(parcel := self._ready.popleft()):
-                return parcel
+            if self._may_try(message := self._ready.popleft()):
+                return message
         while self._ready_replays:
-            parcel = self._ready_replays.popleft()
-            if parcel.is_waiting:  # else it has gone with the live rows
-                parcel.is_waiting = False
-                if self._may_try(parcel):
-                    return parcel
+            message = self._ready_replays.popleft()
+            if message.is_waiting:  # else it has gone with the live rows
+                message.is_waiting = False
+                if self._may_try(message):
+                    return message
         return None
 
-    def _may_try(self, parcel: OutboxMessage) -> bool:
+    def _may_try(self, message: OutboxMessage) -> bool:
         """Say whether to send it; what its stream would not take is kept for later, and costs nothing."""
-        backlog = self._backlog(parcel)
-        if parcel.is_trial or not backlog.is_blocked:
+        retries = self._retries(message)
+        if message.is_trial or not retries.is_blocked:
             return True
-        self._hold(parcel)
-        backlog.keep(parcel)
+        self._hold(message)
+        retries.keep(message)
         return False
 
     async def _idle(self) -> None:
@@ -183,119 +183,119 @@ class OrderedPublisher:
         except TimeoutError:
             return
 
-    def _make_ready(self, parcel: OutboxMessage) -> None:
-        parcel.is_waiting = parcel.is_replay and all(one.is_replay for one in parcel.followers or ())
-        (self._ready_replays if parcel.is_waiting else self._ready).append(parcel)
+    def _make_ready(self, message: OutboxMessage) -> None:
+        message.is_waiting = message.is_replay and all(one.is_replay for one in message.followers or ())
+        (self._ready_replays if message.is_waiting else self._ready).append(message)
         self._work.set()
 
     def _revive(self) -> None:
         """Try again what it is time for: before what was never tried, so that it is answered soon."""
-        for backlog in self._backlogs.values():
-            while (parcel := backlog.due()) is not None:
-                self._ready.appendleft(parcel)
+        for retries in self._retry_queues.values():
+            while (message := retries.due()) is not None:
+                self._ready.appendleft(message)
 
-    def _settle(self, parcel: OutboxMessage, answer: Receipt | GrnsError) -> None:
+    def _settle(self, message: OutboxMessage, answer: Receipt | GrnsError) -> None:
         if self._is_closed:
             return
         try:
-            self._take_in(parcel, answer)
+            self._take_in(message, answer)
         except Exception as error:  # else nobody would ever be done with it, and all of its task behind it
             self._failure = error
             self._work.set()
 
-    def _take_in(self, parcel: OutboxMessage, answer: Receipt | GrnsError) -> None:
+    def _take_in(self, message: OutboxMessage, answer: Receipt | GrnsError) -> None:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
-            self._note_taken(parcel)
-            self._published[parcel.entry.kind] += 1
-            if self._spans.is_on and not parcel.is_replay:
-                self._show(parcel)
+            self._note_taken(message)
+            self._published[message.entry.kind] += 1
+            if self._spans.is_on and not message.is_replay:
+                self._show(message)
             self._on_receipt(answer)
-            if parcel.on_receipt is not None:
-                parcel.on_receipt(answer)
-            self._end(parcel)
+            if message.on_receipt is not None:
+                message.on_receipt(answer)
+            self._end(message)
         elif isinstance(answer, BrokerRefused):
-            self._refused(parcel, answer)
+            self._refused(message, answer)
         else:
             self._on_trouble()
-            self._postpone(parcel)
+            self._postpone(message)
 
-    def _show(self, parcel: OutboxMessage) -> None:
-        entry = parcel.entry
+    def _show(self, message: OutboxMessage) -> None:
+        entry = message.entry
         self._spans.published(
             kind=entry.kind,
             message_id=entry.message_id,
             trace_id=entry.trace_id,
             causation_id=entry.causation_id,
             task_id=entry.task_id,
-            began_ns=parcel.sent_ns,
+            began_ns=message.sent_ns,
         )
 
-    def _refused(self, parcel: OutboxMessage, answer: BrokerRefused) -> None:
-        self._emit(MessageRefused(parcel.entry.kind, parcel.entry.seq, answer.code))
-        if answer.code == "too_large" and not parcel.is_stub:
-            parcel.is_stub = True
-            self._make_ready(parcel)
-        elif answer.code == "full" and parcel.entry.kind == subjects.EXECUTE:
-            self._note_taken(parcel)
-            self._end(parcel)  # the lane is full: the task is queued, and the workers' poll finds it
+    def _refused(self, message: OutboxMessage, answer: BrokerRefused) -> None:
+        self._emit(MessageRefused(message.entry.kind, message.entry.seq, answer.code))
+        if answer.code == "too_large" and not message.is_stub:
+            message.is_stub = True
+            self._make_ready(message)
+        elif answer.code == "full" and message.entry.kind == subjects.EXECUTE:
+            self._note_taken(message)
+            self._end(message)  # the lane is full: the task is queued, and the workers' poll finds it
         elif answer.code == "full":
-            self._postpone(parcel)
+            self._postpone(message)
         else:  # whatever else the stream takes, this it does not
-            self._hold(parcel)
-            self._backlog(parcel).keep(parcel, _REFUSED_RETRY_SECONDS)
+            self._hold(message)
+            self._retries(message).keep(message, _REFUSED_RETRY_SECONDS)
 
-    def _postpone(self, parcel: OutboxMessage) -> None:
-        self._hold(parcel)
-        self._backlog(parcel).keep_failed(parcel)
+    def _postpone(self, message: OutboxMessage) -> None:
+        self._hold(message)
+        self._retries(message).keep_failed(message)
 
-    def _note_taken(self, parcel: OutboxMessage) -> None:
-        backlog = self._backlog(parcel)
-        backlog.note_taken(parcel)
-        if backlog:
+    def _note_taken(self, message: OutboxMessage) -> None:
+        retries = self._retries(message)
+        retries.note_taken(message)
+        if retries:
             self._work.set()
 
-    def _backlog(self, parcel: OutboxMessage) -> RetryQueue:
-        return self._backlogs[parcel.entry.kind[:3]]
+    def _retries(self, message: OutboxMessage) -> RetryQueue:
+        return self._retry_queues[message.entry.kind[:3]]
 
-    def _hold(self, parcel: OutboxMessage) -> None:
+    def _hold(self, message: OutboxMessage) -> None:
         """Count it, and what waits behind it, as held, until its stream takes it."""
-        if not parcel.is_held:
-            parcel.is_held = True
-            for one in (parcel, *(parcel.followers or ())):
+        if not message.is_held:
+            message.is_held = True
+            for one in (message, *(message.followers or ())):
                 self._count_held(one, 1)
 
-    def _count_held(self, parcel: OutboxMessage, sign: int) -> None:
-        if not parcel.is_replay:  # those are few at a time, by themselves
+    def _count_held(self, message: OutboxMessage, sign: int) -> None:
+        if not message.is_replay:  # those are few at a time, by themselves
             self.held += sign
-            self.held_bytes += sign * len(parcel.entry.payload)
+            self.held_bytes += sign * len(message.entry.payload)
 
-    def _end(self, parcel: OutboxMessage) -> None:
+    def _end(self, message: OutboxMessage) -> None:
         self.pending -= 1
-        self.pending_bytes -= len(parcel.entry.payload)
-        if parcel.is_replay:
+        self.pending_bytes -= len(message.entry.payload)
+        if message.is_replay:
             self.replays -= 1
-            self.replay_bytes -= len(parcel.entry.payload)
+            self.replay_bytes -= len(message.entry.payload)
         else:
-            self._on_done(parcel.entry.seq)
-        followers = parcel.followers
-        if parcel.is_held:
-            for one in (parcel, *(followers or ())):
+            self._on_done(message.entry.seq)
+        followers = message.followers
+        if message.is_held:
+            for one in (message, *(followers or ())):
                 self._count_held(one, -1)
         if followers is None:
-            del self._first[parcel.key]
+            del self._first[message.key]
             return
-        heir = followers.popleft()
-        heir.followers = followers or None
-        self._first[parcel.key] = heir
-        self._make_ready(heir)
+        successor = followers.popleft()
+        successor.followers = followers or None
+        self._first[message.key] = successor
+        self._make_ready(successor)
 
 
-def _message(parcel: OutboxMessage, max_bytes: int) -> Message:
-    entry = parcel.entry
+def _message(message: OutboxMessage, max_bytes: int) -> Message:
+    entry = message.entry
     body = _body(entry)
-    if parcel.is_stub or len(body) > max_bytes:
-        parcel.is_stub = True
+    if message.is_stub or len(body) > max_bytes:
+        message.is_stub = True
         body = _body(entry._replace(payload=_stub(entry)))
     subject = subjects.message(entry.kind, entry.workspace, entry.route)
     return Message(subject, body, entry.message_id, _headers(entry))

@@ -26,7 +26,7 @@ from grns.postgres.database import Database, Session
 from grns.runtime.service import PeriodicService
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.relay import RelayFollows, RelayHeldUp, RelayLeads, RelayProgressed
+from grns.telemetry.facts.relay import RelayBecameLeader, RelayHeldUp, RelayProgressed, RelayStandby
 from grns.telemetry.spans import NO_SPANS, Spans
 
 _STANDBY_SECONDS = 0.5
@@ -64,7 +64,7 @@ class RelayLeadership:
             emit=emit,
         )
         self._replays = Replayer(session, epoch=cursor.epoch, emit=emit)
-        self._outbound = OrderedPublisher(
+        self._publisher = OrderedPublisher(
             transport=transport,
             on_done=self._progress.done.add,
             on_receipt=self._watch.note,
@@ -74,7 +74,7 @@ class RelayLeadership:
             emit=emit,
             spans=spans,
         )
-        self._sending = asyncio.create_task(self._outbound.run())
+        self._sending = asyncio.create_task(self._publisher.run())
 
     @property
     def epoch(self) -> int:
@@ -87,14 +87,14 @@ class RelayLeadership:
         What is replayed does not count: nothing new waits for it. What one stream does not take keeps
         the others waiting only where there is very much of it.
         """
-        outbound = self._outbound
-        is_enough = outbound.under_way >= most_pending or outbound.under_way_bytes >= READ_BYTES
-        return is_enough or outbound.holds_too_much
+        publisher = self._publisher
+        is_enough = publisher.under_way >= most_pending or publisher.under_way_bytes >= READ_BYTES
+        return is_enough or publisher.holds_too_much
 
     @property
     def is_busy(self) -> bool:
         """Say whether something has been read that is not acknowledged."""
-        return self._outbound.pending > 0
+        return self._publisher.pending > 0
 
     async def keep(self) -> None:
         """Persist and renew, if it is time; `Unavailable` where the lead is lost."""
@@ -119,15 +119,15 @@ class RelayLeadership:
             raise Unavailable("another relay leads now, or Postgres was failed over")
         self._progress.bound(xid)
         self._expires_at = sent_at + self._lease_seconds
-        self._outbound.tell()
-        if self._outbound.holds_too_much:
-            self._emit(RelayHeldUp(self._outbound.held, self._outbound.held_bytes))
+        self._publisher.tell()
+        if self._publisher.holds_too_much:
+            self._emit(RelayHeldUp(self._publisher.held, self._publisher.held_bytes))
         self._emit(
             RelayProgressed(
                 done.low,
-                self._outbound.pending,
+                self._publisher.pending,
                 self._progress.missing_count,
-                self._outbound.oldest_age_seconds,
+                self._publisher.oldest_age_seconds,
             )
         )
 
@@ -139,7 +139,7 @@ class RelayLeadership:
             failpoint.reach("relay.read")
         taken = progress.take([entry.seq for entry in reading.entries], xmin=reading.xmin, limit=limit)
         for entry in reading.entries[:taken]:
-            self._outbound.add(OutboxMessage(entry))
+            self._publisher.add(OutboxMessage(entry))
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
 
@@ -149,21 +149,21 @@ class RelayLeadership:
 
     async def replay_losses(self) -> None:
         """Replay what the broker lost, beside the live rows."""
-        outbound = self._outbound
-        has_room = outbound.replays < MOST_ROWS and outbound.replay_bytes < READ_BYTES
+        publisher = self._publisher
+        has_room = publisher.replays < MOST_ROWS and publisher.replay_bytes < READ_BYTES
         if self._watch.is_replaying and has_room:
-            for parcel in await self._watch.next_replay(is_settled=self._outbound.replays == 0):
-                self._outbound.add(parcel)
+            for message in await self._watch.next_replay(is_settled=self._publisher.replays == 0):
+                self._publisher.add(message)
 
     async def replay_on_request(self) -> None:
         """Send again what somebody has asked for, beside the live rows; not while the broker has losses."""
         replays = self._replays
         for entry in await replays.next(self._progress.high, is_held=self._watch.is_replaying):
-            self._outbound.add(OutboxMessage(entry, is_replay=True, on_receipt=replays.note))
+            self._publisher.add(OutboxMessage(entry, is_replay=True, on_receipt=replays.note))
 
     async def end(self) -> None:
         """Send nothing more."""
-        self._outbound.close()
+        self._publisher.close()
         await self._watch.end()
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
@@ -268,7 +268,7 @@ class Relay:
             emit=self._emit,
             spans=self._spans,
         )
-        self._emit(RelayLeads(cursor.epoch, cursor.low))
+        self._emit(RelayBecameLeader(cursor.epoch, cursor.low))
         return True
 
     async def _hand_over(self, lead: RelayLeadership) -> None:
@@ -284,5 +284,5 @@ class Relay:
         lead, self._lead = self._lead, None
         if lead is not None:
             await lead.end()
-            self._emit(RelayFollows(reason))
+            self._emit(RelayStandby(reason))
         await self._resources.aclose()

@@ -19,7 +19,7 @@ _FEWEST_TRIALS, _MOST_TRIALS = 20, 500
 class _Later:
     at: float
     seq: int
-    parcel: OutboxMessage = field(compare=False)
+    message: OutboxMessage = field(compare=False)
 
 
 class RetryQueue:
@@ -46,30 +46,30 @@ class RetryQueue:
         """Say whether nothing is to be sent to the stream but trials."""
         return self._failures >= _FEWEST_TRIALS
 
-    def keep(self, parcel: OutboxMessage, seconds: float = 0.0) -> None:
+    def keep(self, message: OutboxMessage, seconds: float = 0.0) -> None:
         """Keep a parcel back for so long, for reasons of its own."""
-        self._end_trial(parcel)
-        heapq.heappush(self._later, _Later(self._clock() + seconds, parcel.entry.seq, parcel))
+        self._end_trial(message)
+        heapq.heappush(self._later, _Later(self._clock() + seconds, message.entry.seq, message))
 
-    def keep_failed(self, parcel: OutboxMessage) -> None:
+    def keep_failed(self, message: OutboxMessage) -> None:
         """Keep a parcel back that the stream has not taken: it and the stream pause for longer each time."""
         now = self._clock()
-        if parcel.tries == 0:
+        if message.tries == 0:
             self._failures += 1
-        if parcel.is_trial:
+        if message.is_trial:
             self._most_trials = _FEWEST_TRIALS
             if now >= self._next_at:  # else another one of the same round has failed, too
                 self._pause = min(max(_FIRST_PAUSE_SECONDS, 2 * self._pause), _LONGEST_PAUSE_SECONDS)
                 self._next_at = now + self._pause
-        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(parcel.tries, 10), _LONGEST_PAUSE_SECONDS)
-        parcel.tries += 1
-        self.keep(parcel, pause)
+        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(message.tries, 10), _LONGEST_PAUSE_SECONDS)
+        message.tries += 1
+        self.keep(message, pause)
 
-    def note_taken(self, parcel: OutboxMessage) -> None:
+    def note_taken(self, message: OutboxMessage) -> None:
         """Note that the stream has taken a parcel: it may take others now."""
-        self._end_trial(parcel)
+        self._end_trial(message)
         if self.is_blocked:
-            self._later = [_Later(0.0, later.seq, later.parcel) for later in self._later]
+            self._later = [_Later(0.0, later.seq, later.message) for later in self._later]
             heapq.heapify(self._later)
         self._failures, self._pause, self._next_at = 0, 0.0, 0.0
         self._most_trials = min(self._most_trials + 1, _MOST_TRIALS)
@@ -81,12 +81,12 @@ class RetryQueue:
         now = self._clock()
         if now < self._next_at or now < self._later[0].at:
             return None
-        parcel = heapq.heappop(self._later).parcel
-        parcel.is_trial = True
+        message = heapq.heappop(self._later).message
+        message.is_trial = True
         self._trials += 1
-        return parcel
+        return message
 
-    def _end_trial(self, parcel: OutboxMessage) -> None:
-        if parcel.is_trial:
-            parcel.is_trial = False
+    def _end_trial(self, message: OutboxMessage) -> None:
+        if message.is_trial:
+            message.is_trial = False
             self._trials -= 1

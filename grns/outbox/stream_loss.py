@@ -67,7 +67,7 @@ class StreamFinding:
     the message has certainly not come after that. Up to `low` all of the log was done.
     """
 
-    memory: StreamPosition
+    position: StreamPosition
     state: StreamState
     reason: str | None
     survived: int | None
@@ -102,16 +102,16 @@ class StreamLossDetector:
         """What to persist: a loss that was not looked at yet, or not made good yet, is the next leader's."""
         return {
             stream: log.LastAcknowledged(
-                _SUSPECT if memory.went_back else memory.epoch, memory.last_seq, self._lost(memory)
+                _SUSPECT if position.went_back else position.epoch, position.last_seq, self._lost(position)
             )
-            for stream, memory in self._memories.items()
+            for stream, position in self._memories.items()
         }
 
-    def _lost(self, memory: StreamPosition) -> log.LostRange | None:
+    def _lost(self, position: StreamPosition) -> log.LostRange | None:
         resend = self._resend
-        if resend is not None and _PATTERNS[memory.stream] in resend.patterns:
+        if resend is not None and _PATTERNS[position.stream] in resend.patterns:
             return resend.lost
-        return memory.lost
+        return position.lost
 
     @property
     def is_replaying(self) -> bool:
@@ -120,8 +120,8 @@ class StreamLossDetector:
 
     def note(self, receipt: Receipt) -> None:
         """Look at one acknowledgement."""
-        memory = self._memories.get(receipt.stream)
-        if memory is not None and memory.note(receipt):
+        position = self._memories.get(receipt.stream)
+        if position is not None and position.note(receipt):
             self.suspect()
 
     def suspect(self) -> None:
@@ -135,9 +135,9 @@ class StreamLossDetector:
         nothing has been read.
         The broker is asked beside the caller, whose lead does not wait for it: a later call takes it in.
         """
-        for memory in self._memories.values():
-            if memory.lost is not None:
-                self._send_again(memory, memory.lost, high)
+        for position in self._memories.values():
+            if position.lost is not None:
+                self._send_again(position, position.lost, high)
         if self._asking is None:
             if time.monotonic() >= self._look_at:
                 self._asking = asyncio.create_task(self._ask(low))
@@ -156,17 +156,19 @@ class StreamLossDetector:
         """Make the streams that are gone, and ask each where it is, while messages go on being sent."""
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
-        known = {memory.stream: (memory.last_seq, memory.went_back) for memory in self._memories.values()}
+        known = {
+            position.stream: (position.last_seq, position.went_back) for position in self._memories.values()
+        }
         found: list[StreamFinding] = []
         try:
             await self._transport.provision()
         except GrnsError as error:  # what is wrong with one stream says nothing of what the others have lost
             self._fail(error)
-        for memory in self._memories.values():
+        for position in self._memories.values():
             if not self._transport.is_connected:
                 break
             try:
-                found.append(await self._find(memory, *known[memory.stream], low))
+                found.append(await self._find(position, *known[position.stream], low))
             except GrnsError as error:
                 self._fail(error)
         return found
@@ -195,28 +197,28 @@ class StreamLossDetector:
         return await log.read_range(self._session, after, up_to, limit, most_bytes, patterns)
 
     async def _find(
-        self, memory: StreamPosition, acknowledged: int, went_back: bool, low: int
+        self, position: StreamPosition, acknowledged: int, went_back: bool, low: int
     ) -> StreamFinding:
         """Compare one stream with what it had acknowledged when the look began."""
-        state = await self._transport.state(memory.stream)
-        reason = memory.loss(state, acknowledged, went_back)
-        is_cut = reason is not None and state.epoch == memory.epoch and not went_back
-        last = await self._transport.last_message(memory.stream) if is_cut else None
+        state = await self._transport.state(position.stream)
+        reason = position.loss(state, acknowledged, went_back)
+        is_cut = reason is not None and state.epoch == position.epoch and not went_back
+        last = await self._transport.last_message(position.stream) if is_cut else None
         survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
         if survived is not None and survived > low:
             survived = None  # it may have been stored just now, behind what is gone
-        return StreamFinding(memory, state, reason, survived, low)
+        return StreamFinding(position, state, reason, survived, low)
 
     async def _take_in(self, finding: StreamFinding, high: int) -> None:
         """Have replayed what a stream has lost, and remember where it is."""
-        memory, state, reason = finding.memory, finding.state, finding.reason
+        position, state, reason = finding.position, finding.state, finding.reason
         if reason is not None:
             since = await self._lost_since(finding, high)
             self._emit(BrokerLost(reason, since))
-            self._send_again(memory, log.LostRange(since, since), high)
-            memory.went_back = False
-            memory.last_seq = state.last_seq
-        memory.epoch = state.epoch
+            self._send_again(position, log.LostRange(since, since), high)
+            position.went_back = False
+            position.last_seq = state.last_seq
+        position.epoch = state.epoch
 
     async def _lost_since(self, finding: StreamFinding, high: int) -> int:
         """Return the number of the log from which on messages may be lost."""
@@ -225,12 +227,12 @@ class StreamLossDetector:
         since = max(0, first - 1 - MARGIN_ROWS)
         if finding.survived is not None:
             since = max(since, min(finding.survived, high) - MARGIN_ROWS)
-        lost = self._lost(finding.memory)
+        lost = self._lost(finding.position)
         return since if lost is None else min(since, lost.since)
 
-    def _send_again(self, memory: StreamPosition, lost: log.LostRange, high: int) -> None:
+    def _send_again(self, position: StreamPosition, lost: log.LostRange, high: int) -> None:
         """Send again what one stream has lost, together with what is being sent again already."""
-        pattern, memory.lost = _PATTERNS[memory.stream], None
+        pattern, position.lost = _PATTERNS[position.stream], None
         if self._resend is None:
             self._resend = LossReplay(lost, high, frozenset({pattern}))
         else:

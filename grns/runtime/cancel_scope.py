@@ -26,7 +26,7 @@ class CancelScope:
         if seconds is not None:
             self._timer = task.get_loop().call_later(seconds, self._expire)
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """End it in the next turn of the loop; does nothing where it has ended or its time was up already."""
         if self._has_expired or self._has_ended:
             return

@@ -18,7 +18,7 @@ from grns.runtime.service import PeriodicService
 from grns.stats import counts as count
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.upkeep import CounterFollows, CounterLeads, LogCounted
+from grns.telemetry.facts.upkeep import LogCounted, StatsBecameLeader, StatsStandby
 
 _MOST_ROWS = 5000
 _LEASE_SECONDS = 5.0
@@ -87,7 +87,7 @@ class StatsAggregator:
         self._tick_seconds = tick_seconds
         self._lease_seconds = max(_LEASE_SECONDS, 3 * tick_seconds)  # it is renewed in ticks
         self._emit = emit
-        self._stride = AdaptiveBatchSize(_MOST_ROWS)
+        self._batch_size = AdaptiveBatchSize(_MOST_ROWS)
         self._lead: AggregatorLeadership | None = None
         self._daemon = PeriodicService("counter", self._tick, emit=emit)
 
@@ -107,21 +107,21 @@ class StatsAggregator:
         if self._lead is None:
             return _STANDBY_SECONDS
         try:
-            has_more = await self._lead.step(self._stride.rows)
+            has_more = await self._lead.step(self._batch_size.rows)
         except GrnsError as error:
             # Whatever is known may be wrong by now: the cursor is read again.
             self._follow(str(error))
             if isinstance(error, BadInput | Contended | OutcomeUnknown):
-                self._stride.shorten()  # fewer may be counted in time, or without the row that is to blame
+                self._batch_size.shorten()  # a smaller batch may fit in time, or leave out the bad row
             raise
-        self._stride.lengthen()
+        self._batch_size.lengthen()
         return 0.0 if has_more else self._tick_seconds
 
     async def _take(self) -> AggregatorLeadership | None:
         cursor = await count.take(self._database, self._owner, self._lease_seconds)
         if cursor is None:
             return None
-        self._emit(CounterLeads(cursor.epoch, cursor.low))
+        self._emit(StatsBecameLeader(cursor.epoch, cursor.low))
         return AggregatorLeadership(
             self._database, cursor, lease_seconds=self._lease_seconds, emit=self._emit
         )
@@ -136,4 +136,4 @@ class StatsAggregator:
 
     def _follow(self, reason: str) -> None:
         self._lead = None
-        self._emit(CounterFollows(reason))
+        self._emit(StatsStandby(reason))

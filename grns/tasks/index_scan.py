@@ -205,7 +205,7 @@ def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tupl
         for state, mark, issue in product(sorted(states & TERMINAL), sorted(wanted.marks), _issues(wanted))
     )
     found.append(IndexScan(ENDED, (tasks.c.finished_at, tasks.c.id), ended, is_descending=True))
-    return tuple(road for road in found if road.branches)
+    return tuple(scan for scan in found if scan.branches)
 
 
 def _lanes(wanted: Filter) -> tuple[list[tuple[Condition, ...]], list[tuple[Condition, ...]]]:

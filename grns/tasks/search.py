@@ -72,10 +72,10 @@ async def list_tasks(
     """
     states = wanted.states & among
     asked = SearchQuery(wanted, states, workspace)
-    roads = plans(wanted, states, workspace)
+    scans = plans(wanted, states, workspace)
     if after is not None:
-        return await _walk(database, asked, *_start(roads, after), limit)
-    for way in roads:
+        return await _walk(database, asked, *_start(scans, after), limit)
+    for way in scans:
         page = await _walk(database, asked, way, (), limit)
         if page.rows or not page.is_partial:
             break
@@ -96,9 +96,9 @@ async def count(
         number = await _sum(database, workspace, states - REDRIVABLE, wanted.texts("type"))
         states &= REDRIVABLE
     asked = SearchQuery(wanted, states, workspace)
-    for road in plans(wanted, states, workspace)[0]:
-        edge = await _edge(database, road, (), MOST_COUNTED)
-        (row,) = await query.run(database, tally(road if edge is None else road.until(edge), asked))
+    for scan in plans(wanted, states, workspace)[0]:
+        edge = await _edge(database, scan, (), MOST_COUNTED)
+        (row,) = await query.run(database, tally(scan if edge is None else scan.until(edge), asked))
         number += row["found"]
         is_exact = is_exact and edge is None and row["looked_at"] < MOST_COUNTED
     if not is_exact and (issues := _issues(wanted, asked.states)):
@@ -113,9 +113,9 @@ def after_ended(ended_at: datetime, task_id: str) -> str:
     return cursor(ENDED, ended_at, task_id)
 
 
-def look(road: IndexScan, wanted: SearchQuery, behind: Key, limit: int) -> Select[Any]:
+def look(scan: IndexScan, wanted: SearchQuery, behind: Key, limit: int) -> Select[Any]:
     """Return the statement for one more row than a page has; and for the last one that may be looked at."""
-    of = road.rows(behind, MOST_LOOKED_AT).c
+    of = scan.rows(behind, MOST_LOOKED_AT).c
     is_wanted, is_last = wanted.of(of), of.place == MOST_LOOKED_AT
     return (
         select(
@@ -127,14 +127,14 @@ def look(road: IndexScan, wanted: SearchQuery, behind: Key, limit: int) -> Selec
             is_last.label("is_last"),
         )
         .where(or_(is_wanted, is_last))
-        .order_by(*road.in_order(of))
+        .order_by(*scan.in_order(of))
         .limit(limit + 1)
     )
 
 
-def tally(road: IndexScan, wanted: SearchQuery) -> Select[Any]:
+def tally(scan: IndexScan, wanted: SearchQuery) -> Select[Any]:
     """Return the statement that counts what is wanted on a road."""
-    found = road.rows((), MOST_COUNTED)
+    found = scan.rows((), MOST_COUNTED)
     counts: tuple[Label[Any], ...] = (
         func.count().label("looked_at"),
         func.count().filter(wanted.of(found.c)).label("found"),
@@ -164,13 +164,13 @@ async def _sum(
     return number
 
 
-def _start(roads: Sequence[Sequence[IndexScan]], after: str) -> tuple[Sequence[IndexScan], Key]:
+def _start(scans: Sequence[Sequence[IndexScan]], after: str) -> tuple[Sequence[IndexScan], Key]:
     """Return what is left of a way behind a cursor, and where on its first road that begins."""
     name, *texts = parts(after)
-    for way in roads:
-        for place, road in enumerate(way):
-            if road.name == name:
-                return way[place:], road.place(texts, after)
+    for way in scans:
+        for place, scan in enumerate(way):
+            if scan.name == name:
+                return way[place:], scan.place(texts, after)
     raise bad_cursor(after)
 
 
@@ -178,8 +178,8 @@ async def _walk(
     database: Database | Session, wanted: SearchQuery, way: Sequence[IndexScan], behind: Key, limit: int
 ) -> Page:
     rows: list[dict[str, Any]] = []
-    for road in way:
-        page = await _read(database, wanted, road, behind, limit - len(rows))
+    for scan in way:
+        page = await _read(database, wanted, scan, behind, limit - len(rows))
         rows += page.rows
         if page.next_cursor is not None:
             return Page(rows, page.next_cursor, page.is_partial)
@@ -188,31 +188,31 @@ async def _walk(
 
 
 async def _read(
-    database: Database | Session, wanted: SearchQuery, road: IndexScan, behind: Key, limit: int
+    database: Database | Session, wanted: SearchQuery, scan: IndexScan, behind: Key, limit: int
 ) -> Page:
-    edge = await _edge(database, road, behind, MOST_LOOKED_AT)
-    rows = await query.run(database, look(road if edge is None else road.until(edge), wanted, behind, limit))
+    edge = await _edge(database, scan, behind, MOST_LOOKED_AT)
+    rows = await query.run(database, look(scan if edge is None else scan.until(edge), wanted, behind, limit))
     found = [row for row in rows if row["is_wanted"]]
     shown = [_shown(row) for row in found[:limit]]
     if len(found) > limit:
-        return Page(shown, _cursor(road, found[limit - 1]) if limit else cursor(road.name, *behind))
+        return Page(shown, _cursor(scan, found[limit - 1]) if limit else cursor(scan.name, *behind))
     last = next((row for row in rows if row["is_last"]), None)
     if last is not None:
-        return Page(shown, _cursor(road, last), is_partial=len(shown) < limit)
+        return Page(shown, _cursor(scan, last), is_partial=len(shown) < limit)
     if edge is None:
         return Page(shown, None)
-    return Page(shown, cursor(road.name, *road.behind_edge(edge)), is_partial=len(shown) < limit)
+    return Page(shown, cursor(scan.name, *scan.behind_edge(edge)), is_partial=len(shown) < limit)
 
 
-async def _edge(database: Database | Session, road: IndexScan, behind: Key, most: int) -> Any:
+async def _edge(database: Database | Session, scan: IndexScan, behind: Key, most: int) -> Any:
     """Return where so many rows end, whosesoever they are, None where there are not so many.
 
     Only who is confined has to know: others find the last row that may be looked at among all that they see.
     """
-    if not road.is_shared or not isinstance(database, Session):
+    if not scan.is_shared or not isinstance(database, Session):
         return None
     first = behind[0] if behind else None
-    if road.name == LATEST:
+    if scan.name == LATEST:
         (row,) = await database.run("read_edge_of_latest", BEHIND_ALL if first is None else first, most)
     else:
         (row,) = await database.run("read_edge_of_due", first, most)
@@ -223,5 +223,5 @@ def _shown(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("is_wanted", "is_last")}
 
 
-def _cursor(road: IndexScan, row: Row) -> str:
-    return cursor(road.name, *(row[column.name] for column in road.order))
+def _cursor(scan: IndexScan, row: Row) -> str:
+    return cursor(scan.name, *(row[column.name] for column in scan.order))

@@ -36,9 +36,9 @@ class MetricsLeaf:
         self._gauges = {
             metric: GaugeSeries(metric) for metric in registry.METRICS if metric.kind is MetricKind.GAUGE
         }
-        for tally in (*self._counts.values(), *self._times.values(), *self._gauges.values()):
-            self.registry.register(tally)
-        self._by_name = {metric.name: tally for metric, tally in self._gauges.items()}
+        for series in (*self._counts.values(), *self._times.values(), *self._gauges.values()):
+            self.registry.register(series)
+        self._by_name = {metric.name: series for metric, series in self._gauges.items()}
         self._readers: dict[type[Fact], Callable[[Any], None]] = (
             self._work_readers() | self._bus_readers() | self._upkeep_readers()
         )
@@ -67,7 +67,7 @@ class MetricsLeaf:
             work.LeaseLost: lambda fact: count(registry.LEASES_LOST, fact.reason),
             work.RenewalsUnanswered: lambda fact: count(registry.RENEW_FAILURES, number=fact.times),
             work.DeliveryDeferred: lambda fact: count(registry.DEFERRED, fact.reason),
-            work.FloorClaimed: lambda fact: count(registry.FLOOR_CLAIMS, number=fact.tasks),
+            work.PollClaimed: lambda fact: count(registry.FLOOR_CLAIMS, number=fact.tasks),
             work.PoolPaused: lambda fact: self._note_pause(fact, 1),
             work.PoolResumed: lambda fact: self._note_pause(fact, 0),
         }
@@ -75,13 +75,13 @@ class MetricsLeaf:
     def _bus_readers(self) -> dict[type[Fact], Callable[[Any], None]]:
         count = self._count
         return {
-            order.OrderHandled: lambda fact: count(registry.ORDERS, fact.kind, fact.way, fact.answer),
+            order.CommandHandled: lambda fact: count(registry.ORDERS, fact.kind, fact.way, fact.answer),
             bus.JetStreamOutOfRoom: lambda _: count(registry.OUT_OF_ROOM),
             bus.MessageRejected: lambda fact: count(registry.REJECTED, fact.reason),
             relay.MessagesPublished: lambda fact: count(registry.PUBLISHED, fact.kind, number=fact.messages),
             relay.MessageRefused: lambda fact: count(registry.REFUSED, fact.kind, fact.code),
             relay.RelayProgressed: self._progressed,
-            relay.RelayFollows: self._follows,
+            relay.RelayStandby: self._follows,
             relay.BrokerLost: lambda _: count(registry.BROKER_LOSSES),
             http.RequestAnswered: self._answered,
         }
@@ -97,7 +97,7 @@ class MetricsLeaf:
                 registry.VIOLATIONS, fact.violations, fact.invariant
             ),
             upkeep.LogCounted: self._log_counted,
-            upkeep.CounterFollows: lambda _: self._set(registry.LEDGER_LAG, 0),
+            upkeep.StatsStandby: lambda _: self._set(registry.LEDGER_LAG, 0),
             operation.BatchMoved: self._moved,
             webhook.Delivered: lambda fact: self._attempted("delivered", fact),
             webhook.NotDelivered: lambda fact: self._attempted(fact.error, fact),
@@ -145,7 +145,7 @@ class MetricsLeaf:
         self._set(registry.RELAY_IN_FLIGHT, fact.in_flight)
         self._set(registry.RELAY_MISSING, fact.missing)
 
-    def _follows(self, _fact: relay.RelayFollows) -> None:
+    def _follows(self, _fact: relay.RelayStandby) -> None:
         """What the lead told is the next leader's to tell."""
         for metric in (registry.RELAY_LAG, registry.RELAY_IN_FLIGHT, registry.RELAY_MISSING):
             self._set(metric, 0)

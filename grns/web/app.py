@@ -78,7 +78,7 @@ def make_web(room: WebContext) -> ASGIApp:
 
     forms = [Route(path, misled, methods=["GET"]) for path in sorted(_FORMS)]
     router = Router([files, *routes, *forms], redirect_slashes=False, default=nothing)
-    return PageSecurityHeaders(router, emit=room.desk.emit, apology=apologize)
+    return PageSecurityHeaders(router, emit=room.context.emit, apology=apologize)
 
 
 async def _file(request: Request) -> Response:
@@ -114,9 +114,9 @@ async def _entered(
     """Let somebody in, have the page answer, and say what went wrong."""
     call = PageRequest(room, request, None)
     try:
-        call.who = await room.entry.visitor(request)
+        call.who = await room.entry.user(request)
         if call.who is None and not is_open:
-            return _door(call)
+            return _router(call)
         if request.method == "POST":
             call.form = await read(request, is_open=is_open)
             # Whoever logs in has the form of no session: who they were until then says nothing.
@@ -129,11 +129,11 @@ async def _entered(
         return await _trouble(call, error.problem)
     except GrnsError as error:
         if isinstance(error, Unavailable):
-            room.desk.emit(RequestFailed(request.scope.get(OPERATION, "web_none"), str(error)))
+            room.context.emit(RequestFailed(request.scope.get(OPERATION, "web_none"), str(error)))
         return await _trouble(call, problem.of(error))
 
 
-def _door(call: PageRequest) -> Response:
+def _router(call: PageRequest) -> Response:
     """Lead somebody who has to show a key to where that is done, and then back."""
     if call.is_pulse:
         return Response(status_code=401, headers={"HX-Refresh": "true"})

@@ -30,11 +30,11 @@ class CurrentUser:
 class Authenticator:
     """Lets people in."""
 
-    def __init__(self, desk: ApiContext, sessions: Sessions) -> None:
-        self._desk = desk
+    def __init__(self, context: ApiContext, sessions: Sessions) -> None:
+        self._context = context
         self._sessions = sessions
 
-    async def visitor(self, request: Request) -> CurrentUser | None:
+    async def user(self, request: Request) -> CurrentUser | None:
         """Return who asks, None where they have to show a key; `Forbidden` for what another site asks."""
         if not is_ours(request) and request.headers.get("sec-fetch-mode") != "navigate":
             raise Forbidden("nothing is shown inside the page of another site")
@@ -42,7 +42,7 @@ class Authenticator:
         if session is None:
             return None
         try:
-            principal, digest = await resume(self._desk.database, session.key_id, session.nonce)
+            principal, digest = await resume(self._context.database, session.key_id, session.nonce)
         except Denied:
             return None  # the key was revoked or has expired since, or the session was ended
         if not self._sessions.is_signed(session, digest):
@@ -51,24 +51,24 @@ class Authenticator:
 
     async def begin(self, text: str) -> str:
         """Return the cookie of a session for whoever shows a key; `Denied`."""
-        await authenticate(self._desk.database, text)
+        await authenticate(self._context.database, text)
         shown = key.parse(text)
         return self._sessions.begin(shown.id, key.digest(shown.secret))
 
     async def end(self, session: WebSession) -> None:
         """End a session for every process and every copy of its cookie."""
-        await end_session(self._desk.database, session.nonce, session.ends_at)
+        await end_session(self._context.database, session.nonce, session.ends_at)
 
     async def begin_invited(self, text: str) -> str | None:
         """Return the cookie of a session with the invitation's key; None if the text is not its token."""
-        invitation = self._desk.invitation
+        invitation = self._context.invitation
         if invitation.key is None or not invitation.matches(text):
             return None
         return await self.begin(invitation.key)
 
     async def may_bootstrap(self, text: str) -> bool:
         """Say whether the text creates the first key."""
-        return await is_bootstrap(self._desk, text)
+        return await is_bootstrap(self._context, text)
 
     async def bootstrap(self) -> tuple[str, dict[str, Any]]:
         """Create the first key; returns the cookie of a session with it, and what to show of the key.
@@ -76,14 +76,14 @@ class Authenticator:
         Raises `Denied` if there is a key by now.
         """
         made, row = await create_first_key(
-            self._desk.database, workspace=None, name="first", scopes=["admin"], actor=BOOTSTRAP.actor
+            self._context.database, workspace=None, name="first", scopes=["admin"], actor=BOOTSTRAP.actor
         )
         return self._sessions.begin(made.id, key.digest(made.secret)), {**row, "key": made.reveal()}
 
-    def check(self, request: Request, visitor: CurrentUser, token: str) -> None:
+    def check(self, request: Request, user: CurrentUser, token: str) -> None:
         """Refuse, with `Forbidden`, what a page of ours cannot have asked for."""
         refuse_others(request)
-        if not self._sessions.is_token(token, visitor.session):
+        if not self._sessions.is_token(token, user.session):
             raise Forbidden("this page is older than your session, or than the server: load it again")
 
 

@@ -49,7 +49,7 @@ def _change(call: PageRequest) -> dict[str, Any]:
     if (delay := form.text("delay")) is not None:
         said["delay_seconds"] = _seconds(delay)
     if form.text("payload") is not None and form.text("payload") != form.text("payload_seen"):
-        said["payload"] = form.document("payload", call.room.desk.payload_limits)
+        said["payload"] = form.document("payload", call.room.context.payload_limits)
     return said
 
 

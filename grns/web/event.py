@@ -75,5 +75,5 @@ class _Told(Response):
         last = call.request.headers.get("last-event-id")
         if last is not None:
             headers["last-event-id"] = last
-        principal = call.visitor.principal
+        principal = call.user.principal
         await call.room.inside.pass_on(principal, "/events", call.named(self._query), headers, receive, send)

@@ -58,7 +58,7 @@ async def revoke_key(call: PageRequest) -> Response:
 
 
 async def _shown(call: PageRequest, made: dict[str, Any] | None = None) -> Response:
-    is_everywhere = call.visitor.principal.workspace is None
+    is_everywhere = call.user.principal.workspace is None
     every = is_everywhere and call.query("workspace") is None
     page = await call.ask("/keys", all_workspaces="true" if every else None, cursor=call.query("cursor"))
     return await call.show(

@@ -50,7 +50,7 @@ async def log_in(call: PageRequest) -> Response:
 @pages.post("/logout")
 async def log_out(call: PageRequest) -> Response:
     """End the session: its cookie is worthless from now on."""
-    await call.room.entry.end(call.visitor.session)
+    await call.room.entry.end(call.user.session)
     answer = RedirectResponse("/login", status_code=303)
     is_tls = is_secure(call.request)
     answer.delete_cookie(cookie_name(call.request), httponly=True, samesite="strict", secure=is_tls)

@@ -56,7 +56,7 @@ async def resend_message(call: PageRequest) -> Response:
 
 
 def _order(call: PageRequest) -> dict[str, Any]:
-    form, limits = call.form, call.room.desk.envelope_limits
+    form, limits = call.form, call.room.context.envelope_limits
     said: dict[str, Any] = {"reason": form.text("reason")}
     for field in ("subject", "headers", "body"):
         # What was not touched is sent as it came, byte for byte.

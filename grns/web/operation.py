@@ -177,7 +177,7 @@ def _body(call: PageRequest, draft: Draft) -> dict[str, Any]:
         "filter": draft.filter,
         "canary": draft.canary,
         "rate_per_minute": form.number("rate"),
-        "patch": form.document("patch", call.room.desk.payload_limits),
+        "patch": form.document("patch", call.room.context.payload_limits),
         "agent_type": draft.agent_type,
         "reason": draft.reason,
     }

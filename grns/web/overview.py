@@ -81,7 +81,7 @@ def _charts(steps: Mapping[str, Any]) -> list[Chart]:
 
 async def _signals(call: PageRequest) -> list[Signal]:
     """Return what the daemons tell that run beside this page, for whoever may see all workspaces."""
-    if call.visitor.principal.workspace is not None:
+    if call.user.principal.workspace is not None:
         return []
     said: str = await call.ask("/metrics")
     return signals(said)

@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class WebContext:
     """What the pages of a process share."""
 
-    desk: ApiContext
+    context: ApiContext
     inside: Inside
     entry: Authenticator
     clock: DisplayClock
@@ -63,7 +63,7 @@ class PageRequest:
     _at: str | None = None
 
     @property
-    def visitor(self) -> CurrentUser:
+    def user(self) -> CurrentUser:
         """Who was let in."""
         assert self.who is not None, "the page is open"  # noqa: S101
         return self.who
@@ -81,7 +81,7 @@ class PageRequest:
     @property
     def place(self) -> str:
         """The workspace that all is about."""
-        return self.workspace or self.visitor.principal.workspace or self.room.desk.workspace
+        return self.workspace or self.user.principal.workspace or self.room.context.workspace
 
     @property
     def path(self) -> str:
@@ -128,7 +128,7 @@ class PageRequest:
 
     async def answer(self, path: str, **query: Any) -> Answered:
         """Return the same, with its edition."""
-        return await self.room.inside.ask(self.visitor.principal, "GET", path, query=self.named(query))
+        return await self.room.inside.ask(self.user.principal, "GET", path, query=self.named(query))
 
     async def act(
         self,
@@ -142,7 +142,7 @@ class PageRequest:
         """Have the API do something, and return what it answers; with an edition, only as that was seen."""
         headers = None if edition is None else {"if-match": edition}
         answered = await self.room.inside.ask(
-            self.visitor.principal, method, path, query=self.named(query or {}), body=body, headers=headers
+            self.user.principal, method, path, query=self.named(query or {}), body=body, headers=headers
         )
         return answered.content
 
@@ -178,7 +178,7 @@ class PageRequest:
         return HTMLResponse(render.render(template, {**await self._common(), **values}), status_code=status)
 
     def _may_enter(self, entry: Link) -> bool:
-        return self.may(entry.scope) and (not entry.is_of_all or self.visitor.principal.workspace is None)
+        return self.may(entry.scope) and (not entry.is_of_all or self.user.principal.workspace is None)
 
     async def _common(self) -> dict[str, Any]:
         path = self.path

@@ -18,9 +18,9 @@ from grns.web.session import Sessions
 _PROBES = frozenset(route.path for route in ROUTES if not route.path.startswith(PREFIX))
 
 
-def make_site(desk: ApiContext, *, secret: str | None = None) -> ASGIApp:
+def make_site(context: ApiContext, *, secret: str | None = None) -> ASGIApp:
     """Return the app. Sessions are signed with the secret, or with one that ends with this process."""
-    api, web = make_api(desk), make_web(make_room(desk, secret=secret))
+    api, web = make_api(context), make_web(make_queue(context, secret=secret))
 
     async def site(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -30,11 +30,15 @@ def make_site(desk: ApiContext, *, secret: str | None = None) -> ASGIApp:
     return site
 
 
-def make_room(desk: ApiContext, *, secret: str | None = None) -> WebContext:
+def make_queue(context: ApiContext, *, secret: str | None = None) -> WebContext:
     """Return what the pages share."""
     # A second one without what stands around requests: those from within are none that anybody has sent.
     api = bare()
-    api.state.desk = desk
+    api.state.context = context
     return WebContext(
-        desk, Inside(api), Authenticator(desk, Sessions(secret)), DisplayClock(desk.database), Paces()
+        context,
+        Inside(api),
+        Authenticator(context, Sessions(secret)),
+        DisplayClock(context.database),
+        Paces(),
     )

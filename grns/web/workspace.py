@@ -15,7 +15,7 @@ pages = WebPages()
 async def workspaces(call: PageRequest) -> Response:
     """List the workspaces that were made."""
     page = await call.ask("/workspaces", cursor=call.query("cursor"))
-    is_everywhere = call.visitor.principal.workspace is None
+    is_everywhere = call.user.principal.workspace is None
     return await call.show(
         "workspaces.html", rows=page["items"], next_cursor=page["next_cursor"], is_everywhere=is_everywhere
     )

@@ -76,7 +76,7 @@ class WebhookSender:
         self._failing_seconds = failing_seconds
         self._most_pending = most_pending
         self._emit = emit
-        self._stride = AdaptiveBatchSize(_MOST_NUMBERS)
+        self._batch_size = AdaptiveBatchSize(_MOST_NUMBERS)
         self._make_at = 0.0
         self._floods_at = 0.0
         self._under_way: set[asyncio.Task[None]] = set()
@@ -112,11 +112,11 @@ class WebhookSender:
     async def _make(self) -> bool:
         """Look through the next stretch of the log; True where it goes on."""
         try:
-            made = await delivery.make(self._database, self._stride.rows)
+            made = await delivery.make(self._database, self._batch_size.rows)
         except (BadInput, Contended, OutcomeUnknown):
-            self._stride.shorten()
+            self._batch_size.shorten()
             raise
-        self._stride.lengthen()
+        self._batch_size.lengthen()
         if made is None:
             self._make_at = time.monotonic() + self._tick_seconds
             return False

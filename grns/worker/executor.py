@@ -55,14 +55,14 @@ class Claimer:
         self,
         *,
         claims: Claims,
-        graveyard: DeadLetterQueue,
+        dead_letters: DeadLetterQueue,
         envelope_limits: Limits,
         task_types: Sequence[str],
         emit: Emit,
         spans: Spans = NO_SPANS,
     ) -> None:
         self._claims = claims
-        self._graveyard = graveyard
+        self._dead_letters = dead_letters
         self._envelope_limits = envelope_limits
         self._task_types = task_types
         self._emit = emit
@@ -80,7 +80,7 @@ class Claimer:
         try:
             return command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
         except Rejected as error:
-            await self._graveyard.reject(delivery, error.code, str(error))
+            await self._dead_letters.reject(delivery, error.code, str(error))
             return None
 
     async def claim(
@@ -105,7 +105,7 @@ class Claimer:
             await self.put_off(delivery, wanted.task_id, error)
             return None
         except BadInput as error:
-            await self._graveyard.reject(delivery, error.code, str(error))
+            await self._dead_letters.reject(delivery, error.code, str(error))
             return None
         if isinstance(answer, Unclaimed):
             if answer.reason == "other_agent_type" and on_other is not None:
@@ -135,7 +135,7 @@ class Claimer:
         elif answer.reason != "unknown_task":
             await delivery.ack()
         elif delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
-            await self._graveyard.reject(delivery, "unknown_task", f"there is no task {answer.id}")
+            await self._dead_letters.reject(delivery, "unknown_task", f"there is no task {answer.id}")
         else:
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
 
@@ -177,14 +177,14 @@ class Executor(Claimer):
         leases: LeaseManager,
         handlers: Handlers,
         slots: Slots,
-        graveyard: DeadLetterQueue,
+        dead_letters: DeadLetterQueue,
         envelope_limits: Limits,
         emit: Emit,
         spans: Spans = NO_SPANS,
     ) -> None:
         super().__init__(
             claims=claims,
-            graveyard=graveyard,
+            dead_letters=dead_letters,
             envelope_limits=envelope_limits,
             task_types=handlers.types,
             emit=emit,

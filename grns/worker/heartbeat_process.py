@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from grns.errors import Unavailable
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import KeeperRestarted, KeeperStuck
+from grns.telemetry.facts.work import HeartbeatRestarted, HeartbeatStuck
 
 _STARTUP_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
@@ -23,7 +23,7 @@ _MOST_PER_LOOK_SECONDS = 0.5
 
 
 class HeartbeatProcess:
-    """Runs `python -m grns keeper` beside a worker.
+    """Runs `python -m grns heartbeat` beside a worker.
 
     What it needs to know goes in by its standard input, because a command line can be
     read by everybody. The input stays open: its end tells the keeper that the worker died.
@@ -48,7 +48,7 @@ class HeartbeatProcess:
         self._gone_seconds = min(max(2 * lease_seconds, _LEAST_GONE_SECONDS), _MOST_GONE_SECONDS)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
-        self.is_keeping = False
+        self.is_renewing = False
         self._seen = beats()
         self._looked_at = time.monotonic()
         # Seconds in which the worker itself ran, and how many there were at some moments.
@@ -64,7 +64,7 @@ class HeartbeatProcess:
         finally:
             os.close(read_end)
         self._beat_at = self._clock
-        self.is_keeping = True
+        self.is_renewing = True
 
     async def _start(self, read_end: int, write_end: int) -> None:
         try:
@@ -93,23 +93,23 @@ class HeartbeatProcess:
         now = time.monotonic()
         self._clock += min(now - self._looked_at, _MOST_PER_LOOK_SECONDS)
         self._looked_at = now
-        if not self.is_keeping or self._process is None:
+        if not self.is_renewing or self._process is None:
             return
         if (beats := self._beats()) != self._seen:
             self._seen, self._beat_at, self._kept_at = beats, self._clock, self._clock
         if self._process.poll() is not None:
-            self.is_keeping = False
+            self.is_renewing = False
         elif (silent := self._clock - self._beat_at) > self._stuck_seconds:
-            self.is_keeping = False
-            self._emit(KeeperStuck(silent))
+            self.is_renewing = False
+            self._emit(HeartbeatStuck(silent))
             self._process.kill()
 
     async def check(self) -> None:
         """Start it again if it has ended: the book still holds everything it needs."""
         if self._is_stopped or self._process is None or (code := self._process.poll()) is None:
             return
-        self.is_keeping = False
-        self._emit(KeeperRestarted(code))
+        self.is_renewing = False
+        self._emit(HeartbeatRestarted(code))
         self._end()
         try:
             await self.start()
@@ -120,7 +120,7 @@ class HeartbeatProcess:
     @property
     def is_missing(self) -> bool:
         """True where there has been none that keeps for so long that there may never be one."""
-        return not self.is_keeping and self._clock - self._kept_at > self._gone_seconds
+        return not self.is_renewing and self._clock - self._kept_at > self._gone_seconds
 
     def excuse(self) -> None:
         """Count anew how long it has been missing: it could not have been there."""

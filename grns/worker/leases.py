@@ -219,7 +219,7 @@ class Lease:
         self.expires_at = claim.expires_at
         self.ended: str | None = None
         self.still_running: asyncio.Future[object] | None = None
-        self._scope: CancelScope | None = None
+        self._cancel_scope: CancelScope | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -230,15 +230,15 @@ class Lease:
         """Tell the attempt to end; an async handler is cancelled, a thread can only look."""
         if self.ended is None:
             self.ended = reason
-            if self._scope is not None:
-                self._scope.cut()
+            if self._cancel_scope is not None:
+                self._cancel_scope.cancel()
 
     def bounded(self, seconds: float | None) -> CancelScope:
         """Return what the handler runs in: `end` cuts it short, and so does its own time."""
-        self._scope = CancelScope(seconds)
+        self._cancel_scope = CancelScope(seconds)
         if self.ended is not None:
-            self._scope.cut()
-        return self._scope
+            self._cancel_scope.cancel()
+        return self._cancel_scope
 
     def __enter__(self) -> Lease:
         """Keep it."""

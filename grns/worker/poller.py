@@ -8,7 +8,7 @@ from typing import Protocol
 
 from grns.model.outcome import Claim
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import FloorClaimed
+from grns.telemetry.facts.work import PollClaimed
 from grns.worker.executor import Claimer
 from grns.worker.slots import Slots
 
@@ -31,7 +31,7 @@ class Poller:
         self,
         *,
         claims: ClaimSource,
-        walk: Claimer,
+        claimer: Claimer,
         slots: Slots,
         start: Callable[[Claim], None],
         last_delivery_at: Callable[[], float],
@@ -42,7 +42,7 @@ class Poller:
         emit: Emit,
     ) -> None:
         self._claims = claims
-        self._walk = walk
+        self._claimer = claimer
         self._slots = slots
         self._start = start
         self._last_delivery_at = last_delivery_at
@@ -117,8 +117,8 @@ class Poller:
             for _ in range(taken - len(claims)):
                 self._slots.give()
         for claim in claims:
-            self._walk.note_claim(claim, "floor", began_ns)
+            self._claimer.note_claim(claim, "floor", began_ns)
             self._start(claim)
         if claims:
-            self._emit(FloorClaimed(len(claims)))
+            self._emit(PollClaimed(len(claims)))
         return len(claims)

@@ -28,14 +28,14 @@ class CommandRouter:
     def __init__(
         self,
         *,
-        walk: Executor,
+        claimer: Executor,
         database: Database,
         claimant: Claimant,
         slots: Slots,
         start: Callable[[Claim], None],
         emit: Emit,
     ) -> None:
-        self._walk = walk
+        self._claimer = claimer
         self._database = database
         self._claimant = claimant
         self._slots = slots
@@ -44,7 +44,7 @@ class CommandRouter:
 
     async def receive(self, delivery: Delivery) -> None:
         """Take one command in."""
-        command = await self._walk.read(delivery)
+        command = await self._claimer.read(delivery)
         if command is None:
             return
         if command.agent_type != self._claimant.agent_type or not self._slots.try_take():
@@ -52,7 +52,7 @@ class CommandRouter:
             return
         claim = None
         try:
-            claim = await self._walk.claim(command, delivery, "front_door", on_other=self._send_on)
+            claim = await self._claimer.claim(command, delivery, "front_door", on_other=self._send_on)
         finally:
             if claim is None:
                 self._slots.give()
@@ -68,6 +68,6 @@ class CommandRouter:
                 return
             reason = await explain(self._database, task_id, self._claimant)
         except Unavailable as error:
-            await self._walk.put_off(delivery, task_id, error)
+            await self._claimer.put_off(delivery, task_id, error)
             return
-        await self._walk.refuse(Unclaimed(task_id, reason), delivery)
+        await self._claimer.refuse(Unclaimed(task_id, reason), delivery)

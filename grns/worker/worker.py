@@ -15,7 +15,7 @@ from grns.runtime.service import PeriodicService, wait_for_postgres
 from grns.telemetry import current
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
-from grns.telemetry.facts.work import WalkBroke, WorkerStopping
+from grns.telemetry.facts.work import TaskCrashed, WorkerStopping
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 from grns.worker.executor import Executor
@@ -30,7 +30,7 @@ from grns.worker.slots import Slots
 
 _WATCH_SECONDS = 0.2
 _LAST_WORDS_SECONDS = 5.0
-_FRONT_DOOR_DEPTH = 64
+_SHARED_SUBJECT_DEPTH = 64
 _OPEN_AGAIN_SECONDS = 5.0
 _CONSUMERS = len(subjects.PRIORITIES) + 1
 _NO_KEEPER = "keeper"
@@ -45,13 +45,13 @@ class Worker:
         claimant: Claimant,
         database: Database,
         transport: Transport,
-        keeper: HeartbeatProcess,
+        heartbeat: HeartbeatProcess,
         leases: LeaseManager,
         handlers: Handlers,
-        walk: Executor,
+        executor: Executor,
         slots: Slots,
-        make_floor: Callable[[Worker], Poller],
-        make_door: Callable[[Worker], CommandRouter],
+        make_poller: Callable[[Worker], Poller],
+        make_router: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
         grace_seconds: float,
         version: str,
@@ -60,48 +60,48 @@ class Worker:
         self._claimant = claimant
         self._database = database
         self._transport = transport
-        self._keeper = keeper
+        self._heartbeat = heartbeat
         self._leases = leases
         self._handlers = handlers
-        self._walk = walk
+        self._executor = executor
         self._slots = slots
         self._grace_seconds = grace_seconds
         self._version = version
         self._emit = emit
-        self.intake = Prefetcher(slots=slots, leases=leases, follow=self._follow)
-        self._floor = make_floor(self)
-        self._floor_loop = PeriodicService("floor", self._floor.tick, emit=emit)
+        self.prefetcher = Prefetcher(slots=slots, leases=leases, follow=self._follow)
+        self._poller = make_poller(self)
+        self._poll_loop = PeriodicService("floor", self._poller.tick, emit=emit)
         slots.on_free.append(self._feed)
-        self._door = make_door(self)
+        self._router = make_router(self)
         self._pause_watch = make_pause_watch(self)
         self._pause_loop = PeriodicService("pause_watch", self._pause_watch.tick, emit=emit)
-        walk.on_paused.append(self._note_paused)
+        executor.on_paused.append(self._note_paused)
         self._consumers: list[Consumer] = []
-        self._at_door: Consumer | None = None
+        self._shared_consumer: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Work until stopped, then give back what does not end within the grace."""
-        await wait_for_postgres(self._keeper.start, emit=self._emit)
+        await wait_for_postgres(self._heartbeat.start, emit=self._emit)
         await wait_for_postgres(self._register, emit=self._emit)
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
-        floor = asyncio.create_task(self._floor_loop.run())
+        poller = asyncio.create_task(self._poll_loop.run())
         watches = [
             asyncio.create_task(watch)
-            for watch in (self._watch(), self._watch_keeper(), self._pause_loop.run())
+            for watch in (self._watch(), self._watch_heartbeat(), self._pause_loop.run())
         ]
         # None of these ends by itself: without one, a worker would look alive and not be.
-        await self._until_stopped(floor, *watches)
+        await self._until_stopped(poller, *watches)
         self._emit(WorkerStopping(self._slots.taken, self._grace_seconds, "a second signal exits at once"))
         opening.cancel()
-        await self._close(floor)
+        await self._close(poller)
         for watch in watches:
             watch.cancel()
-        self._keeper.stop()
+        self._heartbeat.stop()
         self._emit(ServiceStopped("worker"))
-        for loop in (floor, *watches):
+        for loop in (poller, *watches):
             if loop.done() and not loop.cancelled():
                 loop.result()  # a bug ends the process, once its work has been given back
 
@@ -112,7 +112,7 @@ class Worker:
 
     def stop(self) -> None:
         """Ask for the end."""
-        self._walk.close()
+        self._executor.close()
         self._stopping.set()
 
     @property
@@ -122,8 +122,8 @@ class Worker:
 
     def catch_up(self) -> None:
         """Look for tasks that no command tells of: for some time none was followed."""
-        self._floor.catch_up()
-        self._floor_loop.wake()
+        self._poller.catch_up()
+        self._poll_loop.wake()
 
     def start(self, claim: Claim) -> None:
         """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
@@ -138,19 +138,19 @@ class Worker:
         """Begin to fetch, once the broker is there: until then the floor finds work."""
         await self._transport.wait_connected()
         await asyncio.gather(
-            *(self._open_lane(priority) for priority in subjects.PRIORITIES), self._open_door()
+            *(self._open_lane(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
 
     async def _open_lane(self, priority: int) -> None:
-        lane = self.intake.lane(priority)
+        lane = self.prefetcher.lane(priority)
         subject = subjects.lane(self._claimant.workspace, self._claimant.agent_type, priority)
         lane.consumer = await self._consume(
-            subject, partial(self.intake.receive, lane), self.intake.initial_depth
+            subject, partial(self.prefetcher.receive, lane), self.prefetcher.initial_depth
         )
 
-    async def _open_door(self) -> None:
+    async def _open_shared(self) -> None:
         subject = subjects.front_door(self._claimant.workspace)
-        self._at_door = await self._consume(subject, self._receive_at_door, _FRONT_DOOR_DEPTH)
+        self._shared_consumer = await self._consume(subject, self._receive_shared, _SHARED_SUBJECT_DEPTH)
 
     async def _consume(self, subject: str, on_delivery: Callable[[Delivery], None], depth: int) -> Consumer:
         """Begin to fetch one subject. What keeps it from that, somebody may mend: it asks until it can."""
@@ -158,26 +158,26 @@ class Worker:
             try:
                 consumer = await self._transport.consume(subject, on_delivery, depth=depth)
             except Exception as error:
-                self._emit(WalkBroke(type(error).__name__, f"{subject}: {error}"[:500]))
+                self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
             else:
                 self._consumers.append(consumer)
                 return consumer
 
-    def _receive_at_door(self, delivery: Delivery) -> None:
+    def _receive_shared(self, delivery: Delivery) -> None:
         self._spawn(self._take_in(delivery))
 
     async def _take_in(self, delivery: Delivery) -> None:
-        await self._guard(self._door.receive(delivery))
-        if self._at_door is not None:
-            self._at_door.done()
+        await self._guard(self._router.receive(delivery))
+        if self._shared_consumer is not None:
+            self._shared_consumer.done()
 
     async def _follow(self, delivery: Delivery, source: str) -> None:
-        await self._guard(self._walk.follow(delivery, source))
+        await self._guard(self._executor.follow(delivery, source))
 
     async def _run(self, claim: Claim) -> None:
         try:
-            await self._guard(self._walk.run(claim))
+            await self._guard(self._executor.run(claim))
         finally:
             self._slots.give()
 
@@ -186,7 +186,7 @@ class Worker:
         try:
             await work
         except Exception as error:
-            self._emit(WalkBroke(type(error).__name__, str(error)[:500]))
+            self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
             current.end()  # a free slot starts the next task from here
 
@@ -196,53 +196,53 @@ class Worker:
 
     def _feed(self) -> None:
         """Ask Postgres for the next task where it had more than there were slots for."""
-        if self._floor.is_hungry and self._slots.free > 0:
-            self._floor_loop.wake()
+        if self._poller.is_hungry and self._slots.free > 0:
+            self._poll_loop.wake()
 
     async def _watch(self) -> None:
         was_failing = False
         while True:
             self._leases.check()
-            self._keeper.look()
-            if self._keeper.is_keeping:
+            self._heartbeat.look()
+            if self._heartbeat.is_renewing:
                 self._slots.resume(_NO_KEEPER)
             else:  # what is claimed now would be cut before its lease is over, again and again
                 self._slots.hold(_NO_KEEPER)
             if self._slots.free <= 0:
                 self._leases.note_full()
-            self.intake.keep_waiting()
+            self.prefetcher.keep_waiting()
             is_failing = self.is_broker_failing
             if is_failing and not was_failing:
-                self._floor_loop.wake()  # it may be in a long pause, from when there was nothing to do
+                self._poll_loop.wake()  # it may be in a long pause, from when there was nothing to do
             was_failing = is_failing
             await asyncio.sleep(_WATCH_SECONDS)
 
-    async def _watch_keeper(self) -> None:
+    async def _watch_heartbeat(self) -> None:
         while True:
-            await self._guard(self._keeper.check())
-            if not self._keeper.is_keeping:
-                await self._guard(self._excuse_keeper())
-            if self._keeper.is_missing:
+            await self._guard(self._heartbeat.check())
+            if not self._heartbeat.is_renewing:
+                await self._guard(self._excuse_heartbeat())
+            if self._heartbeat.is_missing:
                 raise Unavailable("there has been no keeper for too long: its log says why")
             await asyncio.sleep(_WATCH_SECONDS)
 
-    async def _excuse_keeper(self) -> None:
+    async def _excuse_heartbeat(self) -> None:
         """Go on without a keeper while Postgres is away: none can be there, and nobody could do better."""
         try:
             await agent.touch(
                 self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.taken
             )
         except Unavailable:
-            self._keeper.excuse()
+            self._heartbeat.excuse()
 
-    async def _close(self, floor: asyncio.Task[None]) -> None:
+    async def _close(self, poller: asyncio.Task[None]) -> None:
         """Start nothing more, give back what has not started, let run what runs, release the rest."""
         deadline = asyncio.get_running_loop().time() + self._grace_seconds
-        self._floor_loop.stop()
-        self.intake.hold()
+        self._poll_loop.stop()
+        self.prefetcher.hold()
         await asyncio.gather(*(consumer.stop() for consumer in self._consumers), return_exceptions=True)
-        self.intake.close()
-        await asyncio.wait({floor}, timeout=deadline - asyncio.get_running_loop().time())
+        self.prefetcher.close()
+        await asyncio.wait({poller}, timeout=deadline - asyncio.get_running_loop().time())
         await self._wait(deadline)
         self._leases.end_all("shutdown")
         await self._wait(asyncio.get_running_loop().time() + _LAST_WORDS_SECONDS)
@@ -250,12 +250,12 @@ class Worker:
         try:
             await agent.stop(self._database, self._claimant.agent_id)
         except GrnsError as error:
-            self._emit(WalkBroke(type(error).__name__, str(error)))
+            self._emit(TaskCrashed(type(error).__name__, str(error)))
 
     async def _wait(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
         # What ends may have begun something else: the front door starts what it has claimed.
-        while (running := self._running | self.intake.running) and (rest := deadline - loop.time()) > 0:
+        while (running := self._running | self.prefetcher.running) and (rest := deadline - loop.time()) > 0:
             await asyncio.wait(running, timeout=rest)
 
     def _spawn(self, work: Awaitable[None]) -> None:

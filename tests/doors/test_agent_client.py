@@ -30,7 +30,7 @@ SOON = 1.0
 @pytest.fixture
 async def url(door: Door) -> AsyncIterator[str]:
     """Where the API is."""
-    async with serving(door.desk, door.api) as server:
+    async with serving(door.context, door.api) as server:
         yield server.url
 
 
@@ -238,20 +238,20 @@ async def test_a_loop_that_waits_is_ended(client: grns.AgentClient, shared: Data
     looping = asyncio.create_task(loop())
 
     async def waits() -> bool:
-        return bool(door.desk.agent_claims.waiting("default"))
+        return bool(door.context.agent_claims.waiting("default"))
 
     await eventually(waits)
     client.stop()
     assert await asyncio.wait_for(looping, LIMIT_SECONDS) == []
 
     async def has_gone() -> bool:
-        return not door.desk.agent_claims.waiting("default")
+        return not door.context.agent_claims.waiting("default")
 
     await eventually(has_gone)
 
 
 async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database) -> None:
-    server = ApiServer(door.desk, door.api, host="127.0.0.1", port=0)
+    server = ApiServer(door.context, door.api, host="127.0.0.1", port=0)
     url, port = server.url, int(server.url.rpartition(":")[2])
     server._socket.close()
     async with grns.AgentClient(url, key=await door.root(), task_types=["noop"]) as client:
@@ -259,7 +259,7 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
             await client.next_task(0)
         async with aclosing(client.tasks()) as tasks:
             coming = asyncio.ensure_future(anext(tasks))
-            server = ApiServer(door.desk, door.api, host="127.0.0.1", port=port)
+            server = ApiServer(door.context, door.api, host="127.0.0.1", port=port)
             running = asyncio.create_task(server.run())
             made = await submit(shared)
             task = await asyncio.wait_for(coming, LIMIT_SECONDS)
@@ -278,7 +278,7 @@ async def test_what_the_api_refuses_is_told(door: Door, url: str, monkeypatch: p
     async with agent(agent_type="instance") as client:
         with pytest.raises(grns.BadInput):
             await client.next_task(0)
-    monkeypatch.setattr(door.desk.agent_claims.places, "most_of_one", 0)
+    monkeypatch.setattr(door.context.agent_claims.places, "most_of_one", 0)
     async with agent() as client:
         with pytest.raises(TooManyRequests):
             await client.next_task(0)

@@ -76,7 +76,7 @@ def keep(nudges: Wakeups, url: str, *, agent_type: str = "worker", actor: str = 
     nudges.keep(
         url, workspace="default", agent_type=agent_type, principal=Principal(actor, None, frozenset())
     )
-    for one in nudges._bells.values():
+    for one in nudges._wakeups.values():
         one.due_at = 0.0
 
 
@@ -129,7 +129,7 @@ async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
     found.keep(bell.url, workspace="default", agent_type="worker", principal=BOOTSTRAP)
     await submit(shared)
     for _ in range(3):
-        for one in found._bells.values():
+        for one in found._wakeups.values():
             one.due_at = 0.0
         await found.tick()
     failed = facts.of(NudgeFailed)
@@ -201,7 +201,7 @@ async def test_a_claim_may_ask_for_nudges_where_the_operator_lets_it(
     assert problem_of(refused, 400) == "bad_nudge_url"
     assert str(bell.port) not in refused.text
     monkeypatch.setattr(agent_nudge, "LOOK_SECONDS", 0.05)
-    nudges = door.desk.agent_claims._nudges
+    nudges = door.context.agent_claims._nudges
     nudges._hosts, nudges._post = nudge_url.hosts(f"127.0.0.1:{bell.port}"), post
     assert (await local.post(f"{PREFIX}/queue/claim", json=order)).status_code == 204
     await submit(door.database)

@@ -86,7 +86,7 @@ def test_what_only_looks_takes_a_scope_to_look_and_nothing_else_does() -> None:
 @pytest.mark.parametrize("route", CLOSED, ids=named)
 async def test_nobody_comes_in_with_a_key_that_does_not_exist(door: Door, route: Route) -> None:
     await door.key()
-    for key in ("grns_nonsense", door.desk.invitation.token, f"grns_{'0' * 20}_{'0' * 64}"):
+    for key in ("grns_nonsense", door.context.invitation.token, f"grns_{'0' * 20}_{'0' * 64}"):
         async with door.visitor(key) as visitor:
             answer = await asked(visitor, route, NOTHING)
             assert problem_of(answer, 401) == "denied"
@@ -149,7 +149,7 @@ class _Never:
 async def test_what_is_of_another_workspace_does_not_exist(door: Door, is_isolated: bool) -> None:
     names = await _theirs(door.database)
     if not is_isolated:
-        door.desk.isolation = _Never()  # type: ignore[assignment]
+        door.context.isolation = _Never()  # type: ignore[assignment]
     async with door.visitor(await door.key("admin")) as visitor:
         for route in CLOSED:
             if "{" in route.path and "{agent_type}" not in route.path and route.name != "save_filter":
@@ -182,7 +182,7 @@ async def test_every_operation_with_every_key_and_every_way_to_name_another_work
         door.database, "update grns.tasks set payload = $1 where id = $2", f'"{CANARY}"', names["task_id"]
     )
     if not is_isolated:
-        door.desk.isolation = _Never()  # type: ignore[assignment]
+        door.context.isolation = _Never()  # type: ignore[assignment]
     keys: list[tuple[str | None, Scope | None, str | None]] = [
         (None, None, OURS),
         ("grns_garbage", None, OURS),
@@ -272,7 +272,7 @@ FIRST = {"name": "root", "scopes": ["admin"], "all_workspaces": True}
 
 async def test_bootstrap_token_creates_the_first_key_and_expires_with_it(door: Door) -> None:
     """H3: the token that the API prints is the only way in without a key, and good for one key."""
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    async with door.visitor(door.context.invitation.token) as visitor:
         made = good(await visitor.post(f"{PREFIX}/keys", json=FIRST), [201])
         assert (made["scopes"], made["workspace"], made["created_by"]) == (["admin"], None, "bootstrap")
         assert problem_of(await visitor.post(f"{PREFIX}/keys", json=FIRST), 401) == "denied"
@@ -286,21 +286,21 @@ async def test_bootstrap_token_creates_the_first_key_and_expires_with_it(door: D
     "changed", [{"scopes": ["read"]}, {"all_workspaces": False}, {"scopes": ["submit", "operate"]}]
 )
 async def test_bootstrap_token_creates_no_other_key(door: Door, changed: dict[str, Any]) -> None:
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    async with door.visitor(door.context.invitation.token) as visitor:
         answer = await visitor.post(f"{PREFIX}/keys", json=FIRST | changed)
     assert problem_of(answer, 403) == "forbidden"
     assert not await fetch(door.database, "select from grns.api_keys")
 
 
 async def test_bootstrap_token_opens_no_other_route(door: Door) -> None:
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    async with door.visitor(door.context.invitation.token) as visitor:
         for route in CLOSED:
             if route.name != "create_key":
                 assert problem_of(await asked(visitor, route, NOTHING), 403) == "forbidden", route.name
 
 
 async def test_first_key_is_created_once_however_many_ask(door: Door) -> None:
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    async with door.visitor(door.context.invitation.token) as visitor:
         asking = (visitor.post(f"{PREFIX}/keys", json=FIRST) for _ in range(8))
         answers = [answer.status_code for answer in await asyncio.gather(*asking)]
     assert sorted(answers) == [201] + [401] * 7
@@ -308,8 +308,8 @@ async def test_first_key_is_created_once_however_many_ask(door: Door) -> None:
 
 async def test_invitation_with_a_key_creates_no_key(door: Door) -> None:
     """The token of `grns dev` opens the dashboard alone, even where somebody has deleted all keys."""
-    door.desk.invitation = Invitation(key=f"grns_{'0' * 20}_{'0' * 64}")
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    door.context.invitation = Invitation(key=f"grns_{'0' * 20}_{'0' * 64}")
+    async with door.visitor(door.context.invitation.token) as visitor:
         assert problem_of(await visitor.post(f"{PREFIX}/keys", json=FIRST), 401) == "denied"
 
 
@@ -339,7 +339,7 @@ async def test_whoever_asks_stands_in_the_log(door: Door) -> None:
 
 async def test_a_secret_is_in_the_answer_that_makes_it_and_nowhere_else(door: Door) -> None:
     """Wherever its holder puts it by mistake, and whatever goes wrong meanwhile."""
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    async with door.visitor(door.context.invitation.token) as visitor:
         key: str = good(await visitor.post(f"{PREFIX}/keys", json=FIRST), [201])["key"]
     secret = key.rpartition("_")[2]
     wrong = f"{key[:-1]}{'0' if key[-1] != '0' else '1'}"

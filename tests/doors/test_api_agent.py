@@ -270,7 +270,7 @@ async def test_a_token_that_somebody_made_up_changes_nothing(
         real.model_copy(update={"attempt": 2}),
         real.model_copy(update={"task_id": "gr-another"}),
     ):
-        signed = forged.reveal(await door.desk.token_keys.latest())
+        signed = forged.reveal(await door.context.token_keys.latest())
         assert problem_of(await told(local, how, signed, **WRITES[how]), 409) == "stale_token"
         unsigned = forged.reveal(SigningKey(1, bytes(32)))
         assert problem_of(await told(local, how, unsigned, **WRITES[how]), 400) == "bad_token"
@@ -311,14 +311,14 @@ async def test_a_token_of_another_workspace_is_of_no_use(door: Door, how: str, i
         token = (await claimed(they))["token"]
         before = await state_of(door.database, task_id)
         if not is_isolated:
-            door.desk.isolation._is_there = False
+            door.context.isolation._is_there = False
         async with door.visitor(await door.key("work")) as we:
             assert problem_of(await told(we, how, token, **WRITES[how]), 404) == "not_found"
             claims_ours = opened(token).model_copy(update={"workspace": OURS})
             forged = claims_ours.reveal(SigningKey(1, bytes(32)))
             assert problem_of(await told(we, how, forged, **WRITES[how]), 400) == "bad_token"
             # Even with the installation's secret: the statement compares the row's workspace.
-            signed = claims_ours.reveal(await door.desk.token_keys.latest())
+            signed = claims_ours.reveal(await door.context.token_keys.latest())
             assert problem_of(await told(we, how, signed, **WRITES[how]), 409) == "stale_token"
         assert await state_of(door.database, task_id) == before
         good(await told(they, how, token, **WRITES[how]))
@@ -542,14 +542,14 @@ async def test_who_waits_in_vain_is_told_so(local: httpx2.AsyncClient) -> None:
 
 
 async def test_nobody_waits_longer_than_the_server_lets_them(local: httpx2.AsyncClient, door: Door) -> None:
-    door.desk.agent_wait_seconds = 0.1
+    door.context.agent_wait_seconds = 0.1
     assert (await asyncio.wait_for(asked(local, wait_seconds=300), 20)).status_code == 204
 
 
 async def test_there_are_no_more_who_wait_than_there_is_room_for(
     local: httpx2.AsyncClient, door: Door
 ) -> None:
-    door.desk.agent_claims.places.most_of_one = 1
+    door.context.agent_claims.places.most_of_one = 1
     waiting = asyncio.create_task(asked(local, wait_seconds=60))
     await eventually(lambda: _waits(door))
     answer = await asked(local)
@@ -571,12 +571,12 @@ async def test_agent_types_without_end_are_not_asked_for(
 async def test_at_the_end_of_the_server_nobody_waits(local: httpx2.AsyncClient, door: Door) -> None:
     waiting = asyncio.create_task(asked(local, wait_seconds=60))
     await eventually(lambda: _waits(door))
-    door.desk.agent_claims.stop()
+    door.context.agent_claims.stop()
     assert (await asyncio.wait_for(waiting, 20)).status_code == 204
 
 
 async def _waits(door: Door) -> bool:
-    return bool(door.desk.agent_claims.waiting("default"))
+    return bool(door.context.agent_claims.waiting("default"))
 
 
 def seeking(**changes: Any) -> ClaimRequest:
@@ -603,7 +603,7 @@ async def gone() -> AsyncIterator[asyncio.Future[None]]:
 
 
 async def test_who_has_gone_gets_nothing(door: Door, gone: asyncio.Future[None]) -> None:
-    waiting = asyncio.create_task(door.desk.agent_claims.next_task(seeking(), gone))
+    waiting = asyncio.create_task(door.context.agent_claims.next_task(seeking(), gone))
     await eventually(lambda: _waits(door))
     gone.set_result(None)
     assert await asyncio.wait_for(waiting, 20) is None
@@ -619,7 +619,7 @@ async def test_what_was_being_claimed_for_somebody_who_has_gone_is_given_back(
     task_id = (await submit(door.database, max_attempts=1)).id
     async with stranger(door.database) as connection:
         await connection.execute("lock table grns.tasks in share row exclusive mode")
-        waiting = asyncio.create_task(door.desk.agent_claims.next_task(seeking(), gone))
+        waiting = asyncio.create_task(door.context.agent_claims.next_task(seeking(), gone))
         await eventually(lambda: is_waiting_for_lock(door.database))
         gone.set_result(None)
         await connection.execute("rollback")

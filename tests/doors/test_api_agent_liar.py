@@ -29,7 +29,7 @@ async def test_an_agent_speaks_for_none_of_another_workspace(door: Door, how: st
         shown = opened(token).model_copy(update={"agent_id": who.agent_id})
         forged = shown.reveal(SigningKey(1, bytes(32)))
         assert problem_of(await visitor.post(f"{QUEUE}/{how}", json={"token": forged}), 400) == "bad_token"
-        signed = shown.reveal(await door.desk.token_keys.latest())
+        signed = shown.reveal(await door.context.token_keys.latest())
         good(await visitor.post(f"{QUEUE}/{how}", json={"token": signed}))
     (after,) = await fetch(door.database, "select * from grns.agents where workspace = $1", THEIRS)
     assert dict(after) == dict(before)

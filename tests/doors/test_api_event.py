@@ -160,7 +160,7 @@ async def test_a_last_event_id_goes_with_a_stream(local: httpx2.AsyncClient) -> 
 async def serving(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve on a real port, and lend somebody who asks there."""
     async with (
-        kit.serving(door.desk, door.api) as server,
+        kit.serving(door.context, door.api) as server,
         httpx2.AsyncClient(base_url=server.url, headers=await door.shown(), timeout=20.0) as visitor,
     ):
         yield visitor
@@ -234,15 +234,15 @@ async def test_a_stream_says_how_far_it_is_when_nothing_happens(
 
 async def test_streams_end_with_the_server_and_their_places_are_free_again(settled: Door) -> None:
     async with serving(settled) as visitor, following(visitor) as told:
-        settled.desk.stopping.set()
+        settled.context.stopping.set()
         async with asyncio.timeout(20):
             assert [one async for one in told] == []
-    assert settled.desk.tail.readers._of_actor.total() == 0
+    assert settled.context.tail.readers._of_actor.total() == 0
 
 
 @pytest.mark.parametrize("most", ["most", "most_of_one"])
 async def test_too_many_streams_are_refused(settled: Door, most: str) -> None:
-    setattr(settled.desk.tail.readers, most, 1)
+    setattr(settled.context.tail.readers, most, 1)
     async with serving(settled) as visitor, following(visitor):
         answer = await visitor.get(EVENTS, headers=STREAM)
         assert problem_of(answer, 429) == "too_many_requests"

@@ -78,7 +78,7 @@ async def test_workers_are_listed_page_by_page(local: httpx2.AsyncClient, shared
 
 
 async def test_a_key_is_made_shown_once_and_revoked(door: Door) -> None:
-    async with door.visitor(door.desk.invitation.token) as visitor:
+    async with door.visitor(door.context.invitation.token) as visitor:
         wanted = {"name": "root", "scopes": ["admin"], "all_workspaces": True}
         root = good(await visitor.post(f"{PREFIX}/keys", json=wanted), [201])
     async with door.visitor(root["key"]) as visitor:

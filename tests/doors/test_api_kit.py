@@ -42,8 +42,8 @@ class Door:
         self.facts = Facts()
         app = App(settings_for(database.url), (self.facts,))
         self.database = database
-        self.desk: ApiContext = doors.desk(app, database, app.transport("test"))
-        self.api = make_api(self.desk)
+        self.context: ApiContext = doors.context(app, database, app.transport("test"))
+        self.api = make_api(self.context)
 
     def visitor(
         self, key: str | None = None, *, address: tuple[str, int] = HERE, **headers: str
@@ -90,7 +90,7 @@ async def door(shared: Database) -> AsyncIterator[Door]:
         await create_workspace(shared, workspace, actor=ACTOR)
     found = Door(shared)
     yield found
-    await found.desk.agent_claims.close()
+    await found.context.agent_claims.close()
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ async def local(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @asynccontextmanager
-async def serving(desk: ApiContext, app: ASGIApp, *, port: int = 0) -> AsyncIterator[ApiServer]:
+async def serving(context: ApiContext, app: ASGIApp, *, port: int = 0) -> AsyncIterator[ApiServer]:
     """Serve on a real port, from when somebody can ask there."""
-    server = ApiServer(desk, app, host="127.0.0.1", port=port)
+    server = ApiServer(context, app, host="127.0.0.1", port=port)
     running = asyncio.create_task(server.run())
 
     async def takes_connections() -> bool:

@@ -223,5 +223,5 @@ async def test_it_is_ready_while_postgres_answers_and_the_schema_fits(
     door: Door, local: httpx2.AsyncClient
 ) -> None:
     assert good(await local.get("/readyz")) == {"status": "ok"}
-    door.desk.stopping.set()
+    door.context.stopping.set()
     assert (await local.get("/readyz")).status_code == 503

@@ -44,7 +44,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def server(door: Door) -> AsyncIterator[ApiServer]:
     """A server on a real port."""
-    async with serving(door.desk, door.api) as found:
+    async with serving(door.context, door.api) as found:
         async with httpx2.AsyncClient(base_url=found.url, timeout=LIMIT_SECONDS) as visitor:
             good(await visitor.get("/livez"))
         yield found
@@ -53,7 +53,7 @@ async def server(door: Door) -> AsyncIterator[ApiServer]:
 @pytest.fixture
 async def site(door: Door) -> AsyncIterator[ApiServer]:
     """The API and the dashboard on a real port."""
-    async with serving(door.desk, make_site(door.desk)) as found:
+    async with serving(door.context, make_site(door.context)) as found:
         yield found
 
 
@@ -288,10 +288,10 @@ async def test_start_without_a_key_prints_how_to_create_the_first_one(
     door: Door, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """H3: the process that serves says how the first key is made: on stderr, and in no fact."""
-    async with serving(door.desk, door.api) as found:
+    async with serving(door.context, door.api) as found:
         said = capsys.readouterr().err
-        assert f"{found.url}/login?token={door.desk.invitation.token}\n" in said
-        assert door.desk.invitation.token not in repr(door.facts.seen)
+        assert f"{found.url}/login?token={door.context.invitation.token}\n" in said
+        assert door.context.invitation.token not in repr(door.facts.seen)
 
 
 @pytest.mark.parametrize("reason", ["a key", "an invitation"])
@@ -301,6 +301,6 @@ async def test_start_with_a_key_prints_nothing(
     if reason == "a key":
         await door.key()
     else:
-        door.desk.invitation = Invitation(key="grns_of_dev")
-    async with serving(door.desk, door.api):
+        door.context.invitation = Invitation(key="grns_of_dev")
+    async with serving(door.context, door.api):
         assert "token" not in capsys.readouterr().err

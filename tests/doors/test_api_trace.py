@@ -47,7 +47,7 @@ async def test_a_header_that_names_no_trace_counts_as_none(door: Door, header: s
 
 
 async def test_a_submission_over_http_is_part_of_the_callers_span(door: Door, traced: Traced) -> None:
-    door.desk.spans = traced.spans
+    door.context.spans = traced.spans
     async with await door.administrator() as visitor:
         good(await visitor.post(f"{PREFIX}/tasks", json=ONE, headers=HEADER))
         here = traced.only("submit noop")

@@ -96,7 +96,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
     await transport.connect()
     try:
         await transport.provision()
-        there = httpx2.ASGITransport(app=make_api(doors.desk(app, shared, transport)), client=HERE)
+        there = httpx2.ASGITransport(app=make_api(doors.context(app, shared, transport)), client=HERE)
         shown = await Door(shared).shown()
         async with httpx2.AsyncClient(transport=there, base_url="http://localhost", headers=shown) as visitor:
             path = f"{PREFIX}/messages/{message_id}/resend"

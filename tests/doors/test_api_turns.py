@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from grns.api import context as desk
+from grns.api import context as context
 from grns.api.context import QueryLimiter
 from grns.api.route import PREFIX
 from grns.errors import TooManyRequests
@@ -36,7 +36,7 @@ async def test_a_workspace_has_no_more_than_its_share_of_connections(door: Door,
 
 
 async def test_whose_turn_does_not_come_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(context, "_PATIENCE_SECONDS", 0.01)
     turns = QueryLimiter(1)
     async with turns.of(OURS):
         with pytest.raises(TooManyRequests):
@@ -53,7 +53,7 @@ async def test_workspace_with_its_most_requests_under_way_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """M9: requests of one workspace that nobody waited for any more kept others waiting."""
-    monkeypatch.setattr(desk, "_MOST_OF_WORKSPACE", 2)
+    monkeypatch.setattr(context, "_MOST_OF_WORKSPACE", 2)
     turns = QueryLimiter(2)
     async with turns.of(OURS), turns.of(OURS):
         with pytest.raises(TooManyRequests, match="2 requests"):

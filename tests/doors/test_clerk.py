@@ -17,7 +17,7 @@ from grns.model.events import Truncated
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.request import OrderHandled
+from grns.telemetry.facts.request import CommandHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.metrics import MetricsLeaf
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
@@ -69,7 +69,7 @@ class Stage:
         self.clerk = CommandHandler(
             database=database,
             transport=app.transport("test"),
-            orders=CommandStore(database, batch_limit=10, actor="nats"),
+            commands=CommandStore(database, batch_limit=10, actor="nats"),
             envelope_limits=settings.envelope_limits,
             payload_limits=settings.payload_limits,
             emit=app.telemetry.emit,
@@ -92,7 +92,7 @@ class Stage:
     @property
     def words(self) -> list[tuple[str, str]]:
         """What became of the orders so far, and which way they came."""
-        return [(fact.way, fact.answer) for fact in self.note.facts if isinstance(fact, OrderHandled)]
+        return [(fact.way, fact.answer) for fact in self.note.facts if isinstance(fact, CommandHandled)]
 
     async def letters(self) -> list[Any]:
         """Return all dead letters."""
@@ -345,7 +345,7 @@ async def test_one_that_is_turned_away_is_told_so(stage: Stage) -> None:
 def test_what_became_of_orders_is_counted() -> None:
     leaf = MetricsLeaf()
     for answer in ("created", "created", "bad_json"):
-        leaf.read(OrderHandled("cmd.task.submit", "request", answer, None, None))
+        leaf.read(CommandHandled("cmd.task.submit", "request", answer, None, None))
     value = leaf.registry.get_sample_value
     labels = {"kind": "cmd.task.submit", "way": "request"}
     assert value("grns_orders_total", labels | {"answer": "created"}) == 2

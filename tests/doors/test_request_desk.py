@@ -19,7 +19,7 @@ from grns.model import subjects
 from grns.nats.config import expected_durable
 from grns.postgres.database import Database
 from grns.telemetry.facts.process import ServiceStarted, TickFailed
-from grns.telemetry.facts.request import DeskFull, OrderBroke, OrderHandled
+from grns.telemetry.facts.request import CommandCrashed, CommandHandled, RequestWindowFull
 from tests.bad_input import encoded
 from tests.fuzz.inputs import BUNCH, bunch
 from tests.harness import eventually, manage, settings_for, status_of
@@ -178,7 +178,7 @@ async def test_whoever_has_gone_harms_nobody(note: Note, database: Database, for
         return len(await tasks(database)) == 21
 
     await eventually(are_there)
-    assert not await note.has_told(OrderBroke)
+    assert not await note.has_told(CommandCrashed)
 
 
 async def test_desks_share_what_is_asked(database: Database, broker: LocalNats, foreign: Nats) -> None:
@@ -186,7 +186,7 @@ async def test_desks_share_what_is_asked(database: Database, broker: LocalNats, 
         await ready(foreign, 3)
         answers = await asyncio.gather(*(ask(foreign, ASK_SUBMIT, submission()) for _ in range(60)))
         assert len({answer.body["id"] for answer in answers}) == 60
-        handled = Counter(fact.answer for fact in note.facts if isinstance(fact, OrderHandled))
+        handled = Counter(fact.answer for fact in note.facts if isinstance(fact, CommandHandled))
         assert handled == {"created": 60}, "each of them once"
 
 
@@ -206,7 +206,7 @@ async def test_beyond_the_window_requests_are_turned_away(
             return (await ask(foreign, ASK_CANCEL, b"no order")).problem == TURNED_AWAY
 
         await eventually(is_full)
-        assert await note.has_told(DeskFull)
+        assert await note.has_told(RequestWindowFull)
         await other.execute("rollback")
         assert {(await one).word for one in insisting} == {"created"}
         assert (await ask(foreign, ASK_SUBMIT, submission())).word == "created"
@@ -230,7 +230,7 @@ async def test_a_flood_of_rubbish_is_answered_and_hangs_nobody(
     assert len(refused) > 0.9 * len(answers), "some happen to be orders"
     assert all(answer.problem[0] in (400, 413, 429) for answer in refused)
     assert (await ask(foreign, ASK_SUBMIT, submission())).word == "created"
-    assert not await note.has_told(OrderBroke)
+    assert not await note.has_told(CommandCrashed)
     assert not await fetch(database, "select from grns.dead_letters")
 
 
@@ -333,7 +333,7 @@ async def test_what_is_under_way_at_the_end_comes_to_its_own(
             ending = asyncio.create_task(_end_soon(other))
         await ending
         assert (await asked).word == "created"
-        assert not await note.has_told(OrderBroke)
+        assert not await note.has_told(CommandCrashed)
     with pytest.raises(nats.errors.NoRespondersError):
         await foreign.request(ASK_SUBMIT, b"", timeout=ANSWER_SECONDS)
 

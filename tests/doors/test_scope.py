@@ -12,7 +12,7 @@ from grns.runtime.cancel_scope import CancelScope
 async def forever(seconds: float | None, *, cuts: int = 0) -> None:
     with CancelScope(seconds) as scope:
         for _ in range(cuts):
-            scope.cut()
+            scope.cancel()
         await asyncio.Event().wait()
 
 
@@ -35,7 +35,7 @@ async def test_what_ends_by_itself_is_left_alone() -> None:
     with CancelScope(0.001) as scope:
         pass
     await asyncio.sleep(0.01)
-    scope.cut()
+    scope.cancel()
     assert await settle() == 0
 
 
@@ -47,7 +47,7 @@ async def test_its_cut_comes_before_its_time() -> None:
 
 async def test_a_cut_that_nobody_waited_for_is_forgotten() -> None:
     with CancelScope(None) as scope:
-        scope.cut()
+        scope.cancel()
     assert await settle() == 0
 
 
@@ -60,7 +60,7 @@ async def test_an_error_of_the_block_stays_what_it_is() -> None:
 
     async def work() -> None:
         with CancelScope(None) as scope:
-            scope.cut()
+            scope.cancel()
             await break_down()
 
     with pytest.raises(ZeroDivisionError):

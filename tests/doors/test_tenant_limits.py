@@ -91,7 +91,7 @@ async def waiting(door: Door, workspace: str, count: int) -> list[asyncio.Task[h
     asked = [asyncio.create_task(one.post(CLAIM, json=order)) for one in visitors]
 
     async def has_begun() -> bool:
-        waits = door.desk.agent_claims.waiting(workspace).get("worker", 0)
+        waits = door.context.agent_claims.waiting(workspace).get("worker", 0)
         return waits + sum(one.done() for one in asked) == count
 
     await eventually(has_begun)
@@ -109,9 +109,9 @@ async def test_waiting_claims_of_one_workspace_with_many_keys_leave_places_for_o
     assert [problem_of(one, 429) for one in refused] == ["too_many_requests"] * 5
     theirs = await waiting(small, THEIRS, 1)
     assert not theirs[0].done()
-    small.desk.agent_claims.stop()
+    small.context.agent_claims.stop()
     await asyncio.gather(*ours, *theirs)
-    await small.desk.agent_claims.close()
+    await small.context.agent_claims.close()
 
 
 async def test_event_streams_of_one_workspace_with_many_keys_leave_places_for_others(
@@ -120,7 +120,7 @@ async def test_event_streams_of_one_workspace_with_many_keys_leave_places_for_ot
     """M5: the same for event streams."""
     monkeypatch.setattr(tail, "_MOST_READERS", 4)
     small = Door(shared)
-    async with kit.serving(small.desk, small.api) as server:
+    async with kit.serving(small.context, small.api) as server:
         statuses = []
         async with httpx2.AsyncClient(base_url=server.url, timeout=LIMIT_SECONDS) as visitor:
             for workspace in (OURS, OURS, OURS, THEIRS):
@@ -128,7 +128,7 @@ async def test_event_streams_of_one_workspace_with_many_keys_leave_places_for_ot
                 headers = {"Accept": EVENT_STREAM, "Authorization": f"Bearer {shown}"}
                 asked = visitor.build_request("GET", f"{PREFIX}/events", headers=headers)
                 statuses.append((await visitor.send(asked, stream=True)).status_code)
-            small.desk.stopping.set()
+            small.context.stopping.set()
     assert statuses == [200, 200, 429, 200]
 
 
@@ -198,7 +198,7 @@ async def test_event_stream_of_a_key_that_has_ended_ends(door: Door, shared: Dat
     """L2: it went on for up to ten minutes."""
     ended, good_one = await door.key("read"), await door.key("read")
     async with (
-        kit.serving(door.desk, door.api) as server,
+        kit.serving(door.context, door.api) as server,
         httpx2.AsyncClient(base_url=server.url, timeout=LIMIT_SECONDS) as visitor,
     ):
         answers = []
@@ -212,8 +212,8 @@ async def test_event_stream_of_a_key_that_has_ended_ends(door: Door, shared: Dat
         assert text.endswith(": the API key is not valid any more\n\n")
         again = await visitor.get(f"{PREFIX}/events", headers={"Authorization": f"Bearer {ended}"})
         assert problem_of(again, 401) == "denied"
-        assert door.desk.tail.readers._of_actor.total() == 1, "the other stream goes on"
-        door.desk.stopping.set()
+        assert door.context.tail.readers._of_actor.total() == 1, "the other stream goes on"
+        door.context.stopping.set()
 
 
 @pytest.mark.usefixtures("watchful")
@@ -227,7 +227,7 @@ async def test_waiting_claim_of_a_revoked_key_is_denied(door: Door, shared: Data
         await revoke_key(shared, shown.split("_")[1], workspace=OURS, actor=ACTOR)
         answer = await asyncio.wait_for(asked, LIMIT_SECONDS)
     assert problem_of(answer, 401) == "denied"
-    assert door.desk.key_watch._running is None
+    assert door.context.key_watch._running is None
 
 
 async def test_waiting_claim_of_a_key_revoked_meanwhile_gets_no_task(door: Door, shared: Database) -> None:
@@ -254,7 +254,7 @@ async def test_waiting_claim_of_a_key_revoked_meanwhile_gets_no_task(door: Door,
 
 
 async def _waits(door: Door) -> bool:
-    return bool(door.desk.agent_claims.waiting(OURS))
+    return bool(door.context.agent_claims.waiting(OURS))
 
 
 # ---------------------------------------------------------------- M6: agents over HTTP in the list of workers
@@ -313,7 +313,7 @@ async def test_agent_that_was_forgotten_is_listed_again_with_its_next_claim(door
         await visitor.post(CLAIM, json=order)
         (listed,) = await known(door.database)
         await fetch(door.database, "delete from grns.agents")
-        for seen in door.desk.agent_claims._attendance._seen.values():
+        for seen in door.context.agent_claims._registry._seen.values():
             seen.noted_at = -1e9
         await visitor.post(CLAIM, json=order)
     assert await known(door.database) == [listed]

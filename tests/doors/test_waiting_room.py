@@ -23,7 +23,7 @@ from grns.nats.interface import Message, Transport
 from grns.postgres.database import Database, run
 from grns.settings import load
 from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.work import TaskClaimed, TaskNotClaimed, WalkBroke
+from grns.telemetry.facts.work import TaskClaimed, TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant
 from tests.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
 from tests.operations import Facts
@@ -56,8 +56,8 @@ class Stage:
 
     async def is_listening(self) -> bool:
         """Tell whether the room's lanes are open, and it has looked what there was before."""
-        room = self.claims._rooms.get(("default", "worker"))
-        if room is None or room._is_broker_failing() or room._floor._is_behind:
+        room = self.claims._queues.get(("default", "worker"))
+        if room is None or room._is_broker_failing() or room._poller._is_behind:
             return False
         return room._look_at > time.monotonic()
 
@@ -74,10 +74,10 @@ async def rooms(database: Database, **settings: Any) -> AsyncIterator[Stage]:
     quiet = {"floor_after_seconds": NEVER, "floor_max_seconds": NEVER, "floor_busy_age_seconds": NEVER}
     app = App(load(**(quiet | settings)), (facts,))
     async with app.connections("rooms", is_patient=True) as (own, transport):
-        claims = doors.desk(app, own, transport).agent_claims
+        claims = doors.context(app, own, transport).agent_claims
         yield Stage(claims, own, transport, facts)
         await claims.close()
-    assert not facts.of(WalkBroke)
+    assert not facts.of(TaskCrashed)
 
 
 async def got(asking: asyncio.Task[AssignedTask | None]) -> AssignedTask:
@@ -256,6 +256,6 @@ async def test_a_room_is_closed_when_nobody_waits_any_more_and_opened_again(
             await got(asking)
 
             async def is_closed() -> bool:
-                return not stage.claims._rooms and not stage.claims._closing
+                return not stage.claims._queues and not stage.claims._closing
 
             await eventually(is_closed)

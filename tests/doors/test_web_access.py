@@ -185,7 +185,7 @@ async def test_page_without_a_session_is_shown_to_nobody(
 
 async def test_bootstrap_url_creates_the_first_key_shows_it_and_logs_in(hall: Hall) -> None:
     """H3: a new installation is opened with the URL that its API prints."""
-    path = hall.desk.invitation.path()
+    path = hall.context.invitation.path()
     async with hall.visitor() as visitor:
         browser = Browser(visitor, hall)
         asked = await browser.open(path)
@@ -198,15 +198,15 @@ async def test_bootstrap_url_creates_the_first_key_shows_it_and_logs_in(hall: Ha
     async with hall.visitor() as visitor:
         browser = Browser(visitor, hall)
         late = await browser.open(path)
-        assert hall.desk.invitation.token not in str([one.attributes for one in late.root.all("input")])
-        refused = await browser.submit(late.form("/login"), key=hall.desk.invitation.token, status=403)
+        assert hall.context.invitation.token not in str([one.attributes for one in late.root.all("input")])
+        refused = await browser.submit(late.form("/login"), key=hall.context.invitation.token, status=403)
         assert "not known" in refused.root.text
     assert len(await fetch(hall.database, "select from grns.api_keys")) == 1
 
 
 async def test_url_of_an_invitation_with_a_key_logs_in(hall: Hall) -> None:
     """H3: `grns dev` prints a URL that opens the dashboard, for whoever has it and nobody else."""
-    hall.desk.invitation = invitation = Invitation(key=await hall.door.key("admin", workspace=None))
+    hall.context.invitation = invitation = Invitation(key=await hall.door.key("admin", workspace=None))
     for path, title in ((invitation.path(), "Overview"), (f"{invitation.path()}0", "grns"), ("/", "grns")):
         async with hall.visitor() as visitor:
             assert (await Browser(visitor, hall).open(path)).title == title
@@ -412,7 +412,7 @@ async def test_processes_that_share_a_secret_share_sessions(hall: Hall) -> None:
         await visitor.post("/login", data={"key": key})
         cookie = visitor.cookies[COOKIE]
     for secret, status in ((SECRET, 200), (None, 303)):
-        other = httpx2.ASGITransport(app=make_site(hall.desk, secret=secret), client=HERE)
+        other = httpx2.ASGITransport(app=make_site(hall.context, secret=secret), client=HERE)
         async with httpx2.AsyncClient(transport=other, base_url="http://localhost") as visitor:
             visitor.cookies.set(COOKIE, cookie)
             assert (await visitor.get("/")).status_code == status

@@ -381,7 +381,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
     hall = Hall(Door(shared))
     browser = await hall.logged_in("admin", workspace=None)
     transport = App(settings_for(shared.url, broker.url)).transport("test")
-    hall.desk.transport = transport
+    hall.context.transport = transport
     await transport.connect()
     try:
         await transport.provision()
@@ -499,7 +499,7 @@ async def test_drift_of_streams_and_durables_is_shown(shared: Database, broker: 
         await transport.provision()
         config = (await manage(broker.url, "STREAM.INFO.GRNS_EVT"))["config"]
         await manage(broker.url, "STREAM.UPDATE.GRNS_EVT", {**config, "duplicate_window": 60_000_000_000})
-        site = make_site(doors.desk(app, shared, transport), secret=SECRET)
+        site = make_site(doors.context(app, shared, transport), secret=SECRET)
         there = httpx2.ASGITransport(app=site, client=HERE)
         async with httpx2.AsyncClient(transport=there, base_url="http://localhost") as visitor:
             key = await root_key(shared)

@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def serving(hall: Hall) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve on a real port, and lend somebody who asks there."""
     async with (
-        kit.serving(hall.desk, hall.site) as server,
+        kit.serving(hall.context, hall.site) as server,
         httpx2.AsyncClient(base_url=server.url, timeout=20.0) as visitor,
     ):
         await visitor.post("/login", data={"key": await hall.door.root()})

@@ -241,8 +241,8 @@ class Hall:
     def __init__(self, door: Door) -> None:
         self.door = door
         self.database = door.database
-        self.desk: ApiContext = door.desk
-        self.site = make_site(door.desk, secret=SECRET)
+        self.context: ApiContext = door.context
+        self.site = make_site(door.context, secret=SECRET)
 
     def visitor(self, *, address: tuple[str, int] = HERE, **headers: str) -> httpx2.AsyncClient:
         """Return somebody who asks."""

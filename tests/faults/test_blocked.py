@@ -157,8 +157,8 @@ async def one_at_work(
     await ready(database, worker)
     task = await submit(database, "effect", payload={"seconds": LONGER_THAN_A_LEASE})
     await noted(journal, f"begin {task.id} 1")
-    (keeper,) = keepers_of(worker.pid)
-    return worker, task, keeper
+    (heartbeat,) = keepers_of(worker.pid)
+    return worker, task, heartbeat
 
 
 async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:

@@ -21,7 +21,7 @@ from grns.dev.servers import LocalNats
 from grns.errors import Unavailable
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicService
-from grns.worker import heartbeat_process as keeper_process
+from grns.worker import heartbeat_process as heartbeat_process
 from grns.worker.worker import Worker
 from tests.harness import (
     Fleet,
@@ -132,9 +132,9 @@ async def own_worker(database: Database, broker: LocalNats, **settings: Any) -> 
 
 async def stops_without_keeper(worker: Worker) -> None:
     """Take the keeper away for good, and wait until nothing is started any more."""
-    worker._keeper._orders = b"nonsense"
-    assert worker._keeper.pid is not None
-    os.kill(worker._keeper.pid, signal.SIGKILL)
+    worker._heartbeat._orders = b"nonsense"
+    assert worker._heartbeat.pid is not None
+    os.kill(worker._heartbeat.pid, signal.SIGKILL)
 
     async def is_held() -> bool:
         return worker._slots.is_held
@@ -147,7 +147,7 @@ async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, after_seconds: float
 ) -> None:
     """What it claimed would be cut before its lease is over, again and again, until it is dead."""
-    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 1.0)
+    monkeypatch.setattr(heartbeat_process, "_LEAST_GONE_SECONDS", 1.0)
     # A busy worker takes a few tasks also where no slot is free.
     soon = {"floor_after_seconds": after_seconds, "floor_max_seconds": 0.1, "floor_busy_age_seconds": 0.1}
     async with own_worker(database, broker, lease_seconds=1.5, **soon) as worker:
@@ -165,11 +165,11 @@ async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
 async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_process, "_LEAST_GONE_SECONDS", 8.0)  # a start takes seconds
+    monkeypatch.setattr(heartbeat_process, "_LEAST_GONE_SECONDS", 8.0)  # a start takes seconds
     async with own_worker(database, broker, lease_seconds=1.0) as worker:
         running = asyncio.create_task(worker.run())
         await all_in(database, await submit_many(database, 1), within_seconds=20)
-        orders, connections = worker._keeper._orders, worker._database
+        orders, connections = worker._heartbeat._orders, worker._database
         asked = asyncio.Event()
 
         async def is_away(statement: str, *_: Any) -> Any:
@@ -182,7 +182,7 @@ async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
             await stops_without_keeper(worker)
             await asyncio.wait_for(asked.wait(), 40)
         assert not running.done()
-        worker._keeper._orders = orders
+        worker._heartbeat._orders = orders
         await all_in(database, await submit_many(database, 3), within_seconds=20)
         worker.stop()
         await running
@@ -197,15 +197,15 @@ async def test_jobs_in_the_loops_threads_do_not_keep_the_keeper_from_its_start(
     asyncio.get_running_loop().set_default_executor(threads)
     async with own_worker(database, broker) as worker:
         busy = asyncio.create_task(asyncio.to_thread(over.wait))
-        keeper = asyncio.create_task(worker._keeper.start())
+        heartbeat = asyncio.create_task(worker._heartbeat.start())
         try:
-            await asyncio.wait_for(asyncio.shield(keeper), 20)
-            assert worker._keeper.is_keeping
+            await asyncio.wait_for(asyncio.shield(heartbeat), 20)
+            assert worker._heartbeat.is_renewing
         finally:
             over.set()
             await busy
-            await asyncio.wait({keeper})
-            worker._keeper.stop()
+            await asyncio.wait({heartbeat})
+            worker._heartbeat.stop()
 
 
 async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(

@@ -30,7 +30,7 @@ async def start(fleet: Fleet, **environment: str) -> Family:
     async def work() -> Family | None:
         assert parent.poll() is None, fleet.log_of(parent)
         workers = keepers_of(parent.pid)
-        keepers = [keeper for worker in workers for keeper in keepers_of(worker)]
+        keepers = [heartbeat for worker in workers for heartbeat in keepers_of(worker)]
         is_whole = len(workers) == len(keepers) == PROCESSES
         return (parent, workers, [*workers, *keepers]) if is_whole else None
 

@@ -77,10 +77,10 @@ class Process:
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._exited = threading.Event()
         started: Future[None] = Future()
-        keeper = threading.Thread(
+        heartbeat = threading.Thread(
             target=self._keep, args=(started, self._exited), name=f"grns-{self.name}", daemon=True
         )
-        keeper.start()
+        heartbeat.start()
         try:
             started.result()
         except (OSError, subprocess.SubprocessError) as error:

@@ -26,14 +26,14 @@ class SubjectState(NamedTuple):
 
     name: str
     durable: DurableReport
-    crew: WorkerStats | None
+    stats: WorkerStats | None
 
 
 def lanes(read: Snapshot) -> list[SubjectState]:
     """Return the lanes that the broker has durables for, with their workers."""
     if read.broker is None:
         return []
-    crews = {(crew.workspace, crew.agent_type): crew for crew in read.crews or ()}
+    workers_by_pool = {(stats.workspace, stats.agent_type): stats for stats in read.workers_by_pool or ()}
     prefix, stream = read.settings.nats_prefix, read.settings.nats_prefix + subjects.CMD_STREAM
     found = []
     for durable in (
@@ -43,7 +43,7 @@ def lanes(read: Snapshot) -> list[SubjectState]:
             name = subject.removeprefix(prefix)
             pool = _pool_of(name)
             if pool is not None:
-                found.append(SubjectState(name, durable, crews.get(pool)))
+                found.append(SubjectState(name, durable, workers_by_pool.get(pool)))
     return found
 
 
@@ -69,16 +69,16 @@ def check_lanes(read: Snapshot) -> Sequence[Finding]:
 
 def _missing(read: Snapshot) -> Iterator[Finding]:
     there = {lane.name for lane in lanes(read)}
-    for crew in read.crews or ():
+    for stats in read.workers_by_pool or ():
         wanted = [
-            subjects.lane(crew.workspace, crew.agent_type, priority) for priority in subjects.PRIORITIES
+            subjects.lane(stats.workspace, stats.agent_type, priority) for priority in subjects.PRIORITIES
         ]
         missing = [name for name in wanted if name not in there]
-        if crew.workers and missing:
+        if stats.workers and missing:
             yield warning(
                 "lanes",
-                f"{len(missing)} of {len(wanted)} lanes of {crew.agent_type} have no durable, as {missing[0]}"
-                ": workers find their tasks in Postgres alone, more slowly",
+                f"{len(missing)} of {len(wanted)} lanes of {stats.agent_type} have no durable, as"
+                f" {missing[0]}: workers find their tasks in Postgres alone, more slowly",
                 "workers make them when they start: their log says what keeps them from it",
             )
 
@@ -95,7 +95,7 @@ def check_ack_wait(read: Snapshot) -> Sequence[Finding]:
 
 def _ack_wait(read: Snapshot) -> Iterator[Finding]:
     for lane in lanes(read):
-        lease = None if lane.crew is None else lane.crew.longest_lease_seconds
+        lease = None if lane.stats is None else lane.stats.longest_lease_seconds
         if lease is None:
             continue
         pause = min(_LONGEST_ACK_WAIT_SECONDS, lease) / _SIGNS
@@ -110,12 +110,12 @@ def _ack_wait(read: Snapshot) -> Iterator[Finding]:
 
 
 def _leases(read: Snapshot) -> Iterator[Finding]:
-    for crew in read.crews or ():
-        shortest, longest = crew.shortest_lease_seconds, crew.longest_lease_seconds
+    for stats in read.workers_by_pool or ():
+        shortest, longest = stats.shortest_lease_seconds, stats.longest_lease_seconds
         if shortest != longest and shortest is not None and longest is not None:
             yield warning(
                 "ack_wait",
-                f"workers of {crew.agent_type} have leases of {shortest:g} to {longest:g} s: each sets the"
+                f"workers of {stats.agent_type} have leases of {shortest:g} to {longest:g} s: each sets the"
                 " ack_wait of their durables as it starts",
                 "give all workers of the pool one GRNS_LEASE_SECONDS",
             )
@@ -130,12 +130,12 @@ def check_slots(read: Snapshot) -> Sequence[Finding]:
 
 def _slots(read: Snapshot) -> Iterator[Finding]:
     for lane in lanes(read):
-        durable, crew = lane.durable, lane.crew
+        durable, stats = lane.durable, lane.stats
         most = durable.max_ack_pending
-        if crew is not None and 0 < most < crew.slots:
+        if stats is not None and 0 < most < stats.slots:
             yield error(
                 "slots",
-                f"{lane.name} lets out {most:,} deliveries at a time, and its workers have {crew.slots:,}"
+                f"{lane.name} lets out {most:,} deliveries at a time, and its workers have {stats.slots:,}"
                 " slots: the others get work from Postgres alone",
                 "raise max_ack_pending of the durable, or split the pool",
             )
@@ -145,27 +145,31 @@ def _slots(read: Snapshot) -> Iterator[Finding]:
                 f"{lane.name} has {durable.ack_pending:,} of {most:,} deliveries out, not acknowledged",
                 "do workers of this pool hang? grns pool list, grns top",
             )
-        if crew is not None and 0 < durable.max_waiting < crew.workers:
+        if stats is not None and 0 < durable.max_waiting < stats.workers:
             yield warning(
                 "slots",
-                f"{lane.name} lets {durable.max_waiting:,} fetch at a time, and has {crew.workers:,} workers",
+                f"{lane.name} lets {durable.max_waiting:,} fetch at a time, and has"
+                f" {stats.workers:,} workers",
                 "delete the durable: workers make it anew, with more room",
             )
 
 
 def check_pools(read: Snapshot) -> Sequence[Finding]:
     """Return which tasks wait that nobody serves, and which workers are not what they should be."""
-    if read.crews is None:
+    if read.workers_by_pool is None:
         why = read.troubles.get("pools")
         return [] if why is None else [error("pools", f"workers could not be read: {why}", "grns db current")]
-    workers, slots = sum(crew.workers for crew in read.crews), sum(crew.slots for crew in read.crews)
-    pools = sum(crew.workers > 0 for crew in read.crews)
+    workers, slots = (
+        sum(stats.workers for stats in read.workers_by_pool),
+        sum(stats.slots for stats in read.workers_by_pool),
+    )
+    pools = sum(stats.workers > 0 for stats in read.workers_by_pool)
     told = f"{workers} workers of {pools} pools live, with {slots:,} slots"
     return or_ok("pools", [*_unserved(read), *_silent(read), *_versions(read)], told)
 
 
 def _unserved(read: Snapshot) -> Iterator[Finding]:
-    served = {crew.agent_type for crew in read.crews or () if crew.workers}
+    served = {stats.agent_type for stats in read.workers_by_pool or () if stats.workers}
     for one in (read.unserved or ())[:_MOST_NAMED]:
         waits = f"the oldest for {lasted(one.oldest_seconds)}"
         why = "has a handler for it" if one.agent_type in served else "is up"
@@ -177,17 +181,17 @@ def _unserved(read: Snapshot) -> Iterator[Finding]:
 
 
 def _silent(read: Snapshot) -> Iterator[Finding]:
-    for crew in read.crews or ():
-        if crew.silent:
+    for stats in read.workers_by_pool or ():
+        if stats.silent:
             yield note(
                 "pools",
-                f"{crew.silent} workers of {crew.agent_type} are silent, and have not said that they ended",
+                f"{stats.silent} workers of {stats.agent_type} are silent, and have not said that they ended",
                 "did they crash? Their tasks are taken back by the reaper",
             )
 
 
 def _versions(read: Snapshot) -> Iterator[Finding]:
-    versions = sorted({version for crew in read.crews or () for version in crew.versions})
+    versions = sorted({version for stats in read.workers_by_pool or () for version in stats.versions})
     others = [version for version in versions if version != read.version]
     if others:
         yield note(

@@ -130,7 +130,7 @@ class Snapshot:
     log: Log | None = None
     pulse: DaemonStatus | None = None
     stuck: Mapping[str, int] | None = None
-    crews: Sequence[WorkerStats] | None = None
+    workers_by_pool: Sequence[WorkerStats] | None = None
     unserved: Sequence[Unserved] | None = None
     broker: Broker | None = None
     clocks: Sequence[ClockSkew] = ()

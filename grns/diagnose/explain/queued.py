@@ -48,22 +48,22 @@ def _paused(seen: TaskSnapshot, pause: PauseSeen) -> Cause:
 
 
 def _nobody(seen: TaskSnapshot) -> Iterator[Cause]:
-    crew, task = seen.crew, seen.task
-    if not crew.workers:
-        if crew.silent_workers and crew.silent_seconds is not None:
-            known = f"{counted(crew.silent_workers, 'worker')} of it did not end in order"
-            ago = f"{known}, and the last one was heard of {lasted(crew.silent_seconds)} ago"
+    stats, task = seen.stats, seen.task
+    if not stats.workers:
+        if stats.silent_workers and stats.silent_seconds is not None:
+            known = f"{counted(stats.silent_workers, 'worker')} of it did not end in order"
+            ago = f"{known}, and the last one was heard of {lasted(stats.silent_seconds)} ago"
         else:
             ago = "none of its workers is known"
         yield Cause("no_worker", f"no worker of the pool {task.agent_type} is up: {ago}", ("grns pool list",))
-    elif not crew.serving:
-        types = ", ".join(crew.task_types[:_MOST_TYPES]) + (
-            ", …" if len(crew.task_types) > _MOST_TYPES else ""
+    elif not stats.serving:
+        types = ", ".join(stats.task_types[:_MOST_TYPES]) + (
+            ", …" if len(stats.task_types) > _MOST_TYPES else ""
         )
         known = f"they have {types}" if types else "they have none at all"
         yield Cause(
             "no_handler",
-            f"no worker of the pool {task.agent_type} has a handler for {task.task_type} (of {crew.workers}"
+            f"no worker of the pool {task.agent_type} has a handler for {task.task_type} (of {stats.workers}"
             f" that are up; {known}): it waits for one that has, and spends no attempt",
             ("grns pool list",),
         )
@@ -84,15 +84,15 @@ def _locked(seen: TaskSnapshot) -> Iterator[Cause]:
 
 
 def _backlog(seen: TaskSnapshot) -> Iterator[Cause]:
-    crew = seen.crew
-    if not crew.serving or crew.free:
+    stats = seen.stats
+    if not stats.serving or stats.free:
         return
     before = counted(seen.ahead.count, "task", has_more=seen.ahead.has_more)
     first = f"{before} of the pool {'comes' if seen.ahead.count == 1 else 'come'} first"
     yield Cause(
         "backlog",
-        f"all {counted(crew.slots, 'slot')} of the {counted(crew.serving, 'worker')} that serve it are taken,"
-        f" and {first if seen.ahead.count else 'it is the next'}",
+        f"all {counted(stats.slots, 'slot')} of the {counted(stats.serving, 'worker')} that serve it are"
+        f" taken, and {first if seen.ahead.count else 'it is the next'}",
         ("grns pool list", f"grns task edit {seen.task.id} --priority 0  (to have it run sooner)"),
     )
 
@@ -120,7 +120,7 @@ def _commands(seen: TaskSnapshot) -> Iterator[Cause]:
 
 def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
     lane, task = seen.lane, seen.task
-    if lane is None or not seen.crew.serving:
+    if lane is None or not seen.stats.serving:
         return
     name = subjects.lane(task.workspace, task.agent_type, task.priority)
     if lane.paused_seconds > 0 and not seen.pauses:
@@ -130,7 +130,7 @@ def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
             f" {_MEANWHILE}",
             ("grns broker info",),
         )
-    elif not lane.exists or (not lane.fetching and not lane.ack_pending and seen.crew.free):
+    elif not lane.exists or (not lane.fetching and not lane.ack_pending and seen.stats.free):
         what = "has no durable" if not lane.exists else "is fetched from by nobody"
         yield Cause(
             "not_fetched",
@@ -140,8 +140,8 @@ def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
 
 
 def _room(seen: TaskSnapshot, *, is_alone: bool) -> Iterator[Cause]:
-    crew, waited = seen.crew, seen.since(seen.task.queued_at)
-    room = f"{crew.free} of {counted(crew.slots, 'slot')} that serve it are free"
+    stats, waited = seen.stats, seen.since(seen.task.queued_at)
+    room = f"{stats.free} of {counted(stats.slots, 'slot')} that serve it are free"
     if waited > _PATIENCE_SECONDS:
         yield Cause(
             "undelivered",

@@ -50,7 +50,7 @@ async def read_situation(
         attempt_limit=row["attempt_limit"] if row["attempt_limit"] is not None else task.max_attempts,
         cancel_reason=row["cancel_reason"],
         cancel_actor=row["cancel_actor"],
-        crew=_crew(row),
+        stats=_workers(row),
         owner=_owner(row),
         pauses=[_pause(one) for one in paused if one.task_type in (None, task.task_type)],
         ahead=Ahead(min(row["ahead"], _MOST_COUNTED), row["ahead"] > _MOST_COUNTED),
@@ -71,7 +71,7 @@ async def read_story(
     return [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows)]
 
 
-def _crew(row: Row) -> PoolWorkers:
+def _workers(row: Row) -> PoolWorkers:
     return PoolWorkers(
         workers=row["workers"],
         serving=row["serving"],

@@ -113,7 +113,7 @@ class TaskSnapshot:
     attempt_limit: int | None = None
     cancel_reason: str | None = None
     cancel_actor: str | None = None
-    crew: PoolWorkers = PoolWorkers()
+    stats: PoolWorkers = PoolWorkers()
     owner: Owner | None = None
     pauses: Sequence[PauseSeen] = ()
     ahead: Ahead = Ahead()

@@ -9,14 +9,14 @@ from grns.telemetry.fact import Fact
 
 
 @dataclass(frozen=True, slots=True)
-class RelayLeads(Fact):
+class RelayBecameLeader(Fact):
     event: ClassVar[str] = "relay_leads"
     epoch: int
     low: int
 
 
 @dataclass(frozen=True, slots=True)
-class RelayFollows(Fact):
+class RelayStandby(Fact):
     event: ClassVar[str] = "relay_follows"
     reason: str
 

@@ -9,7 +9,7 @@ from grns.telemetry.fact import Fact
 
 
 @dataclass(frozen=True, slots=True)
-class OrderHandled(Fact):
+class CommandHandled(Fact):
     """An order was carried out or refused; `answer` is the word for what became of it, or the code."""
 
     level: ClassVar[str] = "debug"
@@ -22,7 +22,7 @@ class OrderHandled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class DeskFull(Fact):
+class RequestWindowFull(Fact):
     """So many requests are under way that others are turned away."""
 
     level: ClassVar[str] = "warning"
@@ -34,7 +34,7 @@ class DeskFull(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderBroke(Fact):
+class CommandCrashed(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "order_broke"
     subject: str

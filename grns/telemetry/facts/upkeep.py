@@ -28,7 +28,7 @@ class TasksReaped(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class ReaperHolds(Fact):
+class ReaperGraceStarted(Fact):
     """All reapers or Postgres were away: live workers get one lease of time to renew. Told once for each."""
 
     event: ClassVar[str] = "reaper_holds"
@@ -69,14 +69,14 @@ class Measured(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class CounterLeads(Fact):
+class StatsBecameLeader(Fact):
     event: ClassVar[str] = "counter_leads"
     epoch: int
     low: int
 
 
 @dataclass(frozen=True, slots=True)
-class CounterFollows(Fact):
+class StatsStandby(Fact):
     event: ClassVar[str] = "counter_follows"
     reason: str
 

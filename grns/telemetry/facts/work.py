@@ -174,21 +174,21 @@ class HandlerOverran(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperRestarted(Fact):
+class HeartbeatRestarted(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "keeper_restarted"
     exit_code: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperStuck(Fact):
+class HeartbeatStuck(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "keeper_stuck"
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class WalkBroke(Fact):
+class TaskCrashed(Fact):
     level: ClassVar[str] = "error"
     event: ClassVar[str] = "walk_broke"
     error_class: str
@@ -206,6 +206,6 @@ class DeliveryDeferred(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class FloorClaimed(Fact):
+class PollClaimed(Fact):
     event: ClassVar[str] = "floor_claimed"
     tasks: int
