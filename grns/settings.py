@@ -190,11 +190,11 @@ class Settings(BaseSettings):
     claim_batch: int = Field(
         100, ge=1, le=1000, description="tasks that one statement claims or finishes at most"
     )
-    floor_after_seconds: Seconds = Field(
+    poll_after_seconds: Seconds = Field(
         2.0, description="silence of the broker after which a worker asks Postgres"
     )
-    floor_max_seconds: Seconds = Field(10.0, description="longest pause between two such questions")
-    floor_busy_age_seconds: Seconds = Field(
+    poll_max_seconds: Seconds = Field(10.0, description="longest pause between two such questions")
+    poll_busy_age_seconds: Seconds = Field(
         60.0, description="a busy worker asks for tasks queued longer than this"
     )
 

@@ -13,7 +13,7 @@ from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.registry import METRICS
 
 EVERYTHING: Sequence[Fact] = (
-    work.TaskClaimed("gr-1", "noop", 1, "tr-1", "lane", 0.5),
+    work.TaskClaimed("gr-1", "noop", 1, "tr-1", "priority", 0.5),
     work.TaskNotClaimed("gr-1", "lost_race"),
     work.AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, "ValueError"),
     work.AttemptFinished("gr-1", "noop", 1, "tr-1", "dead", 0.1, 2.0, "ValueError"),

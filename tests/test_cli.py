@@ -392,21 +392,21 @@ def test_a_message_that_nobody_could_accept(grns: Call, town: Town) -> None:
     deadline = time.monotonic() + 20
     while not (found := grns("dlq", "list", "--what", "message", "-o", "json").json["items"]):
         assert time.monotonic() < deadline
-    letter_id = found[0]["id"]
-    shown = grns("dlq", "show", letter_id)
+    dead_letter_id = found[0]["id"]
+    shown = grns("dlq", "show", dead_letter_id)
     assert shown.code == 0
     assert "\x1b" not in shown.out, "a terminal must not act on it"
     raw = subprocess.run(
-        [sys.executable, "-m", "grns", "dlq", "show", letter_id, "--raw"],
+        [sys.executable, "-m", "grns", "dlq", "show", dead_letter_id, "--raw"],
         capture_output=True,
         timeout=30,
         check=True,
     )
     assert raw.stdout == body
-    assert grns("dlq", "discard", letter_id).code == 2
-    assert "would be" in grns("dlq", "discard", letter_id, "--dry-run").out
-    assert grns("dlq", "discard", letter_id, "--yes").code == 0
-    assert grns("dlq", "discard", letter_id, "--yes").code == 4
+    assert grns("dlq", "discard", dead_letter_id).code == 2
+    assert "would be" in grns("dlq", "discard", dead_letter_id, "--dry-run").out
+    assert grns("dlq", "discard", dead_letter_id, "--yes").code == 0
+    assert grns("dlq", "discard", dead_letter_id, "--yes").code == 4
 
 
 def test_events_are_followed_until_ctrl_c(grns: Call, tmp_path: Path) -> None:

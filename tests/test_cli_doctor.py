@@ -64,7 +64,7 @@ async def test_it_reads_all_that_there_is(shared: Database, provisioned: LocalNa
     assert read.log.ahead >= 3
     assert read.log.rows_left > 1_000_000
     assert read.pulse is not None
-    assert not read.pulse.relay_leads
+    assert not read.pulse.relay_has_leader
     assert read.pulse.lag_seconds > 0
     assert read.pulse.log_high > 0
     assert read.workers_by_pool is not None
@@ -101,7 +101,7 @@ async def test_the_pulse_is_that_of_the_daemons(shared: Database) -> None:
     read = await examined(shared.url)
     assert read.pulse is not None
     pulse = read.pulse
-    assert (pulse.relay_leads, pulse.relay_owner, pulse.lag_seconds) == (True, "r", 0.0)
+    assert (pulse.relay_has_leader, pulse.relay_owner, pulse.lag_seconds) == (True, "r", 0.0)
     assert pulse.uncounted_seconds > 0
     assert 9 <= (pulse.reaped_seconds_ago or 0) < 60
     assert pulse.is_reaper_late
@@ -110,7 +110,7 @@ async def test_the_pulse_is_that_of_the_daemons(shared: Database) -> None:
 
 
 async def test_durables_are_read_with_their_bounds(shared: Database, provisioned: LocalNats) -> None:
-    lane = subjects.lane("default", "worker", 2)
+    lane = subjects.priority_subject("default", "worker", 2)
     config = expected_durable(lane, settings_for(shared.url)) | {"max_ack_pending": 7, "ack_wait": 3 * 10**9}
     request = {"stream_name": "GRNS_CMD", "config": config, "action": "create"}
     await manage(provisioned.url, f"CONSUMER.CREATE.GRNS_CMD.{config['name']}", request)

@@ -20,7 +20,7 @@ from grns.settings import load
 from grns.worker import command
 from tests.bad_input import ENVELOPES, NUMBERS_AS_TIME, PAYLOADS, RESERVED_TYPE, Case, encoded, messages
 
-LANE = subjects.lane("default", "worker", 2)
+LANE = subjects.priority_subject("default", "worker", 2)
 LIMITS = load().envelope_limits
 PAYLOAD = (
     '{"task_id" : "gr-1", "target_agent_type" : "worker", "reason" : "new_task"}'  # as Postgres writes it
@@ -62,7 +62,7 @@ def test_what_grns_writes_is_read_quickly() -> None:
     body = written(message_id=message_id, causation_id=uuid4())
     assert quickly(body) == command.Command(message_id, "gr-1", "worker")
     assert quickly(written(emitted_at=datetime(2028, 2, 29, tzinfo=UTC))), "a time without a fraction"
-    assert quickly(body, subject=subjects.front_door())
+    assert quickly(body, subject=subjects.shared_execute())
 
 
 @given(

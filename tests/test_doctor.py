@@ -144,13 +144,14 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "a short log": ({"settings": settings(log_retention_days=2.0)}, "retention", WARNING, "not be replayed"),
     "a short memory": (
         {"settings": settings(processed_retention_days=2.0)}, "retention", NOTE, "needs --forgotten"),
-    "no relay": (pulse(relay_leads=False), "relay", WARNING, "no relay leads"),
-    "no relay, and much to do": (pulse(relay_leads=False, lag_seconds=9.0), "relay", ERROR, "is 9.0 s old"),
+    "no relay": (pulse(relay_has_leader=False), "relay", WARNING, "no relay leads"),
+    "no relay, and much to do": (
+        pulse(relay_has_leader=False, lag_seconds=9.0), "relay", ERROR, "is 9.0 s old"),
     "a late relay": (pulse(lag_seconds=9.0), "relay", WARNING, "9.0 s old, and desk-1 leads"),
     "a relay that is stuck": (pulse(lag_seconds=900.0), "relay", ERROR, "15 min 0 s old"),
     "daemons that cannot be asked for": (
         {"pulse": None, "troubles": {"pulse": "no"}}, "relay", ERROR, "could not be asked for: no"),
-    "no counter": (pulse(counter_leads=False), "counter", WARNING, "no counter leads"),
+    "no counter": (pulse(stats_has_leader=False), "counter", WARNING, "no counter leads"),
     "a late counter": (pulse(uncounted_seconds=60.0), "counter", WARNING, "is 60.0 s old"),
     "never a reaper": (pulse(reaped_seconds_ago=None), "reaper", WARNING, "none has ever looked"),
     "no reaper": (pulse(reaped_seconds_ago=60.0, is_reaper_late=True), "reaper", WARNING, "60.0 s ago"),

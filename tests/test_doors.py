@@ -159,7 +159,7 @@ def by_bus(document: bytes) -> str:
     try:
         command.read(
             body.replace(b'"a": 5', b'"a": ' + document),
-            subject=subjects.front_door(),
+            subject=subjects.shared_execute(),
             limits=load().envelope_limits,
         )
     except Rejected as error:
@@ -347,7 +347,7 @@ async def _document_by_sql(database: Database, document: bytes) -> str:
 def test_good_names_are_good_on_the_bus(case: Case) -> None:
     payload = {"task_id": case.value, "target_agent_type": case.value}
     read = command.read(
-        encoded(envelope(payload=payload)), subject=subjects.front_door(), limits=load().envelope_limits
+        encoded(envelope(payload=payload)), subject=subjects.shared_execute(), limits=load().envelope_limits
     )
     assert (read.task_id, read.agent_type) == (case.value, case.value)
     assert isinstance(read.message_id, UUID)

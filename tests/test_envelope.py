@@ -33,7 +33,7 @@ from tests.bad_input import (
     messages,
 )
 
-FRONT_DOOR = subjects.front_door()
+FRONT_DOOR = subjects.shared_execute()
 LIMITS = load().envelope_limits
 NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, tzinfo=UTC)
 
@@ -166,9 +166,9 @@ def test_a_kind_that_is_not_the_subjects_is_rejected(case: Case) -> None:
     ("subject", "code"),
     [
         (FRONT_DOOR, "accepted"),
-        (subjects.front_door("tenant"), "accepted"),
-        (subjects.lane("default", "worker", 0), "accepted"),
-        (subjects.lane("v2", "v3", 0), "accepted"),
+        (subjects.shared_execute("tenant"), "accepted"),
+        (subjects.priority_subject("default", "worker", 0), "accepted"),
+        (subjects.priority_subject("v2", "v3", 0), "accepted"),
         ("cmd.task.execute.v2", "kind_mismatch"),
         ("cmd.task.execute.v10", "kind_mismatch"),
         ("cmd.task.execute", "bad_subject"),

@@ -179,7 +179,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
     ),
     "the end of a queue": (queued(crew=BUSY), ["backlog"], "claimable", "taken, and it is the next"),
     "no relay": (
-        queued(pulse=DaemonStatus(is_published=False, relay_leads=False, lag_seconds=9.0)),
+        queued(pulse=DaemonStatus(is_published=False, relay_has_leader=False, lag_seconds=9.0)),
         ["not_published"],
         "claimable",
         "the oldest row of the log that is not published is 9.0 s old, and no relay leads",

@@ -270,7 +270,7 @@ async def test_the_lane_is_looked_at(shared: Database, transport: Transport) -> 
     missing = await why(shared, task_id, transport=transport)
     assert words(missing) == ["not_fetched"]
     assert "has no durable" in missing.sentence
-    lane = subjects.lane("default", "worker", 2)
+    lane = subjects.priority_subject("default", "worker", 2)
     consumer = await transport.consume(lane, lambda _delivery: None, depth=1)
     assert await transport.pause(lane, seconds=60.0)
     assert words(await why(shared, task_id, transport=transport)) == ["lane_paused"]

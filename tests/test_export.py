@@ -35,7 +35,7 @@ FAILED = {"task_id": "t1", "agent_id": "worker-1", "attempt": 1, "error": ERROR,
 TASK = {"task_type": "fetch_page", "payload": {"url": "https://example.org"}, "fingerprint": None}
 ACTOR = {"actor": "cli:ann@desk"}
 OPERATION = ACTOR | {"operation_id": "op-1", "action": "redrive", "state": "running"}
-LETTER = ACTOR | {"letter_id": str(uuid4()), "reason": "bad_json", "subject": "cmd.task.execute.v1"}
+LETTER = ACTOR | {"dead_letter_id": str(uuid4()), "reason": "bad_json", "subject": "cmd.task.execute.v1"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "cmd.task.execute": {"task_id": "t1", "target_agent_type": "worker", "reason": "new_task"},
     "cmd.task.submit": {"task_type": "fetch_page", "payload": {}, "priority": 1},
@@ -107,9 +107,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.operation.created": OPERATION | {"filter": "state:dead", "matched": 7},
     "evt.operation.changed": OPERATION | {"was": "paused"},
     "evt.operation.ended": OPERATION | {"moved": 5, "skipped": 1, "failed_again": 1},
-    "evt.letter.resent": LETTER,
-    "evt.letter.discarded": LETTER,
-    "evt.letter.expired": LETTER | {"body_size": 9, "body_sha256": "0" * 64},
+    "evt.dead_letter.resent": LETTER,
+    "evt.dead_letter.discarded": LETTER,
+    "evt.dead_letter.expired": LETTER | {"body_size": 9, "body_sha256": "0" * 64},
     "evt.webhook.created": ACTOR | {"webhook_id": "w1", "kinds": ["evt.task.dead"]},
     "evt.webhook.changed": ACTOR | {"webhook_id": "w1", "kinds": [], "is_enabled": False},
     "evt.webhook.deleted": ACTOR | {"webhook_id": "w1", "kinds": []},
@@ -301,10 +301,10 @@ def test_every_message_has_its_schema() -> None:
 
 def test_addresses_are_the_subjects_of_the_code() -> None:
     addresses = {channel["address"] for channel in ASYNCAPI["channels"].values()}
-    assert subjects.front_door() in addresses
+    assert subjects.shared_execute() in addresses
     lane = "cmd.task.execute.v1.{workspace}.{agent_type}.p{priority}"
     assert lane in addresses
-    assert subjects.lane("acme", "crawler", 0) == lane.format(
+    assert subjects.priority_subject("acme", "crawler", 0) == lane.format(
         workspace="acme", agent_type="crawler", priority=0
     )
     for kind in payloads.PAYLOADS:

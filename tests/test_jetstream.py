@@ -46,7 +46,7 @@ from grns.settings import Settings
 from tests.cluster import cluster
 from tests.rude import RUDE, rude
 
-LANE = subjects.lane("default", "worker", 2)
+LANE = subjects.priority_subject("default", "worker", 2)
 LIMIT = 10.0
 
 Facts = list[tuple[str, dict[str, Any]]]
@@ -303,10 +303,10 @@ async def test_a_durable_is_mended_where_the_server_lets_it(
     info = await manage(server, f"CONSUMER.INFO.GRNS_CMD.{subjects.durable(LANE)}")
     assert info["config"]["ack_wait"] == 20 * 10**9
     config = {"name": "execute", "durable_name": "execute", "ack_policy": "explicit"}
-    config["filter_subject"] = subjects.front_door()
+    config["filter_subject"] = subjects.shared_execute()
     await manage(server, "CONSUMER.CREATE.GRNS_CMD.execute", {"stream_name": "GRNS_CMD", "config": config})
     with pytest.raises(Drift, match="max waiting can not be updated"):
-        await transport.consume(subjects.front_door(), lambda _delivery: None, depth=1)
+        await transport.consume(subjects.shared_execute(), lambda _delivery: None, depth=1)
 
 
 async def test_an_overlapping_durable_is_drift(transport: JetStream, server: LocalNats) -> None:

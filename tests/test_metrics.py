@@ -71,9 +71,9 @@ def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
 
 def test_a_tally_of_values_is_exposed_as_a_gauge() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tally = GaugeSeries(one(MetricKind.GAUGE, "grns_c_seconds", "lane"))
+    tally = GaugeSeries(one(MetricKind.GAUGE, "grns_c_seconds", "priority"))
     ours.register(tally)
-    gauge = Gauge("grns_c_seconds", "What it is.", ["lane"], registry=theirs)
+    gauge = Gauge("grns_c_seconds", "What it is.", ["priority"], registry=theirs)
     assert exposed(ours) == exposed(theirs), "before it is set, it shows nothing"
     for lane, value in (("a", 1.5), ("b", 2), ("a", 0)):
         tally.set(value, lane)
@@ -212,18 +212,18 @@ def test_what_of_the_log_is_counted_is_counted() -> None:
         leaf.read(upkeep.LogCounted(rows, 99, 0, age_seconds))
     value = leaf.registry.get_sample_value
     assert value("grns_log_rows_counted_total") == 10
-    assert value("grns_ledger_lag_seconds") == 2.5
+    assert value("grns_stats_lag_seconds") == 2.5
     leaf.read(upkeep.StatsStandby("stopped"))
-    assert value("grns_ledger_lag_seconds") == 0, "it is the next leader's to tell"
+    assert value("grns_stats_lag_seconds") == 0, "it is the next leader's to tell"
 
 
 def test_the_end_of_an_attempt_is_counted() -> None:
     leaf = MetricsLeaf()
-    leaf.read(work.TaskClaimed("gr-1", "noop", 1, "tr-1", "lane", 0.5))
+    leaf.read(work.TaskClaimed("gr-1", "noop", 1, "tr-1", "priority", 0.5))
     for status in ("succeeded", "retry_wait", "dead"):
         leaf.read(work.AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
     value = leaf.registry.get_sample_value
-    assert value("grns_claims_total", {"task_type": "noop", "source": "lane"}) == 1
+    assert value("grns_claims_total", {"task_type": "noop", "source": "priority"}) == 1
     assert value("grns_attempts_total", {"task_type": "noop", "status": "dead"}) == 1
     assert value("grns_queue_wait_seconds_sum", {"task_type": "noop"}) == 0.5
     assert value("grns_run_seconds_count", {"task_type": "noop"}) == 3

@@ -21,8 +21,8 @@ from grns.postgres.database import Database
 from grns.settings import Settings, load
 from tests.harness import LIMIT_SECONDS, Fleet, all_in, eventually, manage, ready, submit
 
-LANE = subjects.lane("default", "worker", 2)
-DOOR = subjects.front_door()
+LANE = subjects.priority_subject("default", "worker", 2)
+DOOR = subjects.shared_execute()
 QUEUED = subjects.message("evt.task.queued")
 
 

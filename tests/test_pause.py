@@ -23,8 +23,8 @@ from tests.harness import eventually, manage, settings_for
 from tests.test_store_kit import fetch
 
 ACTOR = "cli:me@here"
-LANES = [subjects.lane("default", "worker", priority) for priority in subjects.PRIORITIES]
-OTHERS = [subjects.lane("default", "writer", 2), subjects.front_door()]
+LANES = [subjects.priority_subject("default", "worker", priority) for priority in subjects.PRIORITIES]
+OTHERS = [subjects.priority_subject("default", "writer", 2), subjects.shared_execute()]
 
 
 @pytest.fixture

@@ -167,9 +167,9 @@ async def test_a_tasks_way_is_one_trace_linked_across_the_queue(
     command = traced.only("publish cmd.task.execute", made.id)
     run, finished = traced.only("run parent"), traced.only("finish parent")
     assert links_of(command) == [id_of(submitted)]
-    assert (claimed.attributes or {})["grns.source"] in ("lane", "floor")
+    assert (claimed.attributes or {})["grns.source"] in ("priority", "poll")
     queued = traced.only("publish evt.task.queued", made.id)
-    by_lane = (claimed.attributes or {})["grns.source"] == "lane"
+    by_lane = (claimed.attributes or {})["grns.source"] == "priority"
     assert links_of(claimed) == [id_of(command if by_lane else queued)]
     assert parent_of(run) == parent_of(finished) == id_of(claimed)
     assert parent_of(traced.only("inside")) == id_of(run)
@@ -191,7 +191,7 @@ async def test_a_tasks_way_is_one_trace_linked_across_the_queue(
     told = {id_of(span): span.name for span in traced.found if span.name.startswith("publish ")}
     again = [told[one] for span in traced.of("publish cmd.task.execute", child)[1:] for one in links_of(span)]
     # Where the poll found it due before the scheduler had queued it there is no second command.
-    by_poll = (traced.of("claim child")[1].attributes or {})["grns.source"] == "floor"
+    by_poll = (traced.of("claim child")[1].attributes or {})["grns.source"] == "poll"
     assert again == ["publish evt.task.retry_scheduled"] or (by_poll and again == [])
     for span in traced.found:
         assert (span.start_time or 0) <= (span.end_time or 0)
@@ -258,7 +258,7 @@ def live(traced: Traced, claim: Claim, header: str | None = None) -> None:
         task_id=claim.id, began_ns=now,
     )  # fmt: skip
     headers = {} if header is None else {"traceparent": header}
-    traced.spans.claimed(claim, "front_door", began_ns=now, headers=headers)
+    traced.spans.claimed(claim, "shared", began_ns=now, headers=headers)
     with traced.spans.running(claim) as run:
         run.note(Outcome(Verb.SUCCEED))
     traced.spans.finished(claim, "succeeded", began_ns=now)

@@ -17,11 +17,11 @@ from grns.model.subjects import (
     agent_type,
     command_of,
     durable,
-    front_door,
-    lane,
     message,
     parse,
+    priority_subject,
     request,
+    shared_execute,
     token,
     workspace_of,
 )
@@ -66,14 +66,14 @@ def test_instance_is_no_agent_type() -> None:
 
 
 def test_the_subjects_of_the_protocol() -> None:
-    assert front_door() == "cmd.task.execute.v1"
-    assert front_door("tenant") == "cmd.task.execute.v1.tenant"
-    assert lane("default", "worker", 0) == "cmd.task.execute.v1.default.worker.p0"
+    assert shared_execute() == "cmd.task.execute.v1"
+    assert shared_execute("tenant") == "cmd.task.execute.v1.tenant"
+    assert priority_subject("default", "worker", 0) == "cmd.task.execute.v1.default.worker.p0"
     assert message("evt.task.completed") == "evt.task.completed.v1"
     assert message("evt.task.completed", "tenant") == "evt.task.completed.v1.tenant"
     assert message("dlq.task.dead") == "dlq.task.dead.v1"
     assert message("dlq.message.rejected", "tenant") == "dlq.message.rejected.v1.tenant"
-    assert message(subjects.EXECUTE, "default", "worker.p3") == lane("default", "worker", 3)
+    assert message(subjects.EXECUTE, "default", "worker.p3") == priority_subject("default", "worker", 3)
 
 
 def test_every_kind_has_a_stream() -> None:
@@ -84,11 +84,11 @@ def test_every_kind_has_a_stream() -> None:
 
 @given(names, names, st.sampled_from(subjects.PRIORITIES))
 def test_a_lane_is_no_front_door_and_taken_apart_again(workspace: str, agent: str, priority: int) -> None:
-    subject = lane(workspace, agent, priority)
+    subject = priority_subject(workspace, agent, priority)
     assert parse(subject) == Parsed(subjects.EXECUTE, "v1", (workspace, agent, f"p{priority}"))
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", subject)
     assert len(subject.split(".")) == 7
-    assert subject != front_door(workspace)
+    assert subject != shared_execute(workspace)
 
 
 @given(st.sampled_from(sorted(PAYLOADS)), names)
@@ -196,16 +196,16 @@ def test_joined_names_do_not_collide() -> None:
         ("a", "c"),
         ("a_b_c", "p0"),
     ]
-    found = {durable(lane(workspace, agent, 0)) for workspace, agent in tricky}
+    found = {durable(priority_subject(workspace, agent, 0)) for workspace, agent in tricky}
     assert len(found) == len(tricky)
 
 
 @given(names, names, st.sampled_from(subjects.PRIORITIES))
 def test_a_durable_has_a_name_that_the_broker_takes(workspace: str, agent: str, priority: int) -> None:
-    name = durable(lane(workspace, agent, priority))
+    name = durable(priority_subject(workspace, agent, priority))
     assert re.fullmatch(r"execute_[0-9a-f]{16}", name)
-    assert name == durable(lane(workspace, agent, priority))
-    assert durable(front_door("tenant")) not in (name, "execute")
+    assert name == durable(priority_subject(workspace, agent, priority))
+    assert durable(shared_execute("tenant")) not in (name, "execute")
 
 
 def test_nudges_are_in_no_stream() -> None:

@@ -46,7 +46,7 @@ class Copy:
         self._database = database
         self.body = body
         self.delivery_count = count
-        self.subject = subjects.front_door()
+        self.subject = subjects.shared_execute()
         self.headers: dict[str, str] = {}
         self.end: tuple[str, Any] | None = None
         self.statuses: list[str] = []
@@ -130,7 +130,7 @@ def asking_for(database: Database, task_id: str, *, agent_type: str = "worker", 
 async def test_a_lane_is_acked_when_the_end_has_committed(stage: Stage, shared: Database) -> None:
     task_id = (await submit(shared)).id
     delivery = asking_for(shared, task_id)
-    await stage.executor.follow(delivery, "lane")
+    await stage.executor.follow(delivery, "priority")
     assert delivery.end == ("ack", None)
     assert delivery.statuses == ["succeeded"]
     assert (await row_of(shared, task_id))["result"] == "1"
@@ -142,7 +142,7 @@ async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, 
     delivery = asking_for(shared, task_id)
     wanted = await stage.executor.read(delivery)
     assert wanted is not None
-    claim = await stage.executor.claim(wanted, delivery, "lane")
+    claim = await stage.executor.claim(wanted, delivery, "priority")
     assert claim is not None
     stage.slots.take()
     async with shared.connection() as connection, connection.transaction():
@@ -170,7 +170,7 @@ async def test_the_front_door_is_acked_when_the_claim_has_committed(stage: Stage
     assert stage.slots.free == 0
 
 
-@pytest.mark.parametrize("way", ["lane", "door"])
+@pytest.mark.parametrize("way", ["priority", "door"])
 @pytest.mark.parametrize(
     "road", ["succeeded", "failed", "dead", "cancelled", "running", "retry_wait", "waiting"]
 )
@@ -180,7 +180,7 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
     task_id = (await place(shared, road)).id
     before = await row_of(shared, task_id), await log_of(shared, task_id)
     delivery = asking_for(shared, task_id)
-    await (stage.executor.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+    await (stage.executor.follow(delivery, "priority") if way == "priority" else stage.door.receive(delivery))
     assert delivery.end == ("ack", None)
     assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
     assert (stage.slots.free, stage.started) == (1, [])
@@ -188,14 +188,14 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
 
 async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: Database) -> None:
     earlier = asking_for(shared, (await submit(shared, "other")).id)
-    await stage.executor.follow(earlier, "lane")
+    await stage.executor.follow(earlier, "priority")
     assert [fact for fact in stage.facts if fact.event == "no_handler"] == [
         NoHandler("other", stage.facts[0].task_id, "noop")  # type: ignore[attr-defined]
     ]
     stage.facts.clear()
     task_id = (await submit(shared, "other")).id
     delivery = asking_for(shared, task_id)
-    await stage.executor.follow(delivery, "lane")
+    await stage.executor.follow(delivery, "priority")
     assert delivery.end == ("ack", None)
     row = await row_of(shared, task_id)
     assert (row["status"], row["attempt"]) == ("queued", 0)
@@ -204,7 +204,7 @@ async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: 
     ], "each type is told of once"
 
 
-@pytest.mark.parametrize("way", ["lane", "door"])
+@pytest.mark.parametrize("way", ["priority", "door"])
 async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
     stage: Stage, shared: Database, way: str
 ) -> None:
@@ -217,7 +217,7 @@ async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
         until=None,
     )  # fmt: skip
     delivery = asking_for(shared, task_id)
-    await (stage.executor.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+    await (stage.executor.follow(delivery, "priority") if way == "priority" else stage.door.receive(delivery))
     assert (delivery.end, told) == (("ack", None), ["noop"])
     assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
     assert (stage.slots.free, stage.started) == (1, [])
@@ -245,14 +245,16 @@ def _message_id(delivery: Copy) -> UUID:
     return UUID(delivery.body.split(b'"message_id": "')[1][:36].decode())
 
 
-@pytest.mark.parametrize("way", ["lane", "door", "door_of_others"])
+@pytest.mark.parametrize("way", ["priority", "door", "door_of_others"])
 async def test_a_task_that_may_not_be_committed_yet_is_waited_for(
     stage: Stage, shared: Database, way: str
 ) -> None:
     for count in range(1, 6):
         agent_type = "scout" if way == "door_of_others" else "worker"
         delivery = asking_for(shared, "gr-nothing", agent_type=agent_type, count=count)
-        await (stage.executor.follow(delivery, "lane") if way == "lane" else stage.door.receive(delivery))
+        await (
+            stage.executor.follow(delivery, "priority") if way == "priority" else stage.door.receive(delivery)
+        )
         letters = await fetch(shared, "select reason, body from grns.dead_letters")
         if count <= len(UNKNOWN_TASK_DELAYS):
             assert (delivery.end, letters) == (("nak", UNKNOWN_TASK_DELAYS[count - 1]), [])
@@ -269,7 +271,7 @@ async def test_without_postgres_everything_is_given_back(shared: Database) -> No
     book, descriptor = SharedLeaseTable.create(4)
     stage = Stage(away, book)
     for body in (encoded(command()), b"no json"):
-        for deliver in (stage.door.receive, lambda copy: stage.executor.follow(copy, "lane")):
+        for deliver in (stage.door.receive, lambda copy: stage.executor.follow(copy, "priority")):
             delivery = Copy(shared, body)
             await deliver(delivery)
             assert delivery.end is not None
@@ -285,7 +287,7 @@ async def test_a_message_judged_twice_has_one_letter(stage: Stage, shared: Datab
     """Its end did not reach the broker."""
     for count in (1, 2):
         delivery = Copy(shared, b"no json", count=count)
-        await stage.executor.follow(delivery, "lane")
+        await stage.executor.follow(delivery, "priority")
         assert delivery.end == ("term", "bad_json")
     assert len(await fetch(shared, "select from grns.dead_letters")) == 1
     assert len(await fetch(shared, "select from grns.events where kind = 'dlq.message.rejected'")) == 1
@@ -295,7 +297,7 @@ async def test_a_command_of_another_kind_is_not_served(stage: Stage, shared: Dat
     document = command() | {"kind": "cmd.task.cancel", "payload": {"task_id": "gr-0"}}
     delivery = Copy(shared, encoded(document))
     delivery.subject = "cmd.task.cancel.v1"
-    await stage.executor.follow(delivery, "lane")
+    await stage.executor.follow(delivery, "priority")
     assert delivery.end == ("term", "unexpected_kind")
 
 
@@ -303,7 +305,7 @@ async def test_a_command_never_runs_a_task_twice(stage: Stage, shared: Database)
     task_id = (await submit(shared)).id
     for _ in range(3):
         delivery = asking_for(shared, task_id)
-        await stage.executor.follow(delivery, "lane")
+        await stage.executor.follow(delivery, "priority")
         assert delivery.end == ("ack", None)
     assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
 

@@ -98,9 +98,9 @@ async def _messages(
     request_context: RequestContext, database: Database | Session, ids: list[str]
 ) -> list[Any]:
     triage, found = request_context.triage(database), list[Any]()
-    for letter_id in ids:
+    for dead_letter_id in ids:
         try:
-            found.append(document(await triage.letter(UUID(letter_id))))
+            found.append(document(await triage.letter(UUID(dead_letter_id))))
         except NotFound:
             continue
     return found

@@ -26,9 +26,9 @@ class GatewayFactory:
         self.database, self.transport = database, transport
         self.registry = WorkerRegistry(database, emit=self.emit)
         self.pace = PollIntervals(
-            after_seconds=self.settings.floor_after_seconds,
-            longest_pause_seconds=self.settings.floor_max_seconds,
-            busy_age_seconds=self.settings.floor_busy_age_seconds,
+            after_seconds=self.settings.poll_after_seconds,
+            longest_pause_seconds=self.settings.poll_max_seconds,
+            busy_age_seconds=self.settings.poll_busy_age_seconds,
         )
 
     def claims(self) -> HttpClaims:

@@ -176,9 +176,9 @@ class _WorkerFactory:
             start=worker.start,
             last_delivery_at=lambda: worker.prefetcher.last_delivery_at,
             is_broker_failing=lambda: worker.is_broker_failing,
-            after_seconds=settings.floor_after_seconds,
-            longest_pause_seconds=settings.floor_max_seconds,
-            busy_age_seconds=settings.floor_busy_age_seconds,
+            after_seconds=settings.poll_after_seconds,
+            longest_pause_seconds=settings.poll_max_seconds,
+            busy_age_seconds=settings.poll_busy_age_seconds,
             emit=self.emit,
         )
 

@@ -74,12 +74,12 @@ class MessageIds:
 
     async def find(self, ids: Sequence[str]) -> dict[str, MessageId | None]:
         """Return what the ids name, in their order."""
-        return {letter_id: await self._find(letter_id) for letter_id in ids}
+        return {dead_letter_id: await self._find(dead_letter_id) for dead_letter_id in ids}
 
-    async def message(self, letter_id: str) -> dict[str, Any] | None:
+    async def message(self, dead_letter_id: str) -> dict[str, Any] | None:
         """Return a message, None where the id is that of none."""
         try:
-            return await self._triage.letter(UUID(letter_id))
+            return await self._triage.letter(UUID(dead_letter_id))
         except (ValueError, NotFound):
             return None
 
@@ -104,12 +104,12 @@ class MessageIds:
     def _triage(self) -> Triage:
         return tools.triage(self.session.app, self.session.database, self.session.transport)
 
-    async def _find(self, letter_id: str) -> MessageId | None:
-        message = await self.message(letter_id)
+    async def _find(self, dead_letter_id: str) -> MessageId | None:
+        message = await self.message(dead_letter_id)
         if message is not None:
             return MessageId(MESSAGE, message["state"])
         try:
-            task = await self.session.client.get(letter_id)
+            task = await self.session.client.get(dead_letter_id)
         except NotFound:
             return None
         return MessageId(TASK, task.status.value)
@@ -127,13 +127,13 @@ class MessageIds:
         done = {} if patch is None else await self._patch(tasks, patch, reason)
         tasks = [task_id for task_id in tasks if task_id not in done]
         done |= await self.session.client.redrive_many(tasks, reason=reason) if tasks else {}
-        for letter_id in messages:
+        for dead_letter_id in messages:
             try:
-                await self._triage.resend(UUID(letter_id), actor=of_process("cli"), reason=reason)
+                await self._triage.resend(UUID(dead_letter_id), actor=of_process("cli"), reason=reason)
             except GrnsError as error:
-                done[letter_id] = str(error)
+                done[dead_letter_id] = str(error)
             else:
-                done[letter_id] = "redriven"
+                done[dead_letter_id] = "redriven"
         return done
 
     async def _patch(self, tasks: Sequence[str], patch: dict[str, Any], reason: str | None) -> dict[str, str]:
@@ -148,7 +148,10 @@ class MessageIds:
 
     async def _discard(self, found: Mapping[str, MessageId | None], reason: str | None) -> dict[str, str]:
         """Set tasks aside, and close messages."""
-        tasks, messages = _able(found, TASK), [UUID(letter_id) for letter_id in _able(found, MESSAGE)]
+        tasks, messages = (
+            _able(found, TASK),
+            [UUID(dead_letter_id) for dead_letter_id in _able(found, MESSAGE)],
+        )
         actor, done = of_process("cli"), dict[str, str]()
         if tasks:
             done |= await self._triage.discard(tasks, actor=actor, reason=reason)
@@ -189,8 +192,8 @@ def judge(answers: Sequence[Answer]) -> None:
 
 def _able(found: Mapping[str, MessageId | None], what: str) -> list[str]:
     return [
-        letter_id
-        for letter_id, letter in found.items()
+        dead_letter_id
+        for dead_letter_id, letter in found.items()
         if letter is not None and letter.what == what and letter.refusal is None
     ]
 
@@ -199,11 +202,11 @@ def _answers(found: Mapping[str, MessageId | None], done: Mapping[str, str]) -> 
     """Return an answer for each: what was done, why nothing was, or that it changed meanwhile."""
     return [
         {
-            "id": letter_id,
+            "id": dead_letter_id,
             "what": letter.what if letter else "-",
-            "answer": done.get(letter_id) or letter.refusal or "somebody else was faster"
+            "answer": done.get(dead_letter_id) or letter.refusal or "somebody else was faster"
             if letter
             else _MISSING,
         }
-        for letter_id, letter in found.items()
+        for dead_letter_id, letter in found.items()
     ]

@@ -93,14 +93,14 @@ def _list(out: Output, page: Page, now: Any) -> None:
 
 
 @dlq.command()
-@click.argument("letter_id", metavar="ID", type=option.TASK_ID)
+@click.argument("dead_letter_id", metavar="ID", type=option.TASK_ID)
 @click.option("--raw", "is_raw", is_flag=True, help="Write a message's bytes as they are, to a file or pipe.")
 @output_option
-def show(out: Output, letter_id: str, is_raw: bool) -> None:
+def show(out: Output, dead_letter_id: str, is_raw: bool) -> None:
     """Show a dead task, or a message with the bytes that came."""
     from grns.cli.message import show_letter
 
-    asyncio.run(show_letter(out, letter_id, is_raw=is_raw))
+    asyncio.run(show_letter(out, dead_letter_id, is_raw=is_raw))
 
 
 @dlq.command()

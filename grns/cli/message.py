@@ -19,19 +19,19 @@ _SHOWN_BYTES = 4096
 _HEX_WIDTH = 16
 
 
-async def show_letter(out: Output, letter_id: str, *, is_raw: bool) -> None:
+async def show_letter(out: Output, dead_letter_id: str, *, is_raw: bool) -> None:
     """Show one dead letter of either kind."""
     async with reading() as session:
-        message = await MessageIds(session).message(letter_id)
+        message = await MessageIds(session).message(dead_letter_id)
         if message is not None:
             _show(out, message, is_raw=is_raw)
             return
         if is_raw:
-            raise BadInput("bad_option", f"--raw is for messages, and {letter_id} is none")
+            raise BadInput("bad_option", f"--raw is for messages, and {dead_letter_id} is none")
         try:
-            await show_task(session.client, out, letter_id)
+            await show_task(session.client, out, dead_letter_id)
         except NotFound as error:
-            missing = NotFound(f"there is no dead letter {letter_id} in workspace {session.workspace}")
+            missing = NotFound(f"there is no dead letter {dead_letter_id} in workspace {session.workspace}")
             raise failure.hinted(missing, "grns dlq list") from error
 
 

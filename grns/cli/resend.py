@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("letter_id", metavar="ID", type=click.UUID)
+@click.argument("dead_letter_id", metavar="ID", type=click.UUID)
 @click.option("--body", metavar="JSON", help="Another envelope: JSON, @FILE, or - for standard input.")
 @click.option("--subject", metavar="SUBJECT", help="Another shared subject of the same workspace.")
 @click.option(
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option("--reason", help="Why: it is kept in the log.")
 def resend(
-    letter_id: UUID, body: str | None, subject: str | None, headers: Sequence[str], reason: str | None
+    dead_letter_id: UUID, body: str | None, subject: str | None, headers: Sequence[str], reason: str | None
 ) -> None:
     """Send a rejected command again, as it was or changed.
 
@@ -35,8 +35,8 @@ def resend(
     cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent headers itself.
     """
     mend = _mend(body, subject, headers)
-    asyncio.run(_resend(letter_id, mend, reason))
-    failure.note(f"message {letter_id} was sent again")
+    asyncio.run(_resend(dead_letter_id, mend, reason))
+    failure.note(f"message {dead_letter_id} was sent again")
 
 
 def _mend(body: str | None, subject: str | None, headers: Sequence[str]) -> MessagePatch | None:
@@ -60,7 +60,7 @@ def _pair(header: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-async def _resend(letter_id: UUID, mend: MessagePatch | None, reason: str | None) -> None:
+async def _resend(dead_letter_id: UUID, mend: MessagePatch | None, reason: str | None) -> None:
     from grns.cli.session import writing
     from grns.errors import NotFound, Unavailable
     from grns.model.actor import of_process
@@ -70,6 +70,6 @@ async def _resend(letter_id: UUID, mend: MessagePatch | None, reason: str | None
             raise Unavailable("messages are sent again through the broker, and it does not answer")
         triage = tools.triage(session.app, session.database, session.transport)
         try:
-            await triage.resend(letter_id, actor=of_process("cli"), reason=reason, mend=mend)
+            await triage.resend(dead_letter_id, actor=of_process("cli"), reason=reason, mend=mend)
         except NotFound as error:
             raise failure.hinted(error, "grns dlq list") from error

@@ -89,15 +89,15 @@ def is_late(found: Found) -> bool:
     late = max(
         said["lag_seconds"], said["uncounted_seconds"], said["overdue_seconds"], said["lapsed_seconds"]
     )
-    return not said["relay_leads"] or not said["counter_leads"] or late > _LATE_SECONDS
+    return not said["relay_has_leader"] or not said["stats_has_leader"] or late > _LATE_SECONDS
 
 
 def daemons(found: Found) -> str:
     """Return how far the daemons are, in a line."""
     said = found["daemons"]
-    relay = f"relay {lasted(said['lag_seconds'])} behind" if said["relay_leads"] else "no relay leads"
+    relay = f"relay {lasted(said['lag_seconds'])} behind" if said["relay_has_leader"] else "no relay leads"
     behind = lasted(said["uncounted_seconds"])
-    counter = f"counter {behind} behind" if said["counter_leads"] else "no counter leads: counts are old"
+    counter = f"counter {behind} behind" if said["stats_has_leader"] else "no counter leads: counts are old"
     parts = [relay, counter]
     if said["lapsed_seconds"] > _LATE_SECONDS:
         parts.append(f"a lease is over since {lasted(said['lapsed_seconds'])}")

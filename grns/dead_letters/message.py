@@ -63,7 +63,7 @@ def text(body: bytes) -> str | None:
 
 
 def copy(
-    letter_id: UUID,
+    dead_letter_id: UUID,
     mend: MessagePatch | None = None,
     *,
     subject: str,
@@ -97,7 +97,7 @@ def copy(
         name += " " + sha256(target.encode() + b"\n" + content).hexdigest()
     asked = _checked(headers if change.headers is None else change.headers)
     return ResentMessage(
-        target, asked | _set_by_grns(said, read, workspace), content, str(uuid5(letter_id, name))
+        target, asked | _set_by_grns(said, read, workspace), content, str(uuid5(dead_letter_id, name))
     )
 
 

@@ -81,15 +81,15 @@ class Triage:
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return answers
 
-    async def letter(self, letter_id: UUID) -> dict[str, Any]:
+    async def letter(self, dead_letter_id: UUID) -> dict[str, Any]:
         """Return a message that belongs to no task, whole, whatever became of it; `NotFound`."""
-        found = await listing.read_message(self._database, letter_id, self._workspace)
+        found = await listing.read_message(self._database, dead_letter_id, self._workspace)
         if found is None:
-            raise NotFound(f"there is no message {letter_id} in workspace {self._workspace}")
+            raise NotFound(f"there is no message {dead_letter_id} in workspace {self._workspace}")
         return found
 
     async def resend(
-        self, letter_id: UUID, *, actor: str, reason: str | None = None, mend: MessagePatch | None = None
+        self, dead_letter_id: UUID, *, actor: str, reason: str | None = None, mend: MessagePatch | None = None
     ) -> None:
         """Publish a rejected message again, perhaps changed, and close it.
 
@@ -100,14 +100,14 @@ class Triage:
             Unavailable: the broker did not take it.
         """
         async with self._database.transaction() as connection:
-            kept = await listing.lock_message(connection, letter_id, self._workspace)
+            kept = await listing.lock_message(connection, dead_letter_id, self._workspace)
             if kept is None or kept["state"] != "new":
-                raise await self._refusal(letter_id)
+                raise await self._refusal(dead_letter_id)
             # Sent before it is marked: after a crash between the two it is sent twice, never not at all.
             await self._transport.publish(self._copy(kept, mend))
             await run(
-                connection, "close_dead_letters", [letter_id], self._workspace, "redriven", actor, reason,
-                mend is not None,
+                connection, "close_dead_letters", [dead_letter_id], self._workspace, "redriven", actor,
+                reason, mend is not None,
             )  # fmt: skip
         await self._transport.nudge(subjects.RELAY_NUDGE)
 
@@ -128,11 +128,11 @@ class Triage:
         )  # fmt: skip
         return Message(wanted.subject, wanted.body, wanted.id, wanted.headers)
 
-    async def _refusal(self, letter_id: UUID) -> Conflict:
-        found = await self.letter(letter_id)
+    async def _refusal(self, dead_letter_id: UUID) -> Conflict:
+        found = await self.letter(dead_letter_id)
         if found["state"] == "new":
-            return Conflict(f"somebody else deals with message {letter_id} just now")
-        return Conflict(f"message {letter_id} was {found['state']} before")
+            return Conflict(f"somebody else deals with message {dead_letter_id} just now")
+        return Conflict(f"message {dead_letter_id} was {found['state']} before")
 
     async def _task(self, task_id: str) -> Task:
         found = await read.tasks(self._database, [subjects.token(task_id, name="task id")], self._workspace)

@@ -155,7 +155,7 @@ class HttpClaims:
         # For so short a wait the room may not have looked.
         began_ns = time.time_ns()
         for found in await pending.claims.claim_next(1, older_than_seconds=0.0):
-            pending.claimer.note_claim(found, "floor", began_ns)
+            pending.claimer.note_claim(found, "poll", began_ns)
             return found
         return None
 

@@ -83,7 +83,7 @@ class CommandHandler:
             return await self._wait_for_task(delivery, error)
         except Unavailable as error:
             return await self._put_off(delivery, error)
-        failpoint.reach("desk.carried_out")
+        failpoint.reach("commands.executed")
         self._note(wanted, _COMMAND, carried)
         with suppress(GrnsError):  # it comes again, and is known
             await delivery.ack()
@@ -97,7 +97,7 @@ class CommandHandler:
         try:
             wanted = command.read(request.body, subject=request.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
-            failpoint.reach("desk.not_answered")
+            failpoint.reach("commands.not_answered")
             self._tell(request, carried, await self._read(wanted, carried))
         except Exception as error:
             self.refuse(request, error)

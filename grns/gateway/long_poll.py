@@ -240,7 +240,7 @@ class LongPollQueue:
 
     async def _open_lane(self, priority: int) -> None:
         lane = self._lanes[priority]
-        subject = subjects.lane(self._who.workspace, self._who.agent_type, priority)
+        subject = subjects.priority_subject(self._who.workspace, self._who.agent_type, priority)
         while lane.consumer is None:
             try:
                 lane.consumer = await self._transport.consume(
@@ -314,7 +314,7 @@ class LongPollQueue:
 
         claim = None
         try:
-            claim = await pending.claimer.claim(command, delivery, "lane", on_unhandled=pass_on)
+            claim = await pending.claimer.claim(command, delivery, "priority", on_unhandled=pass_on)
         finally:
             self._settle(pending, claim)
         if claim is not None:

@@ -140,7 +140,7 @@ class OperationEnded(Operation):
 class Letter(Change):
     """What events of messages that belong to no task share: which one it is, and why it was refused."""
 
-    letter_id: UUID
+    dead_letter_id: UUID
     reason: str
     subject: str
 
@@ -213,9 +213,9 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.operation.created": OperationCreated,
     "evt.operation.changed": OperationChanged,
     "evt.operation.ended": OperationEnded,
-    "evt.letter.resent": LetterResent,
-    "evt.letter.discarded": LetterDiscarded,
-    "evt.letter.expired": LetterExpired,
+    "evt.dead_letter.resent": LetterResent,
+    "evt.dead_letter.discarded": LetterDiscarded,
+    "evt.dead_letter.expired": LetterExpired,
     "evt.webhook.created": WebhookCreated,
     "evt.webhook.changed": WebhookChanged,
     "evt.webhook.deleted": WebhookDeleted,

@@ -16,13 +16,13 @@ class DaemonStatus:
     on with an operation.
     """
 
-    relay_leads: bool = True
+    relay_has_leader: bool = True
     relay_owner: str | None = None
     published_up_to: int = 0
     log_high: int = 0
     lag_seconds: float = 0.0
     is_published: bool = True
-    counter_leads: bool = True
+    stats_has_leader: bool = True
     counted_up_to: int = 0
     uncounted_seconds: float = 0.0
     reaped_seconds_ago: float | None = 0.0

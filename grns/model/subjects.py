@@ -71,12 +71,12 @@ def message(kind: str, workspace: str = DEFAULT_WORKSPACE, route: str | None = N
     return f"{kind}.{VERSION}.{workspace}"
 
 
-def lane(workspace: str, agent: str, priority: int) -> str:
+def priority_subject(workspace: str, agent: str, priority: int) -> str:
     """Return the subject of one lane: the tasks of one agent type and priority."""
     return message(EXECUTE, workspace, f"{agent}.p{priority}")
 
 
-def front_door(workspace: str = DEFAULT_WORKSPACE) -> str:
+def shared_execute(workspace: str = DEFAULT_WORKSPACE) -> str:
     """Return the subject on which any system may ask for a task of `workspace` to be run."""
     return message(EXECUTE, workspace)
 

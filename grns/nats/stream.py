@@ -27,7 +27,7 @@ class Streams:
         self._api = api
         self._prefix = prefix
         # Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
-        self._lanes = f"{prefix}{subjects.front_door()}."
+        self._lanes = f"{prefix}{subjects.shared_execute()}."
 
     async def state(self, stream: str) -> StreamState:
         """Return what the stream says of itself."""

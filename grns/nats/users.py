@@ -117,9 +117,11 @@ def _workers(
     if not pools:
         yield User("worker", "workers of any pool", (*nudges, *_durables(commands, ("*",))), lease)
     for pool in pools:
-        served = [subjects.front_door(settings.workspace)]
+        served = [subjects.shared_execute(settings.workspace)]
         agent = subjects.agent_type(pool)
-        served += [subjects.lane(settings.workspace, agent, priority) for priority in subjects.PRIORITIES]
+        served += [
+            subjects.priority_subject(settings.workspace, agent, priority) for priority in subjects.PRIORITIES
+        ]
         names = [subjects.durable(prefix + subject) for subject in served]
         rights = (*nudges, *_durables(commands, names))
         yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, lease)

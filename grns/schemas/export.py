@@ -220,13 +220,13 @@ def _kept() -> str:
 def _channels() -> list[tuple[str, Schema]]:
     execute, version = subjects.EXECUTE, subjects.VERSION
     found = [
-        ("front_door", _channel(execute, f"{execute}.{version}", "Any system may have a task run here.")),
+        ("shared", _channel(execute, f"{execute}.{version}", "Any system may have a task run here.")),
         (
-            "front_door.workspace",
+            "shared.workspace",
             _channel(execute, f"{execute}.{version}.{{workspace}}", "The front door of another workspace."),
         ),
         (
-            "lane",
+            "priority",
             _channel(
                 execute,
                 f"{execute}.{version}.{{workspace}}.{{agent_type}}.p{{priority}}",
@@ -309,9 +309,9 @@ def _operations(channels: dict[str, Schema]) -> Schema:
 
 
 def _actions(channel: str) -> list[str]:
-    if channel == "lane":
+    if channel == "priority":
         return ["receive", "send"]
-    if channel.startswith(("front_door", "req.", *_SERVED)):
+    if channel.startswith(("shared", "req.", *_SERVED)):
         return ["receive"]
     is_others = channel.startswith(("cmd.", "evt.agent."))
     return [] if is_others or channel == export_answer.INBOX else ["send"]

@@ -61,7 +61,7 @@ class AggregatorLeadership:
         done = self._progress.done
         for span in spans:
             done.add_span(*span)
-        failpoint.reach("counter.read")
+        failpoint.reach("stats.read")
         self._kept_at = time.monotonic()
         counted = await count.count(
             self._database,

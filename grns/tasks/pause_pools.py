@@ -120,6 +120,6 @@ async def _set_lanes(transport: Transport, workspace: str, agent_type: str, seco
 
     async def set_lane(priority: int) -> None:
         with suppress(GrnsError):
-            await transport.pause(subjects.lane(workspace, agent_type, priority), seconds=seconds)
+            await transport.pause(subjects.priority_subject(workspace, agent_type, priority), seconds=seconds)
 
     await asyncio.gather(*(set_lane(priority) for priority in subjects.PRIORITIES))

@@ -32,7 +32,7 @@ CLAIMS = _counter(
     name="grns_claims_total",
     help="Tasks claimed, by where the worker had heard of them.",
     told_by="worker",
-    labels=(_TASK_TYPE, Label("source", ("lane", "front_door", "floor"))),
+    labels=(_TASK_TYPE, Label("source", ("priority", "shared", "poll"))),
 )
 CLAIM_CONFLICTS = _counter(
     name="grns_claim_conflicts_total",
@@ -49,7 +49,7 @@ CLAIM_CONFLICTS = _counter(
     ),
 )  # fmt: skip
 FLOOR_CLAIMS = _counter(
-    name="grns_floor_claims_total",
+    name="grns_poll_claims_total",
     help="Tasks claimed from Postgres directly, without a command.",
     told_by="worker",
 )
@@ -185,7 +185,7 @@ LOG_ROWS_COUNTED = _counter(
     told_by="counter",
 )
 LEDGER_LAG = _gauge(
-    name="grns_ledger_lag_seconds",
+    name="grns_stats_lag_seconds",
     help="Age of the latest row when it was counted.",
     told_by="counter",
 )
@@ -214,7 +214,7 @@ DUE_OLDEST = _oldest(
     help="For how long a retry or a delayed task has been due that no retry scheduler has queued.",
 )
 LAPSED_OLDEST = _oldest(
-    name="grns_lapsed_lease_oldest_seconds",
+    name="grns_expired_lease_oldest_seconds",
     help="For how long a lease has been over that no reaper has taken back.",
 )
 UNPUBLISHED_OLDEST = _oldest(
@@ -296,7 +296,7 @@ OPERATION_TASKS = _counter(
     labels=(Label("action", ("redrive", "discard", "cancel")), Label("outcome", ("moved", "skipped"))),
 )
 ORDERS = _counter(
-    name="grns_orders_total",
+    name="grns_nats_requests_total",
     help="Tasks asked for over the bus, or their end, by what the answer was.",
     told_by="request-desk",
     labels=(_KIND, Label("way", ("command", "request")), Label("answer")),

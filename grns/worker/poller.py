@@ -117,7 +117,7 @@ class Poller:
             for _ in range(taken - len(claims)):
                 self._slots.give()
         for claim in claims:
-            self._claimer.note_claim(claim, "floor", began_ns)
+            self._claimer.note_claim(claim, "poll", began_ns)
             self._start(claim)
         if claims:
             self._emit(PollClaimed(len(claims)))

@@ -155,7 +155,7 @@ class Prefetcher:
     async def _run(self, waiting: Prefetched) -> None:
         started_at = time.monotonic()
         try:
-            await self._follow(waiting.delivery, "lane")
+            await self._follow(waiting.delivery, "priority")
         finally:
             self._mean_seconds += _WEIGHT * (time.monotonic() - started_at - self._mean_seconds)
             self._end(waiting)

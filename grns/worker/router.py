@@ -52,7 +52,7 @@ class CommandRouter:
             return
         claim = None
         try:
-            claim = await self._claimer.claim(command, delivery, "front_door", on_other=self._send_on)
+            claim = await self._claimer.claim(command, delivery, "shared", on_other=self._send_on)
         finally:
             if claim is None:
                 self._slots.give()

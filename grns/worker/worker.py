@@ -70,7 +70,7 @@ class Worker:
         self._emit = emit
         self.prefetcher = Prefetcher(slots=slots, leases=leases, follow=self._follow)
         self._poller = make_poller(self)
-        self._poll_loop = PeriodicService("floor", self._poller.tick, emit=emit)
+        self._poll_loop = PeriodicService("poller", self._poller.tick, emit=emit)
         slots.on_free.append(self._feed)
         self._router = make_router(self)
         self._pause_watch = make_pause_watch(self)
@@ -143,13 +143,13 @@ class Worker:
 
     async def _open_lane(self, priority: int) -> None:
         lane = self.prefetcher.lane(priority)
-        subject = subjects.lane(self._claimant.workspace, self._claimant.agent_type, priority)
+        subject = subjects.priority_subject(self._claimant.workspace, self._claimant.agent_type, priority)
         lane.consumer = await self._consume(
             subject, partial(self.prefetcher.receive, lane), self.prefetcher.initial_depth
         )
 
     async def _open_shared(self) -> None:
-        subject = subjects.front_door(self._claimant.workspace)
+        subject = subjects.shared_execute(self._claimant.workspace)
         self._shared_consumer = await self._consume(subject, self._receive_shared, _SHARED_SUBJECT_DEPTH)
 
     async def _consume(self, subject: str, on_delivery: Callable[[Delivery], None], depth: int) -> Consumer:

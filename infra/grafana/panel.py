@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grns.telemetry.metric import Kind, Metric
+from grns.telemetry.metric import Metric, MetricKind
 
 RATE = "$__rate_interval"
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -46,7 +46,7 @@ class Dashboard:
 # ---------------------------------------------------------------- queries
 
 
-def _require(metric: Metric, *labels: str, kind: Kind | None = None) -> None:
+def _require(metric: Metric, *labels: str, kind: MetricKind | None = None) -> None:
     """Refuse what would show nothing."""
     if kind not in (None, metric.kind):
         raise ValueError(f"{metric.name} is a {metric.kind}")
@@ -71,14 +71,14 @@ def _grouped(metric: Metric, by: Sequence[str]) -> str:
 
 def rate(metric: Metric, *by: str, chosen: Sequence[str] = (), legend: str = "", **fixed: str) -> Query:
     """Return how often a second something happens, over all processes."""
-    _require(metric, kind=Kind.COUNTER)
+    _require(metric, kind=MetricKind.COUNTER)
     expr = f"sum{_grouped(metric, by)} (rate({metric.name}{_matching(metric, chosen, **fixed)}[{RATE}]))"
     return Query(expr, legend or _legend(by) or metric.name)
 
 
 def latest(metric: Metric, *by: str, chosen: Sequence[str] = (), legend: str = "", **fixed: str) -> Query:
     """Return a gauge: of what several janitors tell the highest, then the sum over what is left."""
-    _require(metric, kind=Kind.GAUGE)
+    _require(metric, kind=MetricKind.GAUGE)
     inner = f"max{_grouped(metric, metric.label_names)} ({metric.name}{_matching(metric, chosen, **fixed)})"
     how = "max" if metric.name.endswith("_seconds") else "sum"
     is_all = set(by) == set(metric.label_names)
@@ -89,13 +89,13 @@ def latest(metric: Metric, *by: str, chosen: Sequence[str] = (), legend: str = "
 
 def processes(metric: Metric, *by: str) -> Query:
     """Return how many processes show a series."""
-    _require(metric, kind=Kind.GAUGE)
+    _require(metric, kind=MetricKind.GAUGE)
     return Query(f"count{_grouped(metric, by)} ({metric.name})", _legend(by))
 
 
 def quantiles(metric: Metric, *, chosen: Sequence[str] = ()) -> list[Query]:
     """Return the usual quantiles of a histogram."""
-    _require(metric, kind=Kind.HISTOGRAM)
+    _require(metric, kind=MetricKind.HISTOGRAM)
     series = f"sum by (le) (rate({metric.name}_bucket{_matching(metric, chosen)}[{RATE}]))"
     return [Query(f"histogram_quantile({share}, {series})", name) for share, name in _QUANTILES]
 
@@ -124,7 +124,7 @@ def number(title: str, query: Query, *, of: Metric, unit: str = "") -> Panel:
 
 
 def _unit(metric: Metric) -> str:
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         return "ops"
     return "s" if metric.name.endswith("_seconds") else "short"
 

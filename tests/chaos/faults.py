@@ -137,8 +137,8 @@ _FAILPOINTS = {
     ("relay",): ("relay.read", "relay.published", "relay.acknowledged", "relay.not_persisted"),
     ("reaper",): ("reap.asked", "reap.answered"),
     ("retry-scheduler",): ("promote.answered",),
-    ("counter",): ("counter.read", "count_log.asked", "count_log.answered"),
-    ("request-desk",): ("mark_messages.answered", "desk.carried_out", "desk.not_answered"),
+    ("counter",): ("stats.read", "count_log.asked", "count_log.answered"),
+    ("request-desk",): ("mark_messages.answered", "commands.executed", "commands.not_answered"),
     ("submitter",): ("submit_tasks.answered", "submit_tasks.asked"),
 }
 

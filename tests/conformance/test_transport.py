@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.conformance.conftest import Broker, TransportFactory
 
 LIMIT = 10.0
-LANE = subjects.lane("default", "worker", 2)
-OTHER_LANE = subjects.lane("default", "worker", 0)
+LANE = subjects.priority_subject("default", "worker", 2)
+OTHER_LANE = subjects.priority_subject("default", "worker", 0)
 EVENT = "evt.task.queued.v1"
 # Short enough to be waited for.
 BRISK: dict[str, Any] = {"lease_seconds": 1.0}
@@ -910,8 +910,8 @@ async def test_what_was_stored_between_two_moments_is_read_in_its_order(transpor
 async def lonely(transport: Transport) -> list[int]:
     """Messages, the second and the third of them on subjects that nobody serves."""
     await transport.consume(LANE, Inbox(), depth=1)
-    await transport.consume(subjects.front_door(), Inbox(), depth=1)
-    wanted = [subjects.front_door(), "cmd.agent.planner.plan.v1", "cmd.other.v1", LANE, OTHER_LANE]
+    await transport.consume(subjects.shared_execute(), Inbox(), depth=1)
+    wanted = [subjects.shared_execute(), "cmd.agent.planner.plan.v1", "cmd.other.v1", LANE, OTHER_LANE]
     return [(await transport.publish(message(subject))).seq for subject in wanted][1:3]
 
 

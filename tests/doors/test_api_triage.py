@@ -78,7 +78,7 @@ async def test_a_message_is_shown_whole_and_closed_once(local: httpx2.AsyncClien
         method = "POST" if verb else "GET"
         answer = await local.request(method, f"{PREFIX}/messages/{UNKNOWN}{verb}")
         assert problem_of(answer, 404) == "not_found"
-    (event,) = await fetch(shared, "select * from grns.events where kind = 'evt.letter.discarded'")
+    (event,) = await fetch(shared, "select * from grns.events where kind = 'evt.dead_letter.discarded'")
     assert (event["actor"], json.loads(event["payload"])["why"]) == (actor_of(local), "noise")
 
 
@@ -111,7 +111,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
             wanted = {"subject": "cmd.task.execute.v1", "body": json.loads(body()), "reason": "mended"}
             assert good(await visitor.post(path, json=wanted))["state"] == "redriven"
             assert problem_of(await visitor.post(path, json=wanted), 409) == "conflict"
-        (event,) = await fetch(shared, "select actor from grns.events where kind = 'evt.letter.resent'")
+        (event,) = await fetch(shared, "select actor from grns.events where kind = 'evt.dead_letter.resent'")
         assert event["actor"] == actor_of(visitor)
     finally:
         await transport.close()

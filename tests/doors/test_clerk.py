@@ -348,5 +348,5 @@ def test_what_became_of_orders_is_counted() -> None:
         leaf.read(CommandHandled("cmd.task.submit", "request", answer, None, None))
     value = leaf.registry.get_sample_value
     labels = {"kind": "cmd.task.submit", "way": "request"}
-    assert value("grns_orders_total", labels | {"answer": "created"}) == 2
-    assert value("grns_orders_total", labels | {"answer": "bad_json"}) == 1
+    assert value("grns_nats_requests_total", labels | {"answer": "created"}) == 2
+    assert value("grns_nats_requests_total", labels | {"answer": "bad_json"}) == 1

@@ -199,19 +199,19 @@ def test_a_message_is_mended_and_sent_again(grns: Call, town: Town) -> None:
         ids = [row["id"] for row in items]
         return [one for one in ids if grns("dlq", "show", one, "-o", "json").json["body_text"] == "{mend me"]
 
-    (letter_id,) = eventually(found)
+    (dead_letter_id,) = eventually(found)
     exported = [json.loads(line) for line in grns("dlq", "export", "--messages").out.splitlines()]
-    assert letter_id in [line["id"] for line in exported]
-    refused = grns("dlq", "resend", letter_id, "--body", "{}")
+    assert dead_letter_id in [line["id"] for line in exported]
+    refused = grns("dlq", "resend", dead_letter_id, "--body", "{}")
     assert (refused.code, refused.sentence.endswith("(bad_envelope)")) == (2, True)
     forged = ("--subject", "evt.task.completed.v1", "--body", body("evt.task.completed").decode())
-    refused = grns("dlq", "resend", letter_id, *forged)
+    refused = grns("dlq", "resend", dead_letter_id, *forged)
     assert (refused.code, refused.sentence.endswith("(bad_subject)")) == (2, True)
     task_id = submitted(grns, "hopeless", "--max-attempts", "1")
     content = body(task_id=task_id, target_agent_type="digest").decode()
-    assert grns("dlq", "resend", letter_id, "--body", content, "--reason", "no quotes").code == 0
-    assert grns("dlq", "resend", letter_id).code == 4
-    assert grns("dlq", "show", letter_id, "-o", "json").json["state"] == "redriven"
+    assert grns("dlq", "resend", dead_letter_id, "--body", content, "--reason", "no quotes").code == 0
+    assert grns("dlq", "resend", dead_letter_id).code == 4
+    assert grns("dlq", "show", dead_letter_id, "-o", "json").json["state"] == "redriven"
 
 
 class _Terminal(io.StringIO):

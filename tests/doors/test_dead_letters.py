@@ -134,11 +134,12 @@ async def test_janitor_expires_the_oldest_open_messages_beyond_the_bound(
         await eventually(are_counted)
     events = await fetch(
         shared,
-        "select workspace, actor, payload from grns.events where kind = 'evt.letter.expired' order by seq",
+        "select workspace, actor, payload from grns.events"
+        " where kind = 'evt.dead_letter.expired' order by seq",
     )
     assert sorted(row["workspace"] for row in events) == ["acme", "ghost", "ghost", "ghost", "phantom"]
     for row in events:
-        told = PAYLOADS["evt.letter.expired"].model_validate_json(row["payload"]).model_dump()
+        told = PAYLOADS["evt.dead_letter.expired"].model_validate_json(row["payload"]).model_dump()
         assert (told["reason"], told["body_size"], row["actor"]) == ("bad_json", 1, None)
         assert told["body_sha256"] == hashlib.sha256(b"x").hexdigest()
 

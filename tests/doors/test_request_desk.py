@@ -153,7 +153,7 @@ async def test_answers_go_to_inboxes_only(
     note: Note, database: Database, broker: LocalNats, foreign: Nats
 ) -> None:
     """Whoever may ask us must not be able to write wherever we may."""
-    await publish(foreign, subjects.front_door("nobody"), {"left": "in the stream"})
+    await publish(foreign, subjects.shared_execute("nobody"), {"left": "in the stream"})
     for reply in ("$JS.API.STREAM.PURGE.GRNS_CMD", "evt.task.completed.v1", "cmd.task.execute.v1"):
         await foreign.publish(ASK_SUBMIT, encoded(submission()), reply=reply)
     await foreign.publish(ASK_SUBMIT, encoded(submission()))

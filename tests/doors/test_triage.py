@@ -21,7 +21,7 @@ from grns.dev.servers import LocalNats
 from grns.errors import BadInput, Conflict, NotFound
 from grns.model.events import PAYLOADS
 from grns.model.json import loads_stored
-from grns.model.subjects import front_door
+from grns.model.subjects import shared_execute
 from grns.model.task_edit import edit, edition
 from grns.postgres.database import Database
 from grns.tasks.read import tasks
@@ -183,7 +183,7 @@ async def letter(database: Database, *, content: bytes = b"{no json", workspace:
     """Keep a rejected message."""
     headers = {"Nats-Msg-Id": "m", "traceparent": "00-a-b-01", "Grns-Workspace": "other"}
     corpse = RejectedMessage(
-        "bad_json", "no JSON", front_door(workspace), "GRNS_CMD", uuid4().int % 10**9, 1, headers,
+        "bad_json", "no JSON", shared_execute(workspace), "GRNS_CMD", uuid4().int % 10**9, 1, headers,
         content,
     )  # fmt: skip
     await store_rejected(database, [corpse])
@@ -192,9 +192,9 @@ async def letter(database: Database, *, content: bytes = b"{no json", workspace:
     return found
 
 
-async def state_of(database: Database, letter_id: UUID) -> str:
+async def state_of(database: Database, dead_letter_id: UUID) -> str:
     """Return what became of a message."""
-    rows = await fetch(database, "select state from grns.dead_letters where id = $1", letter_id)
+    rows = await fetch(database, "select state from grns.dead_letters where id = $1", dead_letter_id)
     return str(rows[0]["state"])
 
 
@@ -205,7 +205,7 @@ async def test_messages_are_closed_once(shared: Database, triage: Triage) -> Non
         another,
     }
     assert await triage.discard_letters([one], actor=ACTOR) == set()
-    events = await said(shared, "evt.letter.discarded")
+    events = await said(shared, "evt.dead_letter.discarded")
     assert {event["causation_id"] for event in events} == {one, another}
     for event in events:
         told = PAYLOADS[event["kind"]].model_validate_json(event["payload"]).model_dump()
@@ -247,10 +247,10 @@ async def on_the_bus(database: Database, broker: LocalNats) -> AsyncIterator[tup
 async def test_a_message_is_sent_again_once(shared: Database, broker: LocalNats) -> None:
     """Without what the broker acts on: it would be refused, or taken for the one that came before."""
     content = body()
-    letter_id = await letter(shared, content=content)
+    dead_letter_id = await letter(shared, content=content)
     async with on_the_bus(shared, broker) as (triage, heard):
         answers = await asyncio.gather(
-            *(triage.resend(letter_id, actor=ACTOR, reason="mended elsewhere") for _ in range(3)),
+            *(triage.resend(dead_letter_id, actor=ACTOR, reason="mended elsewhere") for _ in range(3)),
             return_exceptions=True,
         )
         assert sorted(type(answer).__name__ for answer in answers) == ["Conflict", "Conflict", "NoneType"]
@@ -260,27 +260,27 @@ async def test_a_message_is_sent_again_once(shared: Database, broker: LocalNats)
 
         await eventually(is_heard)
         with pytest.raises(Conflict, match="was redriven before"):
-            await triage.resend(letter_id, actor=ACTOR)
+            await triage.resend(dead_letter_id, actor=ACTOR)
     (message,) = heard
     assert (message.subject, message.data) == ("cmd.task.execute.v1", content)
     assert message.headers["traceparent"] != "00-a-b-01"
     assert message.headers["Grns-Workspace"] == "default"
     assert message.headers["Nats-Msg-Id"] != "m"
-    (event,) = await said(shared, "evt.letter.resent")
+    (event,) = await said(shared, "evt.dead_letter.resent")
     told = PAYLOADS[event["kind"]].model_validate_json(event["payload"]).model_dump()
     assert (told["actor"], told["is_fixed"], event["actor"]) == (ACTOR, False, ACTOR)
-    assert await state_of(shared, letter_id) == "redriven"
+    assert await state_of(shared, dead_letter_id) == "redriven"
 
 
 async def test_a_message_is_mended_and_sent_again(shared: Database, broker: LocalNats) -> None:
-    letter_id, content = await letter(shared), body()
+    dead_letter_id, content = await letter(shared), body()
     async with on_the_bus(shared, broker) as (triage, heard):
         with pytest.raises(BadInput) as caught:
-            await triage.resend(letter_id, actor=ACTOR, mend=MessagePatch(body=b"{}"))
+            await triage.resend(dead_letter_id, actor=ACTOR, mend=MessagePatch(body=b"{}"))
         assert caught.value.code == "bad_envelope"
-        assert await state_of(shared, letter_id) == "new", "it can be mended better"
+        assert await state_of(shared, dead_letter_id) == "new", "it can be mended better"
         wanted = MessagePatch("cmd.task.execute.v1", body=content)
-        await triage.resend(letter_id, actor=ACTOR, mend=wanted)
+        await triage.resend(dead_letter_id, actor=ACTOR, mend=wanted)
 
         async def is_heard() -> bool:
             return bool(heard)
@@ -288,7 +288,7 @@ async def test_a_message_is_mended_and_sent_again(shared: Database, broker: Loca
         await eventually(is_heard)
     (message,) = heard
     assert (message.subject, message.data) == ("cmd.task.execute.v1", content)
-    (event,) = await said(shared, "evt.letter.resent")
+    (event,) = await said(shared, "evt.dead_letter.resent")
     assert json.loads(event["payload"])["is_fixed"] is True
 
 

@@ -71,7 +71,7 @@ class Stage:
 async def rooms(database: Database, **settings: Any) -> AsyncIterator[Stage]:
     """Open rooms that look into Postgres only where the broker fails, unless the settings say otherwise."""
     facts = Facts()
-    quiet = {"floor_after_seconds": NEVER, "floor_max_seconds": NEVER, "floor_busy_age_seconds": NEVER}
+    quiet = {"poll_after_seconds": NEVER, "poll_max_seconds": NEVER, "poll_busy_age_seconds": NEVER}
     app = App(load(**(quiet | settings)), (facts,))
     async with app.connections("rooms", is_patient=True) as (own, transport):
         claims = doors.context(app, own, transport).agent_claims
@@ -89,7 +89,7 @@ async def got(asking: asyncio.Task[AssignedTask | None]) -> AssignedTask:
 
 async def lane(broker: LocalNats, priority: int = 2) -> tuple[int, int]:
     """Return how many commands of a lane wait, and how many are held by somebody."""
-    durable = subjects.durable(subjects.lane("default", "worker", priority))
+    durable = subjects.durable(subjects.priority_subject("default", "worker", priority))
     info = await manage(broker.url, f"CONSUMER.INFO.GRNS_CMD.{durable}")
     return info["num_pending"], info["num_ack_pending"]
 
@@ -108,7 +108,7 @@ async def test_who_waits_is_woken_by_the_broker(database: Database, broker: Loca
             return [await lane(broker, priority) for priority in subjects.PRIORITIES] == [(0, 0)] * 4
 
         await eventually(is_empty)
-        assert stage.sources == ["lane"] * 4
+        assert stage.sources == ["priority"] * 4
 
 
 async def test_what_waits_already_is_found_at_once(database: Database, broker: LocalNats) -> None:
@@ -126,7 +126,7 @@ async def test_each_task_goes_to_an_agent_that_does_it(database: Database, broke
         assert (await got(other)).ticket.agent_id == "worker-other"
         await submit(database, "a")
         assert (await got(one)).ticket.agent_id == "worker-one"
-        assert stage.sources == ["lane", "lane"]
+        assert stage.sources == ["priority", "priority"]
 
 
 async def test_what_nobody_here_does_is_found_by_who_comes_and_does(
@@ -153,7 +153,7 @@ async def test_a_command_that_is_none_is_kept_and_nobody_waits_the_longer(
     async with relaying(), rooms(database) as stage:
         asking = stage.ask()
         await eventually(stage.is_listening)
-        subject = subjects.lane("default", "worker", 2)
+        subject = subjects.priority_subject("default", "worker", 2)
         await stage.transport.publish(Message(subject, b"{", "rubbish", {}))
 
         async def is_refused() -> bool:
@@ -180,7 +180,7 @@ async def test_what_comes_while_nobody_waits_stays_where_it_is(database: Databas
         await eventually(are_there)
         found = [(await got(stage.ask())).claim.id for _ in ids]
         assert sorted(found) == sorted(ids)
-        assert stage.sources == ["lane"] * 4
+        assert stage.sources == ["priority"] * 4
 
 
 async def test_without_the_broker_tasks_come_from_postgres(database: Database, broker: LocalNats) -> None:
@@ -190,7 +190,7 @@ async def test_without_the_broker_tasks_come_from_postgres(database: Database, b
         broker.stop()
         task_id = (await submit(database)).id
         assert (await got(asking)).claim.id == task_id
-        assert stage.sources == ["floor"]
+        assert stage.sources == ["poll"]
 
 
 async def test_an_agent_that_never_came_back_is_replaced(database: Database, broker: LocalNats) -> None:
@@ -218,7 +218,7 @@ async def test_however_many_wait_one_looks_for_all(
         return await run(connection, name, *arguments)
 
     monkeypatch.setattr("grns.worker.claims.run", counted)
-    often = {"floor_after_seconds": 0.1, "floor_max_seconds": 0.1}
+    often = {"poll_after_seconds": 0.1, "poll_max_seconds": 0.1}
     async with rooms(database, **often) as stage:
         waiting = [stage.ask(name=f"a{n}") for n in range(80)]
         await eventually(stage.is_listening)

@@ -27,11 +27,11 @@ async def test_the_other_lanes_are_served_and_this_one_once_it_can_be(
     names = {
         subject: expected_durable(subject, settings)["name"]
         for subject in [
-            subjects.front_door(),
-            *(subjects.lane("default", "worker", priority) for priority in subjects.PRIORITIES),
+            subjects.shared_execute(),
+            *(subjects.priority_subject("default", "worker", priority) for priority in subjects.PRIORITIES),
         ]
     }
-    strange = subjects.lane("default", "worker", 1)
+    strange = subjects.priority_subject("default", "worker", 1)
     client = await nats.connect(broker.url)
 
     async def ask(operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -78,5 +78,5 @@ async def test_tasks_run_though_the_durables_are_paused(
     for one in (await manage(broker.url, "CONSUMER.LIST.GRNS_CMD"))["consumers"]:
         await manage(broker.url, f"CONSUMER.PAUSE.GRNS_CMD.{one['name']}", {"pause_until": until})
     await all_in(database, await submit_many(database, 10), within_seconds=15)
-    claimed = [fact for fact in fleet.facts_of(worker, "floor_claimed") if fact["tasks"]]
+    claimed = [fact for fact in fleet.facts_of(worker, "tasks_polled") if fact["tasks"]]
     assert sum(fact["tasks"] for fact in claimed) >= 10

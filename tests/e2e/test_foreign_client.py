@@ -80,8 +80,8 @@ async def is_open(foreign: Nats) -> bool:
 async def test_a_task_runs_with_nothing_but_workers_and_its_events_come_with_the_relay(
     fleet: Fleet, database: Database, broker: LocalNats, foreign: Nats, with_header: bool
 ) -> None:
-    debug = {"GRNS_LOG_LEVEL": "debug", "GRNS_FLOOR_MAX_SECONDS": "2"}
-    worker = fleet.start("worker", "tests.pools:pool", GRNS_FLOOR_AFTER_SECONDS="60", **debug)
+    debug = {"GRNS_LOG_LEVEL": "debug", "GRNS_POLL_MAX_SECONDS": "2"}
+    worker = fleet.start("worker", "tests.pools:pool", GRNS_POLL_AFTER_SECONDS="60", **debug)
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
 
@@ -90,7 +90,7 @@ async def test_a_task_runs_with_nothing_but_workers_and_its_events_come_with_the
     messages = await publish(foreign, ours, "worker", with_header=with_header)
     await all_in(database, ours, within_seconds=10)
     claimed = {fact["task_id"]: fact["source"] for fact in fleet.facts_of(worker, "task_claimed")}
-    assert claimed == dict.fromkeys(ours, "front_door")
+    assert claimed == dict.fromkeys(ours, "shared")
     stories = await check_stories(database, ours)
     for task_id, message_id in zip(ours, messages, strict=True):
         assert str(stories[task_id][1]["causation_id"]) == message_id, "the claim answers the command"

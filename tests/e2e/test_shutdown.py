@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(180)
 LEASE = 2.5
 GRACE = 4.0
 SLACK = 4.0
-LANE = subjects.durable(subjects.lane("default", "worker", 2))
+LANE = subjects.durable(subjects.priority_subject("default", "worker", 2))
 
 Journal = Callable[[], list[str]]
 Worker = subprocess.Popen[bytes]
@@ -48,7 +48,7 @@ def environment(grace: float) -> dict[str, str]:
     return {
         "GRNS_LEASE_SECONDS": str(LEASE),
         "GRNS_SHUTDOWN_GRACE_SECONDS": str(grace),
-        "GRNS_FLOOR_AFTER_SECONDS": "60",
+        "GRNS_POLL_AFTER_SECONDS": "60",
     }
 
 
@@ -164,7 +164,7 @@ async def test_asked_while_the_broker_is_silent(
 
 
 async def _is_stopping(fleet: Fleet, worker: Worker) -> bool:
-    return any(fact["service"] == "floor" for fact in fleet.facts_of(worker, "service_stopped"))
+    return any(fact["service"] == "poller" for fact in fleet.facts_of(worker, "service_stopped"))
 
 
 async def test_asked_twice(

@@ -46,5 +46,5 @@ async def test_what_a_fuzzer_makes_up_is_answered(
         check=False,
     )  # fmt: skip
     assert told.returncode == 0, told.stdout[-10_000:] + told.stderr[-2_000:]
-    assert not fleet.facts_of(server, "request_broke")
+    assert not fleet.facts_of(server, "request_crashed")
     assert made.secret not in fleet.log_of(server)

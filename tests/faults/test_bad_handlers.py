@@ -48,7 +48,7 @@ async def test_what_handlers_do_wrong_ends_their_task_and_nothing_else(
     await all_in(database, good, within_seconds=5.0)
     await check_stories(database, [*cases, *good])
     assert worker.poll() is None
-    assert fleet.facts_of(worker, "walk_broke") == []
+    assert fleet.facts_of(worker, "task_crashed") == []
     lines = fleet.log_of(worker).splitlines()
     assert len(lines) > len(cases)
     assert max(len(line) for line in lines) < LONGEST_LINE

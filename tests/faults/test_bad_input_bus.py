@@ -36,8 +36,8 @@ from tests.fuzz.inputs import BUNCH, Sample, bunch
 from tests.fuzz.verdict import judge
 from tests.harness import Fleet, all_in, eventually, manage, ready, submit
 
-FRONT_DOOR = subjects.front_door()
-LANE = subjects.lane("default", "worker", 2)
+FRONT_DOOR = subjects.shared_execute()
+LANE = subjects.priority_subject("default", "worker", 2)
 HEAD_BYTES = 4096
 PROMPT_SECONDS = 5.0
 FLOOD = 3000
@@ -145,7 +145,7 @@ async def test_each_bad_message_gets_one_dead_letter_and_delays_nobody(
 
     await eventually(is_drained)
     assert (worker.poll(), server.poll()) == (None, None)
-    assert fleet.facts_of(worker, "walk_broke") == []
+    assert fleet.facts_of(worker, "task_crashed") == []
     assert len(await letters(database)) == len(published), "nothing was delivered twice"
 
 
@@ -219,7 +219,7 @@ async def test_a_flood_of_fuzzed_messages_is_answered_and_hangs_nobody(
 
     await eventually(is_drained)
     assert worker.poll() is None
-    assert fleet.facts_of(worker, "walk_broke") == []
+    assert fleet.facts_of(worker, "task_crashed") == []
 
 
 async def test_hostile_headers_are_kept_as_text(fleet: Fleet, database: Database, foreign: Nats) -> None:

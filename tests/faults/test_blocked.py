@@ -190,6 +190,6 @@ async def test_keeper_stuck(fleet: Fleet, database: Database, broker: LocalNats,
     os.kill(first, signal.SIGSTOP)
     rows = await all_in(database, [task.id], within_seconds=LONGER_THAN_A_LEASE + 2 * SLACK)
     assert rows[task.id]["attempt"] == 1
-    assert len(fleet.facts_of(worker, "keeper_stuck")) == 1
+    assert len(fleet.facts_of(worker, "heartbeat_stalled")) == 1
     assert first not in keepers_of(worker.pid)
     await check_everything(database, broker.url)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(180)
 # A task that nobody was told of is found 2 s after the broker fell silent; the rest is for a slow machine.
 PICK_UP_SECONDS = 2.5
 SLACK = 1.5
-LANE = subjects.durable(subjects.lane("default", "worker", 2))
+LANE = subjects.durable(subjects.priority_subject("default", "worker", 2))
 
 Journal = Callable[[], list[str]]
 Worker = subprocess.Popen[bytes]
@@ -54,7 +54,7 @@ async def is_consuming(fleet: Fleet, database: Database, worker: Worker) -> None
     async def comes_from_lane() -> bool:
         task = await submit(database)
         await all_in(database, [task.id], within_seconds=10)
-        return sources(fleet, worker)[task.id] == "lane"
+        return sources(fleet, worker)[task.id] == "priority"
 
     await eventually(comes_from_lane)
 
@@ -89,7 +89,7 @@ async def test_away_while_tasks_flow(
     rows = await all_in(database, ids, within_seconds=PICK_UP_SECONDS + 5.0)
     assert waits(rows)[-1] < PICK_UP_SECONDS + SLACK
     found = sources(fleet, worker)
-    assert {found[task_id] for task_id in ids[before:]} == {"floor"}
+    assert {found[task_id] for task_id in ids[before:]} == {"poll"}
     # Whoever ran while the broker died ran once: its lease is kept in Postgres.
     assert {row["attempt"] for row in rows.values()} == {1}
     assert len(journal()) == 2 * len(ids)
@@ -102,7 +102,7 @@ async def test_away_while_tasks_flow(
 
 async def test_away_after_a_long_silence(fleet: Fleet, database: Database, broker: LocalNats) -> None:
     """A worker that rests, because nothing came for long, is awake as soon as the broker is gone."""
-    worker = start_worker(fleet, GRNS_FLOOR_AFTER_SECONDS="0.5")
+    worker = start_worker(fleet, GRNS_POLL_AFTER_SECONDS="0.5")
     await ready(database, worker)
     await asyncio.sleep(5.0)  # the silence is the case: the worker asks Postgres less and less often
     await asyncio.to_thread(broker.kill)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
     "failpoint",
     [
         "take_counter.answered=kill#1", "read_numbers.answered=kill#1", "read_numbers.answered=kill#3",
-        "counter.read=kill#1", "counter.read=kill#2", "count_log.asked=kill#1", "count_log.asked=kill#2",
+        "stats.read=kill#1", "stats.read=kill#2", "count_log.asked=kill#1", "count_log.asked=kill#2",
         "count_log.answered=kill#1", "count_log.answered=kill#2",
     ],
 )  # fmt: skip
@@ -44,10 +44,10 @@ async def test_killed(fleet: Fleet, database: Database, failpoint: str) -> None:
 async def test_frozen_and_woken(fleet: Fleet, database: Database) -> None:
     """What it had read before it froze another one has counted: it counts nothing of it again."""
     await place(database, "succeeded")
-    frozen = fleet.start("counter", GRNS_FAILPOINTS="counter.read=stop#1")
+    frozen = fleet.start("counter", GRNS_FAILPOINTS="stats.read=stop#1")
 
     async def has_frozen() -> bool:
-        return "failpoint counter.read" in fleet.log_of(frozen)
+        return "failpoint stats.read" in fleet.log_of(frozen)
 
     await eventually(has_frozen, within_seconds=START_SECONDS)
     fleet.start("counter")
@@ -60,7 +60,7 @@ async def test_frozen_and_woken(fleet: Fleet, database: Database) -> None:
 
     async def has_woken() -> bool:
         await place(database, "dead")
-        return bool(fleet.facts_of(frozen, "counter_follows"))
+        return bool(fleet.facts_of(frozen, "stats_became_standby"))
 
     await eventually(has_woken, within_seconds=START_SECONDS, every=0.2)
     await eventually(are_right, within_seconds=START_SECONDS)

@@ -74,7 +74,7 @@ async def ask_until_answered(foreign: Nats, message: Mapping[str, Any]) -> Answe
     return answer
 
 
-@pytest.mark.parametrize("moment", ["mark_messages.asked", "mark_messages.answered", "desk.carried_out"])
+@pytest.mark.parametrize("moment", ["mark_messages.asked", "mark_messages.answered", "commands.executed"])
 async def test_commands_are_carried_out_once_whenever_a_desk_dies(
     fleet: Fleet, database: Database, foreign: Nats, moment: str
 ) -> None:
@@ -95,7 +95,7 @@ async def test_commands_are_carried_out_once_whenever_a_desk_dies(
     assert not await fetch(database, "select from grns.dead_letters")
 
 
-@pytest.mark.parametrize("moment", ["mark_messages.answered", "desk.carried_out"])
+@pytest.mark.parametrize("moment", ["mark_messages.answered", "commands.executed"])
 async def test_tasks_are_ended_once_whenever_a_desk_dies(
     fleet: Fleet, database: Database, foreign: Nats, moment: str
 ) -> None:
@@ -112,7 +112,7 @@ async def test_tasks_are_ended_once_whenever_a_desk_dies(
 
 
 @pytest.mark.parametrize(
-    ("moment", "word"), [("mark_messages.answered", "created"), ("desk.not_answered", "repeated")]
+    ("moment", "word"), [("mark_messages.answered", "created"), ("commands.not_answered", "repeated")]
 )
 async def test_whoever_hears_nothing_asks_again_and_hears_of_the_same_task(
     fleet: Fleet, database: Database, foreign: Nats, moment: str, word: str
@@ -131,7 +131,7 @@ async def test_whoever_hears_nothing_asks_again_and_hears_of_the_same_task(
 async def test_of_two_desks_one_that_dies_is_missed_by_nobody_who_asks_again(
     fleet: Fleet, database: Database, foreign: Nats
 ) -> None:
-    victim = await start(fleet, foreign, "desk.not_answered=kill#5")
+    victim = await start(fleet, foreign, "commands.not_answered=kill#5")
     fleet.start("request-desk", **ENVIRONMENT)
     await eventually(lambda: _are_two(foreign), within_seconds=START_SECONDS)
     messages = [submission(payload={"n": number}) for number in range(MANY)]

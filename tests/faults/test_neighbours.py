@@ -149,7 +149,7 @@ async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
     """What it claimed would be cut before its lease is over, again and again, until it is dead."""
     monkeypatch.setattr(heartbeat_process, "_LEAST_GONE_SECONDS", 1.0)
     # A busy worker takes a few tasks also where no slot is free.
-    soon = {"floor_after_seconds": after_seconds, "floor_max_seconds": 0.1, "floor_busy_age_seconds": 0.1}
+    soon = {"poll_after_seconds": after_seconds, "poll_max_seconds": 0.1, "poll_busy_age_seconds": 0.1}
     async with own_worker(database, broker, lease_seconds=1.5, **soon) as worker:
         running = asyncio.create_task(worker.run())
         before = await submit_many(database, 1)
@@ -217,7 +217,7 @@ async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(
         raise ZeroDivisionError("a bug")
 
     async with own_worker(database, broker) as worker:
-        monkeypatch.setattr(worker, "_floor_loop", PeriodicService("floor", broken, emit=worker._emit))
+        monkeypatch.setattr(worker, "_poll_loop", PeriodicService("poller", broken, emit=worker._emit))
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await asyncio.wait_for(worker.run(), 30)
     rows = await fetch(database, "select stopped_at is not null as has_stopped from grns.agents")

@@ -117,7 +117,7 @@ async def test_numbers_that_were_published_already_come_again(
     later = await run_some(database, 60)
     assert await connection.fetchval("select last_value from grns.events_seq") > high
     await is_through(database)
-    assert len(fleet.facts_of(relay, "relay_leads")) == 2
+    assert len(fleet.facts_of(relay, "relay_became_leader")) == 2
     await check_stories(database, [*kept, *again, *later])
     latest: dict[str, int] = {}
     seen: list[str] = []

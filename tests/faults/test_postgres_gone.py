@@ -194,7 +194,7 @@ async def test_keeper_dies_while_it_is_away(
         os.kill(pid, signal.SIGKILL)
 
     async def has_tried() -> bool:
-        return bool(fleet.facts_of(worker, "keeper_restarted"))
+        return bool(fleet.facts_of(worker, "heartbeat_restarted"))
 
     await eventually(has_tried)
 

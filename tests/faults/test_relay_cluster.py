@@ -203,7 +203,7 @@ async def test_two_of_three_away(fleet: Fleet, database: Database, three: Cluste
     assert {row["attempt"] for row in rows.values()} == {1}
     found = {fact["task_id"]: fact["source"] for fact in fleet.facts_of(worker, "task_claimed")}
     # What is submitted from one part of the load to the next may still have been published.
-    assert {found[task_id] for task_id in load.ids[before + 10 : before + 300]} == {"floor"}
+    assert {found[task_id] for task_id in load.ids[before + 10 : before + 300]} == {"poll"}
     assert not await is_relayed(database)
     await three.start(others)
     ids = await load.end()

@@ -56,17 +56,17 @@ async def leads(fleet: Fleet, relay: Relay, *, times: int = 1) -> float:
     """Wait until a relay has taken the lead so many times, and return when it last did."""
 
     async def look() -> bool:
-        return len(fleet.facts_of(relay, "relay_leads")) >= times
+        return len(fleet.facts_of(relay, "relay_became_leader")) >= times
 
     await eventually(look, within_seconds=START_SECONDS)
-    return datetime.fromisoformat(fleet.facts_of(relay, "relay_leads")[-1]["timestamp"]).timestamp()
+    return datetime.fromisoformat(fleet.facts_of(relay, "relay_became_leader")[-1]["timestamp"]).timestamp()
 
 
 async def next_leader(fleet: Fleet, relays: list[Relay]) -> Relay:
     """Wait until one of these has taken the lead, and return it."""
 
     async def look() -> Relay | None:
-        return next((relay for relay in relays if fleet.facts_of(relay, "relay_leads")), None)
+        return next((relay for relay in relays if fleet.facts_of(relay, "relay_became_leader")), None)
 
     leader = await eventually(look)
     assert leader is not None
@@ -175,7 +175,7 @@ async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database
         first.send_signal(signal.SIGCONT)
 
         async def follows() -> bool:
-            return bool(fleet.facts_of(first, "relay_follows"))
+            return bool(fleet.facts_of(first, "relay_became_standby"))
 
         await eventually(follows)
         ids = await load.end()
@@ -205,7 +205,7 @@ async def test_two_of_each_daemon(
     delayed = await submit(database, delay_seconds=1.0)
 
     await load.reaches(50)
-    assert not fleet.facts_of(second, "relay_leads")
+    assert not fleet.facts_of(second, "relay_became_leader")
     first.send_signal(signal.SIGSTOP)
     stopped_at = time.time()
     assert await leads(fleet, second) - stopped_at < TAKE_OVER_SECONDS + SLACK
@@ -214,7 +214,7 @@ async def test_two_of_each_daemon(
     first.send_signal(signal.SIGCONT)
 
     async def follows() -> bool:
-        return bool(fleet.facts_of(first, "relay_follows"))
+        return bool(fleet.facts_of(first, "relay_became_standby"))
 
     await eventually(follows)
     second.send_signal(signal.SIGTERM)
@@ -223,7 +223,7 @@ async def test_two_of_each_daemon(
     ids = await load.end()
     await all_in(database, ids, within_seconds=20)
     stories = await check_everything(database, broker.url)
-    assert len(fleet.facts_of(second, "relay_leads")) == 1
+    assert len(fleet.facts_of(second, "relay_became_leader")) == 1
     assert await asyncio.to_thread(second.wait, 10) == 0
     for task_id in ids:
         kinds = [event["kind"].rpartition(".")[2] for event in stories[task_id]]

@@ -148,7 +148,7 @@ async def test_with_nats_js_and_the_published_schemas_everything_can_be_asked_fo
     programs: Path,
     journal: Callable[[], list[str]],
 ) -> None:
-    worker = fleet.start("worker", "tests.pools:pool", GRNS_FLOOR_AFTER_SECONDS="60", GRNS_LOG_LEVEL="debug")
+    worker = fleet.start("worker", "tests.pools:pool", GRNS_POLL_AFTER_SECONDS="60", GRNS_LOG_LEVEL="debug")
     fleet.start("request-desk")
     await ready(database, worker)
     await eventually(lambda: is_open(plain))
@@ -164,7 +164,7 @@ async def test_with_nats_js_and_the_published_schemas_everything_can_be_asked_fo
         await all_in(database, [*given, asked["ran"]], within_seconds=LIMIT_SECONDS)
         await all_in(database, [asked["died"]], "dead", within_seconds=LIMIT_SECONDS)
         claims = fleet.facts_of(worker, "task_claimed")
-        assert {fact["source"] for fact in claims if fact["attempt"] == 1} == {"front_door"}
+        assert {fact["source"] for fact in claims if fact["attempt"] == 1} == {"shared"}
         assert {fact["task_id"] for fact in claims} == set(executed) == {*given, *_executed(asked)}
 
         fleet.start("server")

@@ -17,10 +17,10 @@ from tests import bad_input
 from tests.bad_input import NIL
 
 BUNCH = 10
-FRONT_DOOR = subjects.front_door()
-LANE = subjects.lane("default", "worker", 2)
+FRONT_DOOR = subjects.shared_execute()
+LANE = subjects.priority_subject("default", "worker", 2)
 SUBJECTS = (
-    *[FRONT_DOOR, LANE] * 4, subjects.front_door("tenant"), "evt.task.queued.v1", "cmd.task.submit.v1",
+    *[FRONT_DOOR, LANE] * 4, subjects.shared_execute("tenant"), "evt.task.queued.v1", "cmd.task.submit.v1",
     "cmd.>", "",
 )  # fmt: skip
 _KIND = re.compile(rb'"kind": ?"([A-Za-z0-9_.-]{1,100})"')

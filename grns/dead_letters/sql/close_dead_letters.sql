@@ -8,9 +8,9 @@ with closed as (
 ),
 logged as (
     insert into grns.events (version, workspace, kind, trace_id, causation_id, actor, payload)
-    select 0, c.workspace, case c.state when 'redriven' then 'evt.letter.resent' else 'evt.letter.discarded' end,
+    select 0, c.workspace, case c.state when 'redriven' then 'evt.dead_letter.resent' else 'evt.dead_letter.discarded' end,
         replace(c.id::text, '-', ''), c.id, $4::text,
-        json_build_object('letter_id', c.id, 'reason', c.reason, 'subject', c.subject, 'actor', $4::text,
+        json_build_object('dead_letter_id', c.id, 'reason', c.reason, 'subject', c.subject, 'actor', $4::text,
             'why', $5::text, 'is_fixed', $6::boolean)
     from closed c
 )

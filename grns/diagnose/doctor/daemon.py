@@ -26,7 +26,7 @@ def check_relay(read: Snapshot) -> Sequence[Finding]:
     if pulse is None:
         return _unread(read)
     lag = f"the oldest row of the log that is not published is {lasted(pulse.lag_seconds)} old"
-    if not pulse.relay_leads:
+    if not pulse.relay_has_leader:
         make = error if pulse.lag_seconds > _LATE_SECONDS else warning
         waits = f": {lag}" if pulse.lag_seconds else ""
         return [make("relay", f"no relay leads{waits}", "grns relay  (or grns server)")]
@@ -43,7 +43,7 @@ def check_counter(read: Snapshot) -> Sequence[Finding]:
     if pulse is None:
         return []
     lag = f"the oldest row of the log that is not counted is {lasted(pulse.uncounted_seconds)} old"
-    if not pulse.counter_leads:
+    if not pulse.stats_has_leader:
         return [warning("counter", f"no counter leads: {lag}", "grns counter  (or grns server)")]
     if pulse.uncounted_seconds > _UNCOUNTED_SECONDS:
         return [warning("counter", lag, "its log says what it waits for; a long transaction may hold it up")]

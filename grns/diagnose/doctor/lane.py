@@ -71,7 +71,8 @@ def _missing(read: Snapshot) -> Iterator[Finding]:
     there = {lane.name for lane in lanes(read)}
     for stats in read.workers_by_pool or ():
         wanted = [
-            subjects.lane(stats.workspace, stats.agent_type, priority) for priority in subjects.PRIORITIES
+            subjects.priority_subject(stats.workspace, stats.agent_type, priority)
+            for priority in subjects.PRIORITIES
         ]
         missing = [name for name in wanted if name not in there]
         if stats.workers and missing:

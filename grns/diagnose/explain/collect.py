@@ -68,7 +68,7 @@ class Explainer:
         task = seen.task
         try:
             found = await self._transport.durable(
-                subjects.lane(task.workspace, task.agent_type, task.priority)
+                subjects.priority_subject(task.workspace, task.agent_type, task.priority)
             )
         except GrnsError as error:
             return replace(seen, trouble=str(error))

@@ -100,13 +100,13 @@ def _backlog(seen: TaskSnapshot) -> Iterator[Cause]:
 def _commands(seen: TaskSnapshot) -> Iterator[Cause]:
     """Say what became of its command: workers that have room find the task all the same, a little later."""
     pulse, lane = seen.pulse, seen.lane
-    if not pulse.is_published and (pulse.lag_seconds > LATE_SECONDS or not pulse.relay_leads):
-        who = "a relay leads" if pulse.relay_leads else "no relay leads"
+    if not pulse.is_published and (pulse.lag_seconds > LATE_SECONDS or not pulse.relay_has_leader):
+        who = "a relay leads" if pulse.relay_has_leader else "no relay leads"
         lag = f"the oldest row of the log that is not published is {lasted(pulse.lag_seconds)} old"
         yield Cause(
             "not_published",
             f"its command is not published yet: {lag}, and {who}; {_MEANWHILE}",
-            ("grns relay",) if not pulse.relay_leads else ("grns doctor",),
+            ("grns relay",) if not pulse.relay_has_leader else ("grns doctor",),
         )
     if seen.trouble is not None:
         yield Cause(
@@ -122,7 +122,7 @@ def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
     lane, task = seen.lane, seen.task
     if lane is None or not seen.stats.serving:
         return
-    name = subjects.lane(task.workspace, task.agent_type, task.priority)
+    name = subjects.priority_subject(task.workspace, task.agent_type, task.priority)
     if lane.paused_seconds > 0 and not seen.pauses:
         yield Cause(
             "lane_paused",

@@ -25,8 +25,8 @@ deleted as (
 ),
 logged as (
     insert into grns.events (version, workspace, kind, trace_id, causation_id, payload)
-    select 0, d.workspace, 'evt.letter.expired', replace(d.id::text, '-', ''), d.id,
-        json_build_object('letter_id', d.id, 'reason', d.reason, 'subject', d.subject, 'body_size', d.body_size,
+    select 0, d.workspace, 'evt.dead_letter.expired', replace(d.id::text, '-', ''), d.id,
+        json_build_object('dead_letter_id', d.id, 'reason', d.reason, 'subject', d.subject, 'body_size', d.body_size,
             'body_sha256', d.body_sha256)
     from deleted d
 )

@@ -37,7 +37,7 @@ class EventNotAskedFor(Fact):
     """The broker delivered an event that is not among the subscription's kinds; no handler sees it."""
 
     level: ClassVar[str] = "warning"
-    event: ClassVar[str] = "event_not_asked_for"
+    event: ClassVar[str] = "event_skipped"
     repeats: ClassVar[bool] = True
     varies: ClassVar[tuple[str, ...]] = ("subject", "stream_seq")
     subscription: str

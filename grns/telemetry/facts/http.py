@@ -10,7 +10,7 @@ from grns.telemetry.fact import Fact
 
 @dataclass(frozen=True, slots=True)
 class ApiServes(Fact):
-    event: ClassVar[str] = "api_serves"
+    event: ClassVar[str] = "api_started"
     url: str
     is_isolated: bool
 
@@ -54,7 +54,7 @@ class RequestBroke(Fact):
     """A bug ended it. Whoever asked has the trace id."""
 
     level: ClassVar[str] = "error"
-    event: ClassVar[str] = "request_broke"
+    event: ClassVar[str] = "request_crashed"
     operation: str
     trace_id: str
     exception: str

@@ -22,7 +22,7 @@ class BatchMoved(Fact):
 class OperationGoesOn(Fact):
     """Its canary has succeeded, or it is done."""
 
-    event: ClassVar[str] = "operation_goes_on"
+    event: ClassVar[str] = "operation_resumed"
     operation: int
     action: str
     state: str

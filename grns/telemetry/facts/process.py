@@ -18,7 +18,7 @@ class ServiceStarted(Fact):
 @dataclass(frozen=True, slots=True)
 class SettingMisspelt(Fact):
     level: ClassVar[str] = "warning"
-    event: ClassVar[str] = "setting_misspelt"
+    event: ClassVar[str] = "setting_unknown"
     detail: str
 
 

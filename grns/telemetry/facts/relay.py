@@ -10,14 +10,14 @@ from grns.telemetry.fact import Fact
 
 @dataclass(frozen=True, slots=True)
 class RelayBecameLeader(Fact):
-    event: ClassVar[str] = "relay_leads"
+    event: ClassVar[str] = "relay_became_leader"
     epoch: int
     low: int
 
 
 @dataclass(frozen=True, slots=True)
 class RelayStandby(Fact):
-    event: ClassVar[str] = "relay_follows"
+    event: ClassVar[str] = "relay_became_standby"
     reason: str
 
 

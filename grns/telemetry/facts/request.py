@@ -13,7 +13,7 @@ class CommandHandled(Fact):
     """An order was carried out or refused; `answer` is the word for what became of it, or the code."""
 
     level: ClassVar[str] = "debug"
-    event: ClassVar[str] = "order_handled"
+    event: ClassVar[str] = "command_handled"
     kind: str
     way: str  # command, request
     answer: str
@@ -26,7 +26,7 @@ class RequestWindowFull(Fact):
     """So many requests are under way that others are turned away."""
 
     level: ClassVar[str] = "warning"
-    event: ClassVar[str] = "desk_full"
+    event: ClassVar[str] = "request_window_full"
     repeats: ClassVar[bool] = True
     varies: ClassVar[tuple[str, ...]] = ("requests", "request_bytes")
     requests: int
@@ -36,7 +36,7 @@ class RequestWindowFull(Fact):
 @dataclass(frozen=True, slots=True)
 class CommandCrashed(Fact):
     level: ClassVar[str] = "error"
-    event: ClassVar[str] = "order_broke"
+    event: ClassVar[str] = "command_crashed"
     subject: str
     error_class: str
     error: str

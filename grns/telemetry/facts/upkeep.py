@@ -31,7 +31,7 @@ class TasksReaped(Fact):
 class ReaperGraceStarted(Fact):
     """All reapers or Postgres were away: live workers get one lease of time to renew. Told once for each."""
 
-    event: ClassVar[str] = "reaper_holds"
+    event: ClassVar[str] = "reaper_grace_started"
     reason: str = "normal after a restart: workers renew their leases before any task is taken back"
 
 
@@ -63,21 +63,21 @@ class Measured(Fact):
     """All that a gauge shows from now on: the values of its labels, and the number, for each series."""
 
     level: ClassVar[str] = "debug"
-    event: ClassVar[str] = "measured"
+    event: ClassVar[str] = "gauges_measured"
     metric: str
     readings: Sequence[tuple[Sequence[str], float]]
 
 
 @dataclass(frozen=True, slots=True)
 class StatsBecameLeader(Fact):
-    event: ClassVar[str] = "counter_leads"
+    event: ClassVar[str] = "stats_became_leader"
     epoch: int
     low: int
 
 
 @dataclass(frozen=True, slots=True)
 class StatsStandby(Fact):
-    event: ClassVar[str] = "counter_follows"
+    event: ClassVar[str] = "stats_became_standby"
     reason: str
 
 

@@ -10,7 +10,7 @@ from grns.telemetry.fact import Fact
 
 @dataclass(frozen=True, slots=True)
 class WorkerServes(Fact):
-    event: ClassVar[str] = "worker_serves"
+    event: ClassVar[str] = "worker_started"
     agent_type: str
     task_types: str
     slots: int
@@ -65,7 +65,7 @@ class TaskClaimed(Fact):
     task_type: str
     attempt: int
     trace_id: str
-    source: str  # lane, front_door, floor
+    source: str  # lane, shared, floor
     queued_seconds: float
 
 
@@ -176,21 +176,21 @@ class HandlerOverran(Fact):
 @dataclass(frozen=True, slots=True)
 class HeartbeatRestarted(Fact):
     level: ClassVar[str] = "error"
-    event: ClassVar[str] = "keeper_restarted"
+    event: ClassVar[str] = "heartbeat_restarted"
     exit_code: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatStuck(Fact):
     level: ClassVar[str] = "error"
-    event: ClassVar[str] = "keeper_stuck"
+    event: ClassVar[str] = "heartbeat_stalled"
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCrashed(Fact):
     level: ClassVar[str] = "error"
-    event: ClassVar[str] = "walk_broke"
+    event: ClassVar[str] = "task_crashed"
     error_class: str
     error: str
 
@@ -207,5 +207,5 @@ class DeliveryDeferred(Fact):
 
 @dataclass(frozen=True, slots=True)
 class PollClaimed(Fact):
-    event: ClassVar[str] = "floor_claimed"
+    event: ClassVar[str] = "tasks_polled"
     tasks: int

@@ -25,7 +25,7 @@ async def url_of(fleet: Fleet, process: subprocess.Popen[bytes]) -> str:
 
     async def look() -> str:
         assert process.poll() is None, fleet.log_of(process)
-        return next((str(fact["url"]) for fact in fleet.facts_of(process, "api_serves")), "")
+        return next((str(fact["url"]) for fact in fleet.facts_of(process, "api_started")), "")
 
     return await eventually(look, within_seconds=START_SECONDS)
 

@@ -139,4 +139,4 @@ async def test_top_is_live_until_q_and_ctrl_c(fleet: Fleet, database: Database, 
     code, said = await call(fleet, "top")
     assert code == 0
     assert [pool["queued"] for pool in said["pools"] if pool["agent_type"] == "writer"] == [3]
-    assert said["daemons"]["relay_leads"] is False
+    assert said["daemons"]["relay_has_leader"] is False
