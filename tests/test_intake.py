@@ -261,7 +261,7 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
         await stage.be_quick()
     (running,) = stage.receive(stage.urgent, "a")
     await asyncio.sleep(0)
-    for why in ("keeper", "keeper", "pause"):
+    for why in ("heartbeat", "heartbeat", "pause"):
         stage.slots.hold(why)
     assert (stage.slots.taken, stage.slots.free > 0, stage.slots.try_take()) == (1, False, False)
     assert stage.idle[1].depth <= 0
@@ -270,7 +270,7 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
     assert (running.settled, stage.started) == (["ack"], ["a"])
     assert stage.idle[1].depth <= 0 or stage.idle[0].held == stage.idle[1].depth
     assert late.settled == ([] if is_quick else ["nak"]), "where tasks are long another worker has it"
-    stage.slots.resume("keeper")
+    stage.slots.resume("heartbeat")
     await asyncio.sleep(0)
     assert (stage.slots.is_held, stage.started) == (True, ["a"]), "there is another reason"
     for _ in range(2):

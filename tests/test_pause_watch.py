@@ -159,10 +159,10 @@ async def test_what_was_refused_is_not_forgotten_while_postgres_is_away(shared: 
 
 async def test_who_has_another_reason_to_take_nothing_goes_on_doing_so(shared: Database) -> None:
     stage = Stage(shared)
-    stage.slots.hold("keeper")
+    stage.slots.hold("heartbeat")
     await begin(shared)
     assert await stage.look() == (True, 0)
     await end(shared)
     assert await stage.look() == (True, 1)
-    stage.slots.resume("keeper")
+    stage.slots.resume("heartbeat")
     assert not stage.slots.is_held

@@ -78,7 +78,7 @@ root = Root(
             RootCommand("schema", "Write the schemas of all messages.", "schema:schema"),
         ],
     },
-    hidden=[RootCommand("keeper", "", "worker:keeper")],
+    hidden=[RootCommand("heartbeat", "", "worker:heartbeat")],
     help="Run agents' tasks on NATS JetStream, with PostgreSQL as the only truth.",
     params=shared_options(),
 )

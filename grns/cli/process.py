@@ -42,7 +42,7 @@ def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
     app = App(settings, (LogLeaf(level=settings.log_level, service=service), metrics))
     app.trace(service)
     resources.callback(app.spans.close)
-    if service != "keeper":  # its worker has told already
+    if service != "heartbeat":  # its worker has told already
         for sentence in misspelt():
             app.telemetry.emit(SettingMisspelt(sentence))
     return app

@@ -97,7 +97,7 @@ def heartbeat(book_descriptor: int, ready_descriptor: int) -> None:
     orders = HeartbeatConfig.read(line, book_descriptor)
     with ExitStack() as resources:
         quiet = {"metrics_port": None, "otlp_endpoint": None}
-        app = make_app(orders.settings.model_copy(update=quiet), "keeper", resources)
+        app = make_app(orders.settings.model_copy(update=quiet), "heartbeat", resources)
         run(orders.settings, lambda: _keep(app, orders, ready_descriptor))
 
 
@@ -118,7 +118,7 @@ async def _keep(app: App, orders: HeartbeatConfig, ready_descriptor: int) -> Non
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), end_with_worker)
     looking = loop.create_task(end_without_worker())
-    async with app.connections("keeper", size=2, is_service=True) as (database, transport):
+    async with app.connections("heartbeat", size=2, is_service=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
         await workers.heartbeat(app, orders, database, transport).run()

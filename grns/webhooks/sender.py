@@ -135,6 +135,7 @@ class WebhookSender:
             room = min(room, self._window_of_failing - self._failing)
         if room <= 0:
             return
+        busy = Counter(self._busy)
         taken = await delivery.claim(
             self._database,
             uuid4(),
@@ -142,14 +143,16 @@ class WebhookSender:
             of_one=of_one,
             limit=room,
             lease_seconds=self._timeout_seconds + _LEASE_MORE_SECONDS,
-            busy=self._busy,
+            busy=busy,
         )
         taken_at = time.monotonic()
         for one in taken:
             self._begin(one, taken_at, is_failing=is_failing)
         if not is_failing:
+            # Compared with what was asked for: attempts may have ended while the statement ran.
+            counts = Counter(one.webhook_id for one in taken)
             self._is_more_due = len(taken) >= room or any(
-                self._busy[one.webhook_id] >= of_one for one in taken
+                count >= of_one - busy[webhook_id] for webhook_id, count in counts.items()
             )
 
     def _begin(self, claimed: Claimed, taken_at: float, *, is_failing: bool) -> None:

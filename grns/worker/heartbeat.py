@@ -56,7 +56,7 @@ class Heartbeat:
         self._progress_seconds = ack_wait_seconds / 3
         # After an outage reapers hold still for one lease: renewals must be tried well within it.
         self._renewing = PeriodicService(
-            "keeper", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
+            "heartbeat", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
         )
         self._progressing = PeriodicService("keeper_progress", self._progress, emit=emit)
         self._beating = PeriodicService("keeper_beat", self._beat, emit=emit)

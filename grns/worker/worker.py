@@ -33,7 +33,7 @@ _LAST_WORDS_SECONDS = 5.0
 _SHARED_SUBJECT_DEPTH = 64
 _OPEN_AGAIN_SECONDS = 5.0
 _CONSUMERS = len(subjects.PRIORITIES) + 1
-_NO_KEEPER = "keeper"
+_NO_KEEPER = "heartbeat"
 
 
 class Worker:
