@@ -56,7 +56,7 @@ def reading(**parts: Any) -> Snapshot:
         "log": Log(PARTITIONS, 500),
         "pulse": PULSE,
         "stuck": {},
-        "crews": [CREW],
+        "workers_by_pool": [CREW],
         "unserved": [],
         "broker": Broker("2.15.1", [STREAM, EVENTS]),
         "clocks": [ClockSkew("Postgres", 0.01, 0.005), ClockSkew("NATS", -0.02, 0.005)],
@@ -96,7 +96,7 @@ def durable(**said: Any) -> dict[str, Any]:
 
 def crew(**said: Any) -> dict[str, Any]:
     """Return workers that are otherwise."""
-    return {"crews": [replace(CREW, **said)]}
+    return {"workers_by_pool": [replace(CREW, **said)]}
 
 
 DAY = 86_400.0
@@ -106,7 +106,7 @@ VERIFYING = {"settings": settings(nats_manage="verify")}
 # What is otherwise; which check finds it, how bad that is, and what the sentence says.
 TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "no Postgres": (
-        {"postgres": None, "schema": None, "log": None, "pulse": None, "stuck": None, "crews": None,
+        {"postgres": None, "schema": None, "log": None, "pulse": None, "stuck": None, "workers_by_pool": None,
          "troubles": {"postgres": "refused"}}, "postgres", ERROR, "Postgres cannot be reached: refused"),
     "an old Postgres": (server(version="14.2", version_number=140002), "postgres", ERROR, "older than 15"),
     "a standby": (server(is_standby=True), "postgres", ERROR, "which only reads"),
@@ -202,7 +202,8 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "no worker of writer is up"),
     "silent workers": (crew(silent=2), "pools", NOTE, "2 workers of worker are silent"),
     "old workers": (crew(versions=["0.0.9", "0.1.0"]), "pools", NOTE, "workers of grns 0.0.9 are up"),
-    "pools that cannot be read": ({"crews": None, "troubles": {"pools": "no"}}, "pools", ERROR, "no"),
+    "pools that cannot be read": (
+        {"workers_by_pool": None, "troubles": {"pools": "no"}}, "pools", ERROR, "no"),
     "a clock of this machine": (
         {"clocks": [ClockSkew("Postgres", 7.0, 0.1), ClockSkew("NATS", 7.0, 0.1)]}, "clocks", NOTE,
         "the clock of Postgres is 6.9 s ahead of that of this machine"),
@@ -249,11 +250,11 @@ def test_every_check_has_a_trouble_that_it_finds() -> None:
     [
         ({"clocks": [ClockSkew("Postgres", 4.0, 3.0), ClockSkew("NATS", 0.0, 0.1)]}, "clocks"),
         (durable(drift=["execute_1: ack_wait is 1"]), "durables"),
-        ({**durable(ack_wait_seconds=5.0), "crews": []}, "ack_wait"),
-        ({**durable(max_ack_pending=10, ack_pending=0), "crews": []}, "slots"),
+        ({**durable(ack_wait_seconds=5.0), "workers_by_pool": []}, "ack_wait"),
+        ({**durable(max_ack_pending=10, ack_pending=0), "workers_by_pool": []}, "slots"),
         (durable(subjects=["cmd.task.execute.v1"], ack_wait_seconds=1.0), "ack_wait"),
         (durable(subjects=["cmd.>"], ack_wait_seconds=1.0), "ack_wait"),
-        ({**stream(durables=[]), "crews": []}, "lanes"),
+        ({**stream(durables=[]), "workers_by_pool": []}, "lanes"),
         ({**stream(durables=[]), **crew(workers=0)}, "lanes"),
         (stream(exists=False, durables=[]), "lanes"),
         (pulse(lag_seconds=1.0, uncounted_seconds=1.0, overdue_seconds=1.0), "relay"),

@@ -49,7 +49,7 @@ def task(status: Status, **fields: Any) -> Task:
 
 def seen(status: Status, *, around: Mapping[str, Any] | None = None, **fields: Any) -> TaskSnapshot:
     """Return a situation: a task, and what is around it."""
-    return TaskSnapshot(**{"now": NOW, "task": task(status, **fields), "crew": IDLE, **(around or {})})
+    return TaskSnapshot(**{"now": NOW, "task": task(status, **fields), "stats": IDLE, **(around or {})})
 
 
 def queued(seconds: float = 10.0, **around: Any) -> TaskSnapshot:
@@ -86,7 +86,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         "due at 2026-02-07 12:00:00Z, in 24 h 0 min",
     ),
     "a delay, and nobody who would take it then": (
-        seen(Status.WAITING, next_attempt_at=ago(-90), around={"crew": PoolWorkers()}),
+        seen(Status.WAITING, next_attempt_at=ago(-90), around={"stats": PoolWorkers()}),
         ["not_due", "no_worker"],
         "not_due",
         "in 1 min 30 s",
@@ -141,25 +141,25 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         "fetch of the pool worker is paused by cli:ann@desk since 11:57:00Z, for 60.0 s yet",
     ),
     "paused, and nobody there": (
-        queued(pauses=[PAUSE], crew=PoolWorkers()),
+        queued(pauses=[PAUSE], stats=PoolWorkers()),
         ["paused", "no_worker"],
         "paused",
         "is paused",
     ),
     "nobody there": (
-        queued(crew=PoolWorkers()),
+        queued(stats=PoolWorkers()),
         ["no_worker"],
         "claimable",
         "no worker of the pool worker is up: none of its workers is known",
     ),
     "nobody there any more": (
-        queued(crew=PoolWorkers(silent_workers=1, silent_seconds=200.0)),
+        queued(stats=PoolWorkers(silent_workers=1, silent_seconds=200.0)),
         ["no_worker"],
         "claimable",
         "1 worker of it did not end in order, and the last one was heard of 3 min 20 s ago",
     ),
     "nobody who can": (
-        queued(crew=PoolWorkers(workers=1, task_types=("a", "b"))),
+        queued(stats=PoolWorkers(workers=1, task_types=("a", "b"))),
         ["no_handler"],
         "no_handler",
         "no worker of the pool worker has a handler for fetch (of 1 that are up; they have a, b): it waits",
@@ -172,12 +172,12 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
     ),
     "a lock of a moment": (queued(lock=RowLock(99, 0.2, "grns")), ["on_its_way"], "claimable", "on its way"),
     "a long queue": (
-        queued(crew=BUSY, ahead=Ahead(1000, has_more=True)),
+        queued(stats=BUSY, ahead=Ahead(1000, has_more=True)),
         ["backlog"],
         "claimable",
         "all 20 slots of the 2 workers that serve it are taken, and 1,000+ tasks of the pool come first",
     ),
-    "the end of a queue": (queued(crew=BUSY), ["backlog"], "claimable", "taken, and it is the next"),
+    "the end of a queue": (queued(stats=BUSY), ["backlog"], "claimable", "taken, and it is the next"),
     "no relay": (
         queued(pulse=DaemonStatus(is_published=False, relay_has_leader=False, lag_seconds=9.0)),
         ["not_published"],

@@ -30,7 +30,7 @@ WITHOUT_TRACE = {
     "NoHandler": "the same",
     "DeliveryDeferred": "Postgres did not answer, or the row is locked",
     "CommandDispatched": "a command is sent on by its id alone",
-    "OrderHandled": "it may be about a task that was deleted since",
+    "CommandHandled": "it may be about a task that was deleted since",
     "InvariantViolated": "a finding names a task, if it is one's; `grns task show` has all of it",
 }
 

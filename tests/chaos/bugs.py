@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the broker lost is noticed, and not replayed", "tests", ("not within 20.0 s; last seen: False",),
-        (Edit("grns/outbox/stream_loss.py", "            self._send_again(memory, log.Lost(since, since), high)\n", ""),),
+        (Edit("grns/outbox/stream_loss.py", "            self._send_again(position, log.LostRange(since, since), high)\n", ""),),
         "tests/faults/test_tail_lost.py::test_what_stood_at_the_end_is_published_again",
     ),
     Mutant(
@@ -160,8 +160,8 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbox/ordered_publisher.py", "            self._postpone(parcel)\n\n    def _show",
-              "            self._end(parcel)\n\n    def _show"),),
+        (Edit("grns/outbox/ordered_publisher.py", "            self._postpone(message)\n\n    def _show",
+              "            self._end(message)\n\n    def _show"),),
         "NATS: killed,NATS: frozen",
     ),
     Mutant(

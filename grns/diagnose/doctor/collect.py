@@ -73,7 +73,7 @@ class SnapshotCollector:
         found["pulse"] = await self._tried("pulse", read_pulse(database))
         patience = self._settings.patience_seconds
         found["stuck"] = await self._tried("stuck", checkup.read_stuck(database, patience))
-        found["crews"] = await self._tried("pools", checkup.read_crews(database))
+        found["workers_by_pool"] = await self._tried("pools", checkup.read_crews(database))
         workspace = self._settings.workspace
         found["unserved"] = await self._tried("pools", checkup.read_unserved(database, workspace))
         return found
