@@ -1,21 +1,25 @@
-"""grns: runs agents' tasks on NATS JetStream with PostgreSQL as the only truth."""
+"""grns: a durable task queue. PostgreSQL is the source of truth; NATS JetStream delivers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import (
-    BadInput,
-    Conflict,
+    ConflictError,
     Fail,
     GrnsError,
-    LeaseLost,
-    NotFound,
-    OutcomeUnknown,
+    InvalidInputError,
+    LeaseLostError,
+    NotFoundError,
+    OutcomeUnknownError,
+    PermissionDeniedError,
+    RateLimitedError,
     Retry,
     SettingsError,
-    Unavailable,
-    WaitTimeout,
+    StaleVersionError,
+    UnauthenticatedError,
+    UnavailableError,
+    WaitTimeoutError,
 )
 from grns.model.retry import Backoff
 from grns.model.task import Status, Task
@@ -48,26 +52,30 @@ __all__ = [
     "AgentClient",
     "AgentTask",
     "Backoff",
-    "BadInput",
     "Client",
-    "Conflict",
+    "ConflictError",
     "Context",
     "Event",
     "Fail",
     "GrnsError",
-    "LeaseLost",
-    "NotFound",
-    "OutcomeUnknown",
+    "InvalidInputError",
+    "LeaseLostError",
+    "NotFoundError",
+    "OutcomeUnknownError",
+    "PermissionDeniedError",
     "Pool",
+    "RateLimitedError",
     "Retry",
     "SettingsError",
+    "StaleVersionError",
     "Status",
     "Submitted",
     "Subscription",
     "Task",
     "Transaction",
-    "Unavailable",
-    "WaitTimeout",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "WaitTimeoutError",
     "connect",
 ]
 

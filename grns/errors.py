@@ -1,28 +1,29 @@
-"""The error tree.
+"""The errors that grns raises on purpose. Every one has an exit code of the CLI.
 
 GrnsError
-├── Retry                 a handler asks to be run again
-├── Fail                  a handler says that running again is useless
-├── BadInput              what was handed in cannot be accepted (exit code 2)
-│   └── Rejected          a message on the bus that cannot be accepted
-├── SettingsError         a setting is missing or wrong (2)
-├── NotFound              the thing named does not exist (3)
-├── Conflict              it exists, but is other than the caller assumes (4)
-│   └── Stale             somebody has changed it since the caller has read it
-├── Denied                whoever asks is not known (7)
-│   └── Forbidden         they are known, and may not do that
-├── Unavailable           Postgres or the broker cannot be reached (5)
-│   ├── OutcomeUnknown    the request was sent, the answer never came
-│   └── TooManyRequests   so much is under way that this was not taken in
-├── WaitTimeout           it did not happen in time (6)
-├── LeaseLost             this attempt may not write any more
-├── BrokerRefused         the broker will never take this message
-├── Drift                 a stream or durable is other than grns would make it
-└── LocalServerError      an embedded server did not start (5)
-    └── InUse             another living program has their directory (4)
+├── Retry                          a handler asks for another attempt
+├── Fail                           a handler ends its task as failed
+├── InvalidInputError              input that grns cannot accept; `code` says why (exit code 2)
+│   └── RejectedError              a message on the bus that grns cannot accept
+├── SettingsError                  a setting is missing or wrong (2)
+├── NotFoundError                  no such task, key, … in this workspace (3)
+├── ConflictError                  it exists and differs from what the caller assumes (4)
+│   └── StaleVersionError          it changed after the caller read it
+├── UnauthenticatedError           the API key is missing or invalid (7)
+│   └── PermissionDeniedError      the API key does not allow this
+├── UnavailableError               PostgreSQL or NATS cannot be reached; nothing was changed (5)
+│   ├── ContendedError             another session locks a row
+│   ├── UnusableError              retrying does not help until you repair it
+│   ├── OutcomeUnknownError        the request was sent, the answer never came
+│   └── RateLimitedError           too many requests are in progress
+├── WaitTimeoutError               the time to wait has passed (6)
+├── LeaseLostError                 this attempt may not write any more
+├── BrokerRefusedError             the broker will never take this message
+├── DriftError                     a stream or durable consumer differs from what grns would create
+└── LocalServerError               an embedded server did not start (5)
+    └── InUseError                 another running program uses their directory (4)
 
-Errors of drivers are translated once, in `store/` and `transport/`; nothing above
-these rooms catches an error of asyncpg or nats-py.
+Only `grns.postgres` and `grns.nats` catch errors of asyncpg and nats-py, and translate them.
 """
 
 from __future__ import annotations
@@ -33,16 +34,21 @@ from typing import Any
 
 
 class GrnsError(Exception):
-    """Anything that grns raises on purpose."""
+    """Base class of all errors that grns raises on purpose."""
 
     exit_code = 1
 
 
 class Retry(GrnsError):
-    """Ask for another attempt.
+    """A handler raises it to ask for another attempt. The current one counts.
 
-    `after` is the delay before the next attempt, in seconds or as a `timedelta`; None takes the
-    task type's backoff. `error_class` is the name under which the failure is counted.
+    Args:
+        reason: shown as the task's error.
+        after: delay before the next attempt, in seconds or as a `timedelta`. Defaults to the handler's backoff.
+        error_class: name under which issues group the failure. Defaults to `Retry`.
+
+    Example:
+        raise grns.Retry("supplier is busy", after=30)
     """
 
     def __init__(
@@ -55,7 +61,15 @@ class Retry(GrnsError):
 
 
 class Fail(GrnsError):
-    """End the task as `failed`: another attempt would not help."""
+    """A handler raises it to end the task as `failed`, without another attempt.
+
+    Args:
+        reason: shown as the task's error.
+        error_class: name under which issues group the failure. Defaults to `Fail`.
+
+    Example:
+        raise grns.Fail("the order was withdrawn")
+    """
 
     def __init__(self, reason: str = "", *, error_class: str | None = None) -> None:
         super().__init__(reason or "the handler gave up")
@@ -63,8 +77,11 @@ class Fail(GrnsError):
         self.error_class = error_class
 
 
-class BadInput(GrnsError):
-    """What was handed in cannot be accepted; `code` is stable and short."""
+class InvalidInputError(GrnsError):
+    """Input that grns cannot accept. Nothing was changed.
+
+    `code` is stable and short, such as `bad_payload`: see the reference of error codes.
+    """
 
     exit_code = 2
 
@@ -73,8 +90,8 @@ class BadInput(GrnsError):
         self.code = code
 
 
-class Rejected(BadInput):
-    """A message on the bus cannot be accepted; it goes to the dead letters."""
+class RejectedError(InvalidInputError):
+    """A message on the bus that cannot be accepted. It is kept as a dead letter."""
 
 
 class SettingsError(GrnsError):
@@ -83,51 +100,51 @@ class SettingsError(GrnsError):
     exit_code = 2
 
 
-class NotFound(GrnsError):
-    """The thing named does not exist."""
+class NotFoundError(GrnsError):
+    """The task, key, webhook or other resource does not exist in this workspace."""
 
     exit_code = 3
 
 
-class Conflict(GrnsError):
-    """The thing exists, but is other than the caller assumes."""
+class ConflictError(GrnsError):
+    """The resource exists and differs from what the caller assumes, such as an idempotency key in use."""
 
     exit_code = 4
 
 
-class Stale(Conflict):
-    """Somebody has changed it since the caller has read it."""
+class StaleVersionError(ConflictError):
+    """The resource changed after the caller read it: read it again."""
 
 
-class Denied(GrnsError):
-    """Whoever asks is not known."""
+class UnauthenticatedError(GrnsError):
+    """The API key is missing or invalid."""
 
     exit_code = 7
 
 
-class Forbidden(Denied):
-    """Whoever asks is known, and may not do that."""
+class PermissionDeniedError(UnauthenticatedError):
+    """The API key does not allow this operation."""
 
 
-class Unavailable(GrnsError):
-    """Postgres or the broker cannot be reached; nothing was changed."""
+class UnavailableError(GrnsError):
+    """PostgreSQL or NATS cannot be reached. Nothing was changed: try again later."""
 
     exit_code = 5
 
 
-class Contended(Unavailable):
-    """Another session locks a row for longer than grns waits, or Postgres broke a deadlock: try again."""
+class ContendedError(UnavailableError):
+    """Another session locked a row for too long, or PostgreSQL broke a deadlock: try again."""
 
 
-class Unusable(Unavailable):
-    """Trying again does not help until you repair it: closed, refused, or without the schema of grns."""
+class UnusableError(UnavailableError):
+    """Retrying does not help: the connection is closed or refused, or the schema is missing."""
 
 
-class OutcomeUnknown(Unavailable):
+class OutcomeUnknownError(UnavailableError):
     """The request was sent and the answer never came: it may or may not have happened.
 
-    Of a request for many, a part may have: `answers` then has, in their order, what became of each.
-    That is its answer, or an error: of those that are `OutcomeUnknown` nobody knows, the others do not exist.
+    After `submit_many`, `answers` has one entry per submission, in their order: its answer, or an error. An
+    `OutcomeUnknownError` in it means that the task may exist; any other error means that it does not.
     """
 
     def __init__(self, message: str, *, answers: Sequence[Any] = ()) -> None:
@@ -135,21 +152,21 @@ class OutcomeUnknown(Unavailable):
         self.answers = answers
 
 
-class TooManyRequests(Unavailable):
-    """So much is under way that this was not taken in: nothing was changed, and later it may be."""
+class RateLimitedError(UnavailableError):
+    """Too many requests are in progress. Nothing was changed: try again later."""
 
 
-class WaitTimeout(GrnsError):
-    """What was waited for did not happen in time."""
+class WaitTimeoutError(GrnsError):
+    """The task did not end within the given time. It may still end."""
 
     exit_code = 6
 
 
-class LeaseLost(GrnsError):
-    """This attempt's lease is over: what it writes now is refused."""
+class LeaseLostError(GrnsError):
+    """This attempt's lease is over: grns refuses what it writes."""
 
 
-class BrokerRefused(GrnsError):
+class BrokerRefusedError(GrnsError):
     """The broker will never take this message as it is; `code` says why."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -157,8 +174,8 @@ class BrokerRefused(GrnsError):
         self.code = code
 
 
-class Drift(GrnsError):
-    """A stream or durable is other than grns would make it."""
+class DriftError(GrnsError):
+    """A stream or durable consumer differs from what grns would create."""
 
 
 class LocalServerError(GrnsError):
@@ -167,8 +184,8 @@ class LocalServerError(GrnsError):
     exit_code = 5
 
 
-class InUse(LocalServerError):
-    """Another living program, whose process id is `holder`, runs embedded servers in the same directory."""
+class InUseError(LocalServerError):
+    """Another running program (process id `holder`) uses embedded servers in the same directory."""
 
     exit_code = 4
 

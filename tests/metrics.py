@@ -19,7 +19,7 @@ EVERYTHING: Sequence[Fact] = (
     work.AttemptFinished("gr-1", "noop", 1, "tr-1", "dead", 0.1, 2.0, "ValueError"),
     work.LeaseLost("gr-1", 1, "tr-1", "lost"),
     work.RenewalsUnanswered(2),
-    work.DeliveryDeferred("gr-1", "Unavailable", "", 1.0),
+    work.DeliveryDeferred("gr-1", "UnavailableError", "", 1.0),
     work.PollClaimed(3),
     work.PoolPaused("worker", None, "me", None, None),
     order.CommandHandled("cmd.task.submit", "request", "created", None, None),

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 import grns
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.actor import check, of_process
 from grns.postgres.database import Database
 from tests.test_store_kit import log_of
@@ -32,7 +32,7 @@ def test_whatever_these_are_called_it_can_be_kept(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("actor", ["", "a b", "a\n", "ä", "x" * 256, None, 5, b"ann"])
 def test_what_the_log_may_not_have_is_refused(actor: object) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         check(actor)
     assert raised.value.code == "bad_actor"
 
@@ -57,6 +57,6 @@ async def test_a_client_says_who_asks(database: Database, database_url: str) -> 
     async with grns.connect(database_url=database_url, nats_url=unreachable) as client:
         quiet = await client.submit("noop")
     assert (await log_of(database, quiet.id))[0]["actor"] is None
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         async with grns.connect(actor="two words", database_url=database_url):
             raise AssertionError("it is not opened")

@@ -1,6 +1,6 @@
 """What nobody can accept is refused by the client itself, before it asks anybody.
 
-Its servers are not there: whatever gets as far as them is `Unavailable`, and fails the test.
+Its servers are not there: whatever gets as far as them is `UnavailableError`, and fails the test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from grns.bootstrap import tools
 from grns.bootstrap.app import App
 from grns.client.client import Client
-from grns.errors import BadInput, Unavailable
+from grns.errors import InvalidInputError, UnavailableError
 from tests.bad_input import ACCEPTED, BAD_NAMES, EMPTY_PAYLOADS, NO_PAYLOADS, OPTIONS, VALUES, Case
 from tests.harness import settings_for
 
@@ -29,9 +29,9 @@ def client() -> Client:
     return tools.client(app, app.database("test"), app.transport("test"), app.handlers_database())
 
 
-async def refusal(work: Awaitable[Any]) -> BadInput:
+async def refusal(work: Awaitable[Any]) -> InvalidInputError:
     """Return the error that something bad is answered with."""
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await work
     assert 0 < len(str(raised.value)) < 400
     assert str(raised.value).isprintable(), "what was handed in is escaped"
@@ -52,7 +52,7 @@ async def test_good_input_gets_as_far_as_the_servers(client: Client, monkeypatch
         client.history("gr-0"),
         client.subscribe("me", _handler, kinds=["evt.task.*", "evt.agent.a.b"]),
     ):
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             await good
 
 
@@ -84,7 +84,7 @@ async def test_what_cannot_be_in_a_payload(client: Client, case: Case) -> None:
         client.submit_many([{"task_type": "noop"}, {"task_type": "noop", "payload": {"a": case.value}}]),
     ):
         if expected == ACCEPTED:
-            with pytest.raises(Unavailable):
+            with pytest.raises(UnavailableError):
                 await work
         else:
             assert (await refusal(work)).code == expected

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from grns.errors import BadInput, Unavailable
+from grns.errors import InvalidInputError, UnavailableError
 from grns.postgres.batch import Batch
 
 
@@ -31,7 +31,7 @@ class Sender:
             error, self.breaks = self.breaks, None
             raise error
         if self.unstorable & set(items):
-            raise BadInput("refused_by_database", "one of these cannot be stored")
+            raise InvalidInputError("refused_by_database", "one of these cannot be stored")
         return [2 * item for item in items]
 
 
@@ -66,13 +66,13 @@ async def test_a_batch_is_halved_until_the_bad_ones_stand_alone(unstorable: set[
     batch = batch_of(sender)
     answers = await asyncio.gather(*(batch.ask(number) for number in range(8)), return_exceptions=True)
     for number, answer in enumerate(answers):
-        assert isinstance(answer, BadInput) if number in unstorable else answer == 2 * number
+        assert isinstance(answer, InvalidInputError) if number in unstorable else answer == 2 * number
     assert len(sender.sent) <= 15
     assert [len(items) for items in sender.sent[:4]] == [8, 4, 2, 1] if unstorable == {0} else True
     assert await batch.ask(50) == 100, "the next ones are not concerned"
 
 
-@pytest.mark.parametrize("error", [Unavailable("gone"), ValueError("a bug")], ids=repr)
+@pytest.mark.parametrize("error", [UnavailableError("gone"), ValueError("a bug")], ids=repr)
 async def test_what_breaks_is_told_to_all_of_the_batch_and_to_nobody_else(error: Exception) -> None:
     sender = Sender()
     sender.breaks = error

@@ -18,7 +18,7 @@ import pytest
 
 from grns.cli import event_file, event_log, run
 from grns.cli.event_log import EventLog
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.outbox import events as event
 from grns.outbox.events import EventQuery
 from grns.postgres.database import Database
@@ -350,7 +350,7 @@ def test_a_tail_outlives_postgres_and_says_where_it_was(
 ) -> None:
     """It goes on when the database is back, and ends where it is told to."""
     ids = with_tasks(shared_url)
-    looks = iter([Unavailable("gone"), Unavailable("gone"), None])
+    looks = iter([UnavailableError("gone"), UnavailableError("gone"), None])
     page = EventLog.page
 
     async def shaky(self: EventLog) -> Any:

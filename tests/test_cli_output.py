@@ -14,7 +14,7 @@ from grns.cli import event, failure
 from grns.cli.group import CliState
 from grns.cli.output import Column, Output, table, when
 from grns.cli.webhook import webhook
-from grns.errors import Conflict, NotFound
+from grns.errors import ConflictError, NotFoundError
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, tzinfo=UTC)
 LONG = "it was taken by somebody and then it was not given back for a while " * 3
@@ -116,11 +116,11 @@ def told(work: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
 def test_what_is_missing_or_not_so_is_told_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:
     def missing() -> None:
         with failure.hinting(missing="grns pool list", conflict="grns pool show"):
-            raise NotFound("there is no such pool")
+            raise NotFoundError("there is no such pool")
 
     def conflict() -> None:
         with failure.hinting(missing="grns pool list", conflict="grns pool show"):
-            raise Conflict("it is not so")
+            raise ConflictError("it is not so")
 
     assert "try: grns pool list" in told(missing, capsys)
     assert "try: grns pool show" in told(conflict, capsys)

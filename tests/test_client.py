@@ -16,7 +16,15 @@ import pytest
 import grns
 from grns.client.client import Client
 from grns.dev.servers import LocalNats
-from grns.errors import BadInput, Conflict, Contended, NotFound, OutcomeUnknown, Unavailable, WaitTimeout
+from grns.errors import (
+    ConflictError,
+    ContendedError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    WaitTimeoutError,
+)
 from grns.model.outcome import Verb
 from grns.model.task import Status
 from grns.postgres.database import Database
@@ -79,7 +87,7 @@ async def test_a_key_returns_its_task_or_is_a_conflict(client: Client) -> None:
     first = await client.submit("noop", {"n": 1}, idempotency_key="k")
     again = await client.submit("noop", {"n": 1}, idempotency_key="k")
     assert (again.id, again.is_new) == (first.id, False)
-    with pytest.raises(Conflict, match=first.id):
+    with pytest.raises(ConflictError, match=first.id):
         await client.submit("noop", {"n": 2}, idempotency_key="k")
 
 
@@ -88,7 +96,7 @@ async def test_many_are_answered_in_their_order(client: Client, shared: Database
     said: list[dict[str, Any]] = [{"task_type": "noop", "payload": {"n": n}} for n in range(1200)]
     said[700]["idempotency_key"] = "taken"
     answers = await client.submit_many(iter(said))
-    assert isinstance(answers[700], Conflict)
+    assert isinstance(answers[700], ConflictError)
     created = [answer for answer in answers if isinstance(answer, Submitted)]
     assert len(created) == 1199
     rows = await fetch(
@@ -99,7 +107,7 @@ async def test_many_are_answered_in_their_order(client: Client, shared: Database
 
 
 async def test_none_of_many_is_created_where_one_is_bad(client: Client, shared: Database) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         await client.submit_many([{"task_type": "noop"}] * 600 + [{"task_type": "a.b"}])
     assert not await fetch(shared, "select from grns.tasks")
     assert await client.submit_many([]) == []
@@ -130,10 +138,10 @@ async def test_of_many_that_exist_in_part_each_ones_fate_is_told(client: Client,
     """Nobody may take it for "nothing was done", and submit all of them again."""
     async with stranger(shared) as other:
         await other.execute(_HELD, ["held"])
-        with pytest.raises(OutcomeUnknown, match="500 of 1000 exist, 0 may") as raised:
+        with pytest.raises(OutcomeUnknownError, match="500 of 1000 exist, 0 may") as raised:
             await client.submit_many(_parts(2, held=0))
     fates = raised.value.answers
-    assert all(isinstance(fate, Contended) for fate in fates[:500])
+    assert all(isinstance(fate, ContendedError) for fate in fates[:500])
     assert all(isinstance(fate, Submitted) and fate.is_new for fate in fates[500:])
     rows = await fetch(shared, "select id from grns.tasks")
     assert {row["id"] for row in rows} == {fate.id for fate in fates[500:]}
@@ -146,9 +154,9 @@ async def test_of_many_that_may_exist_is_told_that_they_may(client: Client, shar
         application = f"grns client {os.getpid()}"
         await eventually(lambda: is_waiting_for_lock(shared, application))
         await other.execute(_CUT, application)
-        with pytest.raises(OutcomeUnknown, match="0 of 500 exist, 500 may") as raised:
+        with pytest.raises(OutcomeUnknownError, match="0 of 500 exist, 500 may") as raised:
             await asked
-    assert {type(fate) for fate in raised.value.answers} == {OutcomeUnknown}
+    assert {type(fate) for fate in raised.value.answers} == {OutcomeUnknownError}
 
 
 async def test_of_many_no_part_is_begun_after_one_has_failed(client: Client, shared: Database) -> None:
@@ -156,7 +164,7 @@ async def test_of_many_no_part_is_begun_after_one_has_failed(client: Client, sha
     known = asyncio.all_tasks()
     async with stranger(shared) as other:
         await other.execute(_HELD, ["one", "two"])
-        with pytest.raises(Contended):
+        with pytest.raises(ContendedError):
             await client.submit_many(_parts(5, one=0, two=1))
     await _others_have_ended(known)
     assert not await fetch(shared, "select from grns.tasks")
@@ -169,7 +177,7 @@ async def test_in_the_callers_transaction(client: Client, shared: Database) -> N
         await transaction.start()
         one = await client.submit("noop", connection=connection)
         many = await client.submit_many([{"task_type": "noop"}] * 3, connection=connection)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await client.get(one.id)
         await transaction.commit()
     finally:
@@ -183,7 +191,7 @@ async def test_what_is_not_there_is_not_found(client: Client, shared: Database) 
     (row,) = await fetch(shared, "select grns.submit_task('noop', workspace => 'elsewhere') as id")
     for task_id in ("gr-nothing", row["id"]):
         for call in (client.get, client.cancel, client.redrive, client.wait):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 await call(task_id)
         assert await client.cancel_many([task_id]) == {}
         assert await client.redrive_many([task_id]) == {}
@@ -221,7 +229,7 @@ async def test_wait_returns_when_it_ends(client: Client, shared: Database) -> No
 async def test_wait_ends_in_time(client: Client, shared: Database) -> None:
     owner = await place(shared, "running")
     for seconds in (0, -1, 0.05):
-        with pytest.raises(WaitTimeout, match=owner.id):
+        with pytest.raises(WaitTimeoutError, match=owner.id):
             await client.wait(owner.id, timeout_seconds=seconds)
 
 
@@ -251,14 +259,14 @@ async def test_wait_says_why_it_knows_nothing(client: Client, shared: Database) 
     owner = await place(shared, "running")
     async with stranger(shared) as other:
         await other.execute(_LOCK_ALL)
-        with pytest.raises(WaitTimeout, match="lock timeout"):
+        with pytest.raises(WaitTimeoutError, match="lock timeout"):
             await client.wait(owner.id, timeout_seconds=0)
 
 
 async def test_wait_does_not_wait_for_what_only_somebody_can_mend(shared: Database) -> None:
     place = urlsplit(shared.url)._replace(path="/postgres").geturl()
     async with grns.connect(database_url=place, nats_url="nats://127.0.0.1:1") as client:
-        with pytest.raises(Unavailable, match="grns db upgrade"):
+        with pytest.raises(UnavailableError, match="grns db upgrade"):
             await client.wait("gr-0")
 
 
@@ -356,7 +364,7 @@ async def test_who_works_is_told_at_once(shared: Database, broker: LocalNats) ->
 
 
 async def test_without_postgres_there_is_no_client() -> None:
-    with pytest.raises(Unavailable, match="GRNS_DATABASE_URL"):
+    with pytest.raises(UnavailableError, match="GRNS_DATABASE_URL"):
         async with grns.connect(database_url="postgresql://127.0.0.1:1/nobody"):
             raise AssertionError("there is nobody to connect to")
 
@@ -365,5 +373,5 @@ async def test_a_closed_client_is_unavailable(shared: Database) -> None:
     async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
         pass
     for work in (client.submit("noop"), client.get("gr-0"), client.wait("gr-0", timeout_seconds=5)):
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             await work

@@ -19,7 +19,7 @@ from grns.bootstrap.app import App
 from grns.client.client import Client
 from grns.client.subscription import Event
 from grns.dev.servers import LocalNats
-from grns.errors import GrnsError, Unavailable
+from grns.errors import GrnsError, UnavailableError
 from grns.model.events import TaskCompleted, TaskQueued
 from grns.nats import JetStream
 from grns.postgres.database import Connection, Database
@@ -381,7 +381,7 @@ async def until_nothing_can_be_sent(client: Client) -> None:
     while size:
         try:
             transport._connection.publish("foo", bytes(size))
-        except Unavailable:
+        except UnavailableError:
             size //= 2
 
 
@@ -448,7 +448,7 @@ async def test_an_outage_is_told_of_once_and_not_with_each_event(
     async def handle(_event: Event, _connection: Connection) -> None:
         nonlocal handled
         handled += 1
-        raise Unavailable("the books are closed")
+        raise UnavailableError("the books are closed")
 
     subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
     await client.submit_many([{"task_type": "noop"}] * 50)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grns.errors import Rejected
+from grns.errors import RejectedError
 from grns.model import subjects
 from grns.model.envelope import assemble
 from grns.model.json import Limits
@@ -53,7 +53,7 @@ def quickly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> com
 def thoroughly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.Command | None:
     try:
         return command.read_any(body, subject=subject, limits=limits)
-    except Rejected:
+    except RejectedError:
         return None
 
 
@@ -169,6 +169,6 @@ def test_any_other_form_is_read_by_the_models() -> None:
 
 def test_a_command_of_another_kind_is_rejected() -> None:
     body = written().replace(b"cmd.task.execute", b"cmd.task.cancel")
-    with pytest.raises(Rejected) as raised:
+    with pytest.raises(RejectedError) as raised:
         command.read(body, subject="cmd.task.cancel.v1", limits=LIMITS)
     assert raised.value.code == "unexpected_kind"

@@ -21,7 +21,7 @@ from grns.bootstrap import tools
 from grns.bootstrap.app import App
 from grns.cli import run
 from grns.client.client import Client
-from grns.errors import BadInput, Rejected, Unavailable
+from grns.errors import InvalidInputError, RejectedError, UnavailableError
 from grns.model import subjects
 from grns.postgres.database import Database
 from grns.settings import load
@@ -94,9 +94,9 @@ async def by_client(client: Client, fields: dict[str, Any]) -> str:
     """Submit; return the word of the answer."""
     try:
         await client.submit(**{"task_type": "noop"} | fields)
-    except Unavailable:
+    except UnavailableError:
         return ACCEPTED
-    except BadInput as error:
+    except InvalidInputError as error:
         _check_text(str(error))
         return error.code
     raise AssertionError("nobody can have answered")
@@ -162,7 +162,7 @@ def by_bus(document: bytes) -> str:
             subject=subjects.shared_execute(),
             limits=load().envelope_limits,
         )
-    except Rejected as error:
+    except RejectedError as error:
         _check_text(str(error))
         return error.code
     return ACCEPTED

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grns.dev.servers import LocalNats
-from grns.errors import Drift, Unavailable
+from grns.errors import DriftError, UnavailableError
 from grns.nats import JetStream
 from grns.nats.interface import Consumer, Delivery
 from tests.test_jetstream import (
@@ -125,7 +125,7 @@ async def test_broker_with_too_little_storage_is_named(
     small = f'jetstream {{ store_dir: "{tmp_path}/small", max_file_store: 1MB }}'
     with LocalNats(tmp_path / "small-nats", extra_config=small) as server:
         transport = await connect(nats_url=server.url)
-        with pytest.raises(Drift, match=r"10047.*give JetStream more room"):
+        with pytest.raises(DriftError, match=r"10047.*give JetStream more room"):
             await transport.provision()
         assert "jetstream_out_of_room" in [name for name, _ in facts]
 
@@ -134,7 +134,7 @@ async def test_broker_with_too_little_storage_is_named(
 async def test_broker_whose_jetstream_has_stopped_is_named(connect: Connect, facts: Facts) -> None:
     """R4: after a full disk nats-server runs without JetStream until somebody restarts it."""
     transport = await connect()
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await transport.provision()
     assert "jetstream_out_of_room" in [name for name, _ in facts]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.json import Limits
 from grns.model.task import Status, Task
 from grns.model.task_edit import edit, edition
@@ -53,7 +53,7 @@ def test_a_payload_is_replaced_or_patched() -> None:
     ],
 )
 def test_what_is_wrong_is_refused(fields: dict[str, Any], code: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         edit(**fields).payload_of(TASK, Limits())
     assert caught.value.code == code
 

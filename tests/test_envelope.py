@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grns.dead_letters.store import HEAD_BYTES
-from grns.errors import Rejected
+from grns.errors import RejectedError
 from grns.model import events as payloads
 from grns.model import subjects
 from grns.model.envelope import Envelope, assemble, decode, encode, read_traceparent, rfc3339, traceparent
@@ -39,10 +39,10 @@ NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, tzinfo=UTC)
 
 
 def reason_of(body: bytes, subject: str | None = FRONT_DOOR) -> str:
-    """Return why a message is rejected, or `accepted`. Anything but a `Rejected` is a failure."""
+    """Return why a message is rejected, or `accepted`. Anything but a `RejectedError` is a failure."""
     try:
         read(decode(body, subject=subject, limits=LIMITS))
-    except Rejected as error:
+    except RejectedError as error:
         refusal = error
     else:
         return "accepted"
@@ -70,30 +70,30 @@ def test_each_field_of_a_payload_is_checked(case: Case) -> None:
 
 
 def test_a_reserved_agent_type_is_rejected_like_any_other() -> None:
-    """What is not `Rejected` ends in no dead letter, and the message comes again for ever."""
+    """What is not `RejectedError` ends in no dead letter, and the message comes again for ever."""
     assert reason_of(encoded(RESERVED_TYPE.value)) == RESERVED_TYPE.code
 
 
 @pytest.mark.parametrize("kind", ["cmd.task.submit", "cmd.task.cancel"])
 @pytest.mark.parametrize("agent", ["instance", "a.b", "", 5, None])
 def test_a_submission_from_the_bus_is_checked(kind: str, agent: Any) -> None:
-    """None of its fields raises anything but `Rejected`."""
+    """None of its fields raises anything but `RejectedError`."""
     said = {"task_type": "noop", "agent_type": agent, "task_id": "a.b"}
     assert reason_of(encoded(envelope(kind=kind, payload=said)), None) == "bad_payload"
 
 
 def test_the_message_names_the_field() -> None:
     for name in ("message_id", "trace_id", "causation_id", "kind", "emitted_at", "payload"):
-        with pytest.raises(Rejected, match=name):
+        with pytest.raises(RejectedError, match=name):
             decode(encoded(envelope(**{name: [True]})))
-    with pytest.raises(Rejected, match=r"payload\.task_id"):
+    with pytest.raises(RejectedError, match=r"payload\.task_id"):
         read(decode(encoded(command(task_id="a.b"))))
 
 
 def test_values_are_not_echoed() -> None:
     secret = "hunter2" * 20
     for case in (envelope(trace_id=secret + " "), command(task_id=secret + "."), envelope(kind=secret)):
-        with pytest.raises(Rejected) as raised:
+        with pytest.raises(RejectedError) as raised:
             read(decode(encoded(case)))
         assert "hunter2" not in str(raised.value)
 
@@ -194,7 +194,7 @@ def test_names_that_look_like_versions_are_names(kind: str) -> None:
     ["cmd.task.run", "evt.task.exploded", "evt.agent.a", "cmd.agent", "evt.job.done", "dlq.task.lost"],
 )
 def test_an_unknown_kind_is_rejected(kind: str) -> None:
-    with pytest.raises(Rejected) as raised:
+    with pytest.raises(RejectedError) as raised:
         model_of(kind)
     assert raised.value.code == "unknown_kind"
 
@@ -212,7 +212,7 @@ def test_free_kinds_have_models() -> None:
 def test_a_refusal_can_be_shown_anywhere(letter: str) -> None:
     """Also where the model's own words name the character that is wrong."""
     for changed in ({"message_id": f"{letter}7dc6e5af"}, {"causation_id": letter}, {letter: 1, "kind": ""}):
-        with pytest.raises(Rejected) as raised:
+        with pytest.raises(RejectedError) as raised:
             decode(encoded(envelope(**changed)))
         assert str(raised.value).isprintable(), changed
 

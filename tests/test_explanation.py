@@ -16,7 +16,7 @@ from grns.dev.servers import LocalNats
 from grns.diagnose.explain.collect import Explainer
 from grns.diagnose.explain.read import read_story
 from grns.diagnose.explain.reason import Explanation
-from grns.errors import NotFound
+from grns.errors import NotFoundError
 from grns.model import subjects
 from grns.model.outcome import Verb
 from grns.nats.interface import Transport
@@ -235,9 +235,9 @@ async def test_of_a_deleted_task_the_log_tells(shared: Database) -> None:
     await fetch(shared, "delete from grns.tasks where id = $1", task_id)
     found = await why(shared, task_id)
     assert (found.reason, found.status) == ("deleted", "cancelled")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await why(shared, "gr-nobody")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await why(shared, task_id, workspace="other")
 
 
@@ -246,7 +246,7 @@ async def test_a_tenant_sees_what_is_its_own(shared: Database) -> None:
     others = (await submit(shared)).id
     async with as_tenant(shared, "acme") as session:
         assert words(await why(shared, mine, database=session, workspace="acme"))[0] == "no_worker"
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await why(shared, others, database=session, workspace="acme")
 
 

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
 
-from grns.errors import NotFound, Rejected
+from grns.errors import NotFoundError, RejectedError
 from grns.gateway.server import COMMANDS, REQUESTS
 from grns.model import events as payloads
 from grns.model import problem, subjects
@@ -211,7 +211,7 @@ def test_the_schema_is_no_stricter_than_the_decoder() -> None:
         body = bad_input.encoded(case.value)
         try:
             payloads.read(decode(body, limits=limits))
-        except Rejected:
+        except RejectedError:
             continue
         schema.validate(json.loads(body))
 
@@ -327,7 +327,7 @@ def test_every_request_is_answered_with_a_task_or_what_stands_in_for_it_or_a_pro
 def test_what_answers_hold_fits_its_schema_and_no_other() -> None:
     task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
     stub = payloads.Truncated(ref="db://tasks/gr-1", task_id="gr-1")
-    refusal = problem.of(NotFound("there is no task gr-1"))
+    refusal = problem.of(NotFoundError("there is no task gr-1"))
     answers: dict[str, bytes | str] = {
         "Task": orjson.dumps(task, option=orjson.OPT_UTC_Z),
         "Truncated": stub.model_dump_json(),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import LONGEST, MOST_VALUES, Filter, complete, parse
 from grns.model.filter_term import KINDS, TERMS, Kind, Number, Pattern, Term, read
 from grns.model.task import REDRIVABLE, Status
@@ -76,11 +76,11 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
         assert str(refusal).isprintable()
 
 
-def refusal_of(text: str) -> BadInput | None:
+def refusal_of(text: str) -> InvalidInputError | None:
     """Return what is said of a text that is no filter."""
     try:
         parse(text)
-    except BadInput as error:
+    except InvalidInputError as error:
         return error
     return None
 
@@ -161,7 +161,7 @@ def test_each_filter_is_written_in_one_way(text: str, canonical: str) -> None:
     ids=lambda value: ascii(value)[:40],
 )
 def test_what_is_wrong_is_pointed_at_and_what_is_right_is_said(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)) as raised:
+    with pytest.raises(InvalidInputError, match=re.escape(says)) as raised:
         parse(text)
     assert raised.value.code == "bad_filter"
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from grns.errors import Rejected
+from grns.errors import RejectedError
 from grns.model import envelope
 from grns.worker import command
 from tests.bad_input import ACCEPTED, RESERVED_TYPE, encoded, messages
@@ -53,9 +53,9 @@ def test_the_largest_cost_little() -> None:
 @pytest.mark.parametrize(
     "refusal",
     [
-        Rejected("no_such_code", "x"),
-        Rejected("bad_json", "a\u202eb"),
-        Rejected("bad_json", "x" * 500),
+        RejectedError("no_such_code", "x"),
+        RejectedError("bad_json", "a\u202eb"),
+        RejectedError("bad_json", "x" * 500),
         ValueError("x"),
     ],
     ids=["code", "unprintable", "long", "of_another_kind"],

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel
 
-from grns.errors import BadInput, Fail, LeaseLost, Retry
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
 from grns.maintenance.due import reap
 from grns.model.fingerprint import fingerprint
 from grns.model.outcome import Claim, Outcome, Verb
@@ -505,7 +505,7 @@ async def test_a_handler_that_takes_too_long_is_tried_again(is_async: bool) -> N
 async def test_a_lost_lease_that_the_handler_met_writes_nothing() -> None:
     claimed = forged("gr-0", attempt=1)
     lease = Lease(claimed, 0, 1)
-    await Runner(returning(LeaseLost("in its transaction"))).run(claimed, lease)
+    await Runner(returning(LeaseLostError("in its transaction"))).run(claimed, lease)
     assert lease.is_lost
 
 
@@ -534,7 +534,7 @@ async def test_the_end_of_the_worker_is_no_outcome() -> None:
     ids=repr,
 )  # fmt: skip
 def test_options_of_handlers_are_checked(options: dict[str, Any]) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         Runner(returning(None), **options)
     assert raised.value.code == "bad_handler"
 
@@ -544,11 +544,11 @@ def test_a_handler_takes_its_task_and_perhaps_a_payload() -> None:
     def too_many(task: Context, payload: dict[str, Any], more: int) -> None: ...
 
     for wrong in (too_few, too_many):
-        with pytest.raises(BadInput, match=wrong.__name__):
+        with pytest.raises(InvalidInputError, match=wrong.__name__):
             Runner(wrong)
 
 
 def test_a_task_type_has_one_handler() -> None:
     runner = Runner(returning(None))
-    with pytest.raises(BadInput, match="noop"):
+    with pytest.raises(InvalidInputError, match="noop"):
         runner.pool.task("noop")(returning(None))

@@ -14,7 +14,7 @@ from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.cli import run
 from grns.dev.servers import LocalNats
-from grns.errors import Contended
+from grns.errors import ContendedError
 from grns.maintenance.audit import INVARIANTS
 from grns.maintenance.consistency import ConsistencyCheck, ConsistencyMonitor
 from grns.maintenance.failovers import note_server
@@ -160,7 +160,7 @@ async def test_a_page_that_is_not_answered_is_asked_again_and_shorter(
             for _ in range(3):
                 assert await inspection.look_at_tasks(), "there is more to be done"
             assert inspection.tasks == 0
-            with pytest.raises(Contended):
+            with pytest.raises(ContendedError):
                 await through_all_tasks(inspection)
         await through_all_tasks(inspection)
     assert inspection.tasks == 3

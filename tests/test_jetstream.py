@@ -21,12 +21,12 @@ from nats.aio.msg import Msg
 
 from grns.dev.servers import LocalNats
 from grns.errors import (
-    BrokerRefused,
-    Drift,
+    BrokerRefusedError,
+    DriftError,
     GrnsError,
-    OutcomeUnknown,
+    OutcomeUnknownError,
     SettingsError,
-    Unavailable,
+    UnavailableError,
 )
 from grns.model import subjects
 from grns.model.subjects import matches
@@ -258,7 +258,7 @@ async def test_what_others_have_set_survives_on_the_server(transport: JetStream,
 async def test_what_cannot_be_changed_is_drift(connect: Connect, server: LocalNats) -> None:
     transport = await connect()
     await manage(server, "STREAM.CREATE.GRNS_CMD", {"name": "GRNS_CMD", "subjects": ["cmd.>"]})
-    with pytest.raises(Drift, match="retention"):
+    with pytest.raises(DriftError, match="retention"):
         await transport.provision()
     for made in (subjects.EVT_STREAM, subjects.DLQ_STREAM):
         assert (await transport.state(made)).messages == 0, "the others are made all the same"
@@ -281,7 +281,7 @@ async def test_what_is_wrong_with_one_stream_keeps_no_other_from_being_made(
     if is_other_different:
         await admin._api.call("STREAM.CREATE.GRNS_DLQ", letters | {"storage": "memory"})
     transport = await connect(nats_url=server.url.replace("//", "//u:p@"))
-    with pytest.raises(Unavailable, match="does not let this user") as caught:
+    with pytest.raises(UnavailableError, match="does not let this user") as caught:
         await transport.provision()
     assert ("storage" in str(caught.value)) is is_other_different, "what is wrong with others is told too"
     assert (await transport.state("GRNS_EVT")).messages == 0
@@ -305,14 +305,14 @@ async def test_a_durable_is_mended_where_the_server_lets_it(
     config = {"name": "execute", "durable_name": "execute", "ack_policy": "explicit"}
     config["filter_subject"] = subjects.shared_execute()
     await manage(server, "CONSUMER.CREATE.GRNS_CMD.execute", {"stream_name": "GRNS_CMD", "config": config})
-    with pytest.raises(Drift, match="max waiting can not be updated"):
+    with pytest.raises(DriftError, match="max waiting can not be updated"):
         await transport.consume(subjects.shared_execute(), lambda _delivery: None, depth=1)
 
 
 async def test_an_overlapping_durable_is_drift(transport: JetStream, server: LocalNats) -> None:
     config = {"name": "all", "durable_name": "all", "ack_policy": "explicit", "filter_subject": "cmd.>"}
     await manage(server, "CONSUMER.CREATE.GRNS_CMD.all", {"stream_name": "GRNS_CMD", "config": config})
-    with pytest.raises(Drift, match="not unique"):
+    with pytest.raises(DriftError, match="not unique"):
         await transport.consume(LANE, lambda _delivery: None, depth=1)
 
 
@@ -346,8 +346,8 @@ def _refused(number: int, description: str, code: int = 503) -> dict[str, Any]:
         (_refused(10077, "maximum messages exceeded"), "full"),
         (_refused(10077, "maximum messages per subject exceeded"), "full"),
         (_refused(10054, "message size exceeds", 400), "too_large"),
-        (_refused(10077, "no space left on device"), Unavailable),
-        ({"error": {"code": 400, "err_code": 10002, "description": "resource limits"}}, Unavailable),
+        (_refused(10077, "no space left on device"), UnavailableError),
+        ({"error": {"code": 400, "err_code": 10002, "description": "resource limits"}}, UnavailableError),
         *[(answer, None) for answer in RUDE],
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, dict | bytes) else None,
@@ -355,10 +355,10 @@ def _refused(number: int, description: str, code: int = 503) -> dict[str, Any]:
 def test_what_an_answer_means(answer: object, wanted: object) -> None:
     found = verdict(LANE, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
     if isinstance(wanted, str):
-        assert isinstance(found, BrokerRefused)
+        assert isinstance(found, BrokerRefusedError)
         assert found.code == wanted
-    elif wanted is Unavailable:
-        assert isinstance(found, Unavailable)
+    elif wanted is UnavailableError:
+        assert isinstance(found, UnavailableError)
     else:
         assert found == wanted
 
@@ -366,7 +366,7 @@ def test_what_an_answer_means(answer: object, wanted: object) -> None:
 async def test_where_nobody_listens_that_is_told_at_once(connect: Connect) -> None:
     transport = await connect()
     began = time.monotonic()
-    with pytest.raises(Unavailable, match="nobody answers there"):
+    with pytest.raises(UnavailableError, match="nobody answers there"):
         await transport.publish(message())
     assert time.monotonic() - began < 1
 
@@ -378,7 +378,7 @@ async def test_where_only_strangers_answer_nothing_is_known(
     monkeypatch.setattr("grns.nats.client.ANSWER_SECONDS", 1.0)
     transport = await connect()
     async with rude(server.url, "evt.>") as answered:
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await transport.publish(message("evt.task.queued.v1"))
         assert answered() == 1
         await transport.provision()
@@ -407,11 +407,11 @@ async def test_where_only_strangers_answer_for_jetstream_nothing_is_believed(
     monkeypatch.setattr("grns.nats.client.ANSWER_SECONDS", 1.0)
     transport = await connect()
     async with rude(server.url, ">") as answered:
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await transport.provision()
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await transport.state("GRNS_EVT")
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await transport.last_message("GRNS_EVT")
         assert answered() >= 5
 
@@ -430,7 +430,7 @@ async def test_strangers_who_answer_everything_change_nothing(connect: Connect, 
 async def test_limits_of_the_stream_are_refusals(transport: JetStream, server: LocalNats) -> None:
     config = (await manage(server, "STREAM.INFO.GRNS_CMD"))["config"]
     await manage(server, "STREAM.UPDATE.GRNS_CMD", config | {"max_msg_size": 1000, "max_bytes": 3000})
-    with pytest.raises(BrokerRefused) as caught:
+    with pytest.raises(BrokerRefusedError) as caught:
         await transport.publish(message(body=b"x" * 2000))
     assert caught.value.code == "too_large"
     answers: list[Receipt | GrnsError] = []
@@ -438,7 +438,7 @@ async def test_limits_of_the_stream_are_refusals(transport: JetStream, server: L
         await transport.ready()
         transport.post(message(body=b"x" * 800), answers.append)
     await eventually(lambda: len(answers) == 10)
-    assert {answer.code for answer in answers if isinstance(answer, BrokerRefused)} == {"full"}
+    assert {answer.code for answer in answers if isinstance(answer, BrokerRefusedError)} == {"full"}
 
 
 async def test_silence_becomes_an_error(connect: Connect, server: LocalNats) -> None:
@@ -453,7 +453,7 @@ async def test_silence_becomes_an_error(connect: Connect, server: LocalNats) -> 
     await eventually(lambda: answers)
     await replies.close()
     await connection.close()
-    assert [type(answer) for answer in answers] == [OutcomeUnknown, OutcomeUnknown]
+    assert [type(answer) for answer in answers] == [OutcomeUnknownError, OutcomeUnknownError]
 
 
 @pytest.mark.parametrize(
@@ -466,12 +466,12 @@ async def test_what_the_user_may_not_do_is_told_at_once(
     transport = await connect(nats_url=server.url.replace("//", "//u:p@"))
     await transport.provision()
     began = time.monotonic()
-    with pytest.raises(Unavailable, match="does not let this user"):
+    with pytest.raises(UnavailableError, match="does not let this user"):
         await transport.publish(message("evt.task.queued.v1"))
     assert time.monotonic() - began < 1
     assert isinstance(await transport.publish(message()), Receipt)
     began = time.monotonic()
-    with pytest.raises(Unavailable, match="refused the user"):
+    with pytest.raises(UnavailableError, match="refused the user"):
         await connect(nats_url=server.url.replace("//", "//u:wrong@"))
     assert time.monotonic() - began < 2
 
@@ -481,10 +481,10 @@ async def test_a_token_is_not_told_to_anybody(
     server: LocalNats, connect: Connect, facts: Facts, extra_config: str
 ) -> None:
     await connect(nats_url=server.url.replace("//", "//right@"))
-    with pytest.raises(Unavailable, match="refused the user") as refused:
+    with pytest.raises(UnavailableError, match="refused the user") as refused:
         await connect(nats_url=server.url.replace("//", "//wr0ng@"))
     server.stop()
-    with pytest.raises(Unavailable, match="no broker answered") as unanswered:
+    with pytest.raises(UnavailableError, match="no broker answered") as unanswered:
         await connect(nats_url=server.url.replace("//", "//wr0ng@"), nats_startup_seconds=0.3)
     told = f"{refused.value} {unanswered.value} {facts}"
     assert server.url.partition("//")[2] in told
@@ -502,7 +502,7 @@ async def works(transport: JetStream, got: list[bytes], body: bytes) -> None:
         assert time.monotonic() < deadline
         try:
             await transport.publish(message(body=body))
-        except Unavailable:
+        except UnavailableError:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.02)
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from grns.dev.servers import LocalNats
-from grns.errors import BrokerRefused
+from grns.errors import BrokerRefusedError
 from grns.nats import JetStream
 from grns.nats.watchdog import WatchdogPauses
 from grns.nats.wire import SUBJECT_LENGTH
@@ -69,9 +69,9 @@ async def test_a_server_that_ends_every_line_is_not_stormed(
 )
 async def test_what_is_too_long_in_bytes_is_no_subject(connect: Connect, subject: str) -> None:
     transport = await connect()
-    with pytest.raises(BrokerRefused) as listening:
+    with pytest.raises(BrokerRefusedError) as listening:
         await transport.observe(subject, lambda *_: None)
-    with pytest.raises(BrokerRefused) as sending:
+    with pytest.raises(BrokerRefusedError) as sending:
         transport._connection.publish(subject)
     assert listening.value.code == sending.value.code == "bad_subject"
     got: list[str] = []
@@ -147,7 +147,7 @@ async def test_what_is_listened_to_while_a_line_is_dialled_is_heard_once(
     await eventually(lambda: connection._line is not old)
     got: list[bytes] = []
     await transport.observe("foo", lambda _subject, body, _headers: got.append(body))
-    with pytest.raises(BrokerRefused):
+    with pytest.raises(BrokerRefusedError):
         await transport.observe("foo..bar", lambda *_: None)
     await asyncio.to_thread(server.start)
     await connection.wait_connected()

@@ -13,7 +13,7 @@ import nats
 import pytest
 
 from grns.dev.servers import LocalNats
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.interface import Delivery, Message, Receipt, Request
@@ -185,17 +185,17 @@ async def test_only_streams_of_a_namespace_are_removed(broker: LocalNats) -> Non
         await theirs.publish(message(QUEUED))
         await theirs.remove()
         assert await names(broker) == {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await theirs.state(subjects.EVT_STREAM)
         await theirs.remove()
-        with pytest.raises(BadInput, match="namespace"):
+        with pytest.raises(InvalidInputError, match="namespace"):
             await ours.remove()
         assert (await ours.state(subjects.EVT_STREAM)).messages == 0
 
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "", "*", "a" * 65])
 def test_a_namespace_is_one_token(name: str) -> None:
-    with pytest.raises(BadInput, match="nats_namespace"):
+    with pytest.raises(InvalidInputError, match="nats_namespace"):
         load(nats_namespace=name)
 
 

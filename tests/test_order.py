@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns.errors import BadInput, Rejected
+from grns.errors import InvalidInputError, RejectedError
 from grns.gateway import task_command as order
 from grns.gateway.task_command import TaskCommand
 from grns.model import subjects
@@ -38,7 +38,7 @@ def reason_of(body: bytes, subject: str) -> str:
     """Return why an order is refused, or `accepted`."""
     try:
         order.read(body, subject=subject, limits=LIMITS)
-    except Rejected as error:
+    except RejectedError as error:
         _check_text(str(error))
         return error.code
     return ACCEPTED
@@ -132,7 +132,7 @@ def test_a_subject_serves_one_kind(kind: str) -> None:
 def _is_json(value: Any) -> bool:
     try:
         dumps(value)
-    except BadInput:  # refused wherever it stands
+    except InvalidInputError:  # refused wherever it stands
         return False
     return True
 

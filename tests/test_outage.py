@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from grns.access.isolation import as_tenant
-from grns.errors import OutcomeUnknown, Unavailable, Unusable
+from grns.errors import OutcomeUnknownError, UnavailableError, UnusableError
 from grns.maintenance.janitor import Janitor
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
@@ -75,7 +75,7 @@ async def test_transaction_whose_server_hangs_up_is_an_unknown_outcome(database:
             connection.terminate()
             await connection.execute("select 1")
 
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknownError):
         await hang_up()
 
 
@@ -159,7 +159,7 @@ async def test_handlers_transaction_in_outage_after_outage_ends_dead(
 
 async def test_patiently_waits_for_postgres_and_says_so() -> None:
     """Reliability: a process that starts while Postgres is away waits for it."""
-    facts, answers = Facts(), iter([Unavailable("away"), OutcomeUnknown("hung up"), None])
+    facts, answers = Facts(), iter([UnavailableError("away"), OutcomeUnknownError("hung up"), None])
 
     async def connect() -> str:
         if (error := next(answers)) is not None:
@@ -172,9 +172,9 @@ async def test_patiently_waits_for_postgres_and_says_so() -> None:
 
 async def test_patiently_gives_up_where_waiting_does_not_help() -> None:
     async def connect() -> None:
-        raise Unusable("password authentication failed")
+        raise UnusableError("password authentication failed")
 
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableError):
         await wait_for_postgres(connect, emit=Facts().read)
 
 

@@ -12,7 +12,7 @@ import pytest
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
@@ -116,7 +116,7 @@ async def test_what_cannot_be_paused_is_refused(
     pauses: PoolPauses, database: Database, broker: LocalNats, wanted: dict[str, Any], code: str
 ) -> None:
     asked: dict[str, Any] = {"agent_type": "worker", "actor": ACTOR} | wanted
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         await pauses.pause(**asked)
     assert refused.value.code == code
     assert await fetch(database, "select from grns.pauses") == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.telemetry.fact import Fact
@@ -151,7 +151,7 @@ async def test_what_was_refused_is_not_forgotten_while_postgres_is_away(shared: 
     away = Database(shared.url, name="away")
     stage = Stage(away)
     stage.watch.note("noop")
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await stage.watch.tick()
     async with away.opened():
         assert await stage.look() == (False, 1)

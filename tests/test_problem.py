@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from grns.errors import (
-    BadInput,
-    BrokerRefused,
-    Conflict,
-    Contended,
-    NotFound,
-    OutcomeUnknown,
-    Rejected,
-    TooManyRequests,
-    Unavailable,
-    Unusable,
-    WaitTimeout,
+    BrokerRefusedError,
+    ConflictError,
+    ContendedError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RateLimitedError,
+    RejectedError,
+    UnavailableError,
+    UnusableError,
+    WaitTimeoutError,
 )
 from grns.model import problem
 
@@ -25,18 +25,18 @@ SECRET = "postgresql://grns:hunter2@db.internal/app"
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
-        (BadInput("bad_json", "no"), 400, "bad_json"),
-        (Rejected("bad_envelope", "no"), 400, "bad_envelope"),
-        (BadInput("too_large", "no"), 413, "too_large"),
-        (NotFound("no"), 404, "not_found"),
-        (Conflict("no"), 409, "conflict"),
-        (TooManyRequests("no"), 429, "too_many_requests"),
-        (Unavailable("no"), 503, "unavailable"),
-        (Contended("no"), 503, "unavailable"),
-        (Unusable("no"), 503, "unavailable"),
-        (OutcomeUnknown("no"), 503, "outcome_unknown"),
-        (WaitTimeout("no"), 504, "timeout"),
-        (BrokerRefused("full", "no"), 409, "refused_by_broker"),
+        (InvalidInputError("bad_json", "no"), 400, "bad_json"),
+        (RejectedError("bad_envelope", "no"), 400, "bad_envelope"),
+        (InvalidInputError("too_large", "no"), 413, "too_large"),
+        (NotFoundError("no"), 404, "not_found"),
+        (ConflictError("no"), 409, "conflict"),
+        (RateLimitedError("no"), 429, "too_many_requests"),
+        (UnavailableError("no"), 503, "unavailable"),
+        (ContendedError("no"), 503, "unavailable"),
+        (UnusableError("no"), 503, "unavailable"),
+        (OutcomeUnknownError("no"), 503, "outcome_unknown"),
+        (WaitTimeoutError("no"), 504, "timeout"),
+        (BrokerRefusedError("full", "no"), 409, "refused_by_broker"),
         (ValueError("no"), 500, "internal_error"),
     ],
     ids=repr,
@@ -51,11 +51,11 @@ def test_each_error_has_its_problem(error: Exception, status: int, code: str) ->
 @pytest.mark.parametrize(
     "error",
     [
-        Unavailable(SECRET),
-        OutcomeUnknown(SECRET),
-        TooManyRequests(SECRET),
+        UnavailableError(SECRET),
+        OutcomeUnknownError(SECRET),
+        RateLimitedError(SECRET),
         ValueError(SECRET),
-        Unusable(SECRET),
+        UnusableError(SECRET),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -66,4 +66,4 @@ def test_what_is_wrong_on_our_side_is_not_told_in_its_words(error: Exception) ->
 
 
 def test_a_long_story_is_cut() -> None:
-    assert len(problem.of(Conflict("x" * 10_000)).detail) == 500
+    assert len(problem.of(ConflictError("x" * 10_000)).detail) == 500

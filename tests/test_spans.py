@@ -22,7 +22,7 @@ from grns.bootstrap import tools, workers
 from grns.bootstrap.app import App
 from grns.client.client import Client
 from grns.dev.servers import LocalNats
-from grns.errors import Conflict, SettingsError
+from grns.errors import ConflictError, SettingsError
 from grns.model import envelope
 from grns.model.outcome import Claim, Outcome, Verb
 from grns.postgres.database import Database
@@ -216,7 +216,7 @@ async def test_who_is_traced_submits_into_its_own_trace(client: Client, traced: 
         one = await client.submit("noop")
         many = await client.submit_many([{"task_type": "noop"}, {"task_type": "noop", "trace_id": "my-own"}])
         other = await client.submit("noop", trace_id="my-own")
-    assert [made.trace_id for made in many if not isinstance(made, Conflict)] == [within, "my-own"]
+    assert [made.trace_id for made in many if not isinstance(made, ConflictError)] == [within, "my-own"]
     assert (one.trace_id, other.trace_id) == (within, "my-own")
     here, there = traced.of("submit noop")
     assert (trace_of(here), parent_of(here)) == (within, order.get_span_context().span_id)
@@ -235,11 +235,11 @@ async def test_who_is_not_traced_submits_into_a_trace_of_each_task(client: Clien
 
 async def test_a_submission_that_fails_shows_so(client: Client, traced: Traced) -> None:
     await client.submit("noop", {"a": 1}, idempotency_key="k")
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await client.submit("noop", {"a": 2}, idempotency_key="k")
     _, failed = traced.of("submit noop")
     assert failed.status.status_code is StatusCode.ERROR
-    assert (failed.attributes or {})["error.type"] == "Conflict"
+    assert (failed.attributes or {})["error.type"] == "ConflictError"
 
 
 # ---------------------------------------------------------------- ids and samples

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.postgres.audit_log import note
 from grns.postgres.database import Database
 from tests.test_export import EXAMPLES
@@ -84,7 +84,7 @@ async def test_each_kind_of_change_can_be_noted(shared: Database, kind: str) -> 
 async def test_what_fits_no_kind_is_not_noted(
     shared: Database, kind: str, actor: str, payload: dict[str, Any], code: str
 ) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await note(shared, workspace="default", kind=kind, actor=actor, payload=payload)
     assert raised.value.code == code
     assert not await fetch(shared, "select from grns.events")

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.maintenance.audit import audit_tasks
 from grns.maintenance.due import promote
 from grns.model.outcome import Claim, Unclaimed, Verb
@@ -252,7 +252,7 @@ async def test_without_a_schema_the_error_names_the_command_to_run(shared: Datab
     bare = Database(shared.url.rsplit("/", 1)[0] + "/postgres", name="test")
     await bare.connect()
     try:
-        with pytest.raises(Unavailable, match="grns db upgrade"):
+        with pytest.raises(UnavailableError, match="grns db upgrade"):
             await Claims(bare, WORKER, batch_limit=1).claim("gr-x")
     finally:
         await bare.close()

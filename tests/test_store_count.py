@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from grns.errors import BadInput, Unavailable
+from grns.errors import InvalidInputError, UnavailableError
 from grns.maintenance import upkeep
 from grns.maintenance.due import reap
 from grns.model.outcome import Verb
@@ -193,7 +193,7 @@ async def test_a_chart_has_as_many_steps_as_are_asked_for(shared: Database) -> N
     times = [row["at"] for row in await minutes(shared, step_seconds=600)]
     assert times == sorted(times)
     for wrong in ({"step_seconds": 59}, {"step_seconds": 60, "since": datetime(2020, 1, 1, tzinfo=UTC)}):
-        with pytest.raises(BadInput, match="step"):
+        with pytest.raises(InvalidInputError, match="step"):
             await minutes(shared, **wrong)
 
 
@@ -296,7 +296,7 @@ async def test_one_that_has_lost_the_lead_counts_nothing(shared: Database) -> No
     await submit_many(shared, 5)
     frozen = await lead(shared, "one")
     await count_all(shared)
-    with pytest.raises(Unavailable, match="another counter"):
+    with pytest.raises(UnavailableError, match="another counter"):
         await frozen.step(100)
     assert await counted(shared) == await there(shared)
 
@@ -309,7 +309,7 @@ async def test_a_statement_that_waits_while_the_lead_changes_counts_nothing(shar
         counting = asyncio.create_task(late.step(100))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("commit")
-        with pytest.raises(Unavailable, match="another counter"):
+        with pytest.raises(UnavailableError, match="another counter"):
             await counting
     assert await counted(shared) == {}
     await count_all(shared)
@@ -328,7 +328,7 @@ async def test_many_counters_at_once_count_each_row_once(shared: Database) -> No
             try:
                 while await leading.step(3):
                     pass
-            except Unavailable:
+            except UnavailableError:
                 continue
 
     await asyncio.gather(*(count_on(f"counter-{number}") for number in range(4)))

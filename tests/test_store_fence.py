@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns.errors import BadInput, Contended, LeaseLost, Unavailable
+from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
 from grns.maintenance.due import reap
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Database
@@ -63,7 +63,7 @@ async def refused_everywhere(database: Database, zombie: Claim) -> None:
     assert await release(database, zombie) == {zombie.id: "lost"}
     assert await renew(database, [held(zombie)], LEASE_SECONDS) == [LOST]
     async with database.connection() as connection:
-        with pytest.raises(LeaseLost):
+        with pytest.raises(LeaseLostError):
             await finish_in(connection, ending(zombie))
     assert (await row_of(database, zombie.id), await log_of(database, zombie.id)) == before
 
@@ -176,7 +176,7 @@ async def test_a_value_that_postgres_refuses_fails_alone(shared: Database) -> No
         *(finishes.finish(Finish(*pair, uuid4())) for pair in zip(owners, outcomes, strict=True)),
         return_exceptions=True,
     )
-    assert isinstance(answers[3], BadInput)
+    assert isinstance(answers[3], InvalidInputError)
     assert [one.status for one in answers if isinstance(one, Finished)] == ["succeeded"] * 4
     assert (await row_of(shared, owners[3].id))["status"] == "running"
     assert (await finish(shared, owners[3], Verb.FAIL)).status == "failed"
@@ -206,7 +206,7 @@ async def test_a_finish_kept_waiting_by_a_stranger_says_so_and_passes_later(shar
         answers = await asyncio.gather(
             finishes.finish(ours), finishes.finish(ending(free)), return_exceptions=True
         )
-        assert isinstance(answers[0], Contended)
+        assert isinstance(answers[0], ContendedError)
         assert isinstance(answers[1], Finished)
         assert answers[1].status == "succeeded", "its neighbour is not held up"
         assert await release(shared, kept) == {kept.id: "locked"}
@@ -238,7 +238,7 @@ async def test_what_a_handlers_transaction_writes_stands_and_falls_with_the_fini
     await _pay(shared, kept)
     await lapse(shared, lost.id)
     await reap(shared, 10, None)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLostError):
         await _pay(shared, lost)
     assert [row["task_id"] for row in await fetch(shared, "select task_id from public.payments")] == [kept.id]
     assert (await row_of(shared, lost.id))["status"] == "queued"
@@ -348,6 +348,6 @@ async def test_a_table_that_is_locked_for_long_is_unavailable_not_forever(shared
     owner = await claim(shared, (await submit(shared)).id)
     async with stranger(shared) as connection:
         await connection.execute("lock table grns.tasks in access exclusive mode")
-        with pytest.raises(Unavailable, match="lock timeout"):
+        with pytest.raises(UnavailableError, match="lock timeout"):
             await finish(shared, owner)
     assert (await finish(shared, owner)).status == "succeeded"

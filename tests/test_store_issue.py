@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns.errors import BadInput, Conflict, NotFound
+from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.maintenance.due import reap
 from grns.model.outcome import Outcome, Verb
 from grns.postgres.database import Database
@@ -148,7 +148,7 @@ async def test_each_workspace_has_its_own(shared: Database) -> None:
     for workspace in ("default", "acme"):
         found = await issue.read_issue(shared, workspace=workspace, fingerprint=FINGERPRINT)
         assert found["total"] == 1
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await issue.read_issue(shared, workspace="other", fingerprint=FINGERPRINT)
 
 
@@ -244,7 +244,7 @@ async def test_who_has_seen_an_older_version_is_told(shared: Database) -> None:
     await fails(shared, FINGERPRINT)
     await read(shared)
     await change(shared, version=1, note="mine")
-    with pytest.raises(Conflict, match="version 2"):
+    with pytest.raises(ConflictError, match="version 2"):
         await change(shared, version=1, note="yours")
     await fails(shared, FINGERPRINT)
     assert (await read(shared))["version"] == 2, "that it was seen again is no change"
@@ -261,13 +261,13 @@ async def test_who_has_seen_an_older_version_is_told(shared: Database) -> None:
     ids=["nothing", "of_the_counter", "unknown", "long", "nul", "surrogate", "without_zone"],
 )  # fmt: skip
 async def test_what_cannot_be_said_is_refused(shared: Database, said: dict[str, Any]) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await change(shared, **said)
     assert raised.value.code == "bad_issue"
 
 
 async def test_nothing_can_be_said_of_one_that_is_not_there(shared: Database) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await change(shared, state="resolved")
 
 
@@ -318,6 +318,6 @@ async def test_they_are_listed_page_by_page_the_latest_first(
 
 
 async def test_a_cursor_that_nobody_was_given_is_refused(shared: Database) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await issue.list_issues(shared, workspace="default", limit=5, after="nonsense")
     assert raised.value.code == "bad_cursor"

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from grns.dev.servers import LocalPostgres
-from grns.errors import Unusable
+from grns.errors import UnusableError
 from grns.postgres import migrate
 from tests.harness import eventually
 
@@ -74,7 +74,7 @@ async def test_who_may_not_make_a_schema_is_told_so(fresh_urls: list[str]) -> No
     admin = await asyncpg.connect(url)
     try:
         await admin.execute("create role visitor login password 'hunter2'")
-        with pytest.raises(Unusable, match="permission denied for database"):
+        with pytest.raises(UnusableError, match="permission denied for database"):
             await migrate.upgrade(re.sub("//[^@]*@", "//visitor:hunter2@", url))
     finally:
         await admin.execute("drop role visitor")

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns.errors import Conflict, Contended, NotFound, OutcomeUnknown
+from grns.errors import ConflictError, ContendedError, NotFoundError, OutcomeUnknownError
 from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
 from grns.model.submission import submission
 from grns.postgres.database import Database
@@ -115,7 +115,7 @@ async def test_a_conflict_is_not_remembered(orders: CommandStore, shared: Databa
     known = await marks(shared)
     order = submit(idempotency_key="k", payload={"n": 2})
     for _ in range(2):
-        with pytest.raises(Conflict, match="'k'"):
+        with pytest.raises(ConflictError, match="'k'"):
             await orders.submit(order)
     assert await marks(shared) == known
     mended = submit(order.message_id, idempotency_key="other", payload={"n": 2})
@@ -126,7 +126,7 @@ async def test_a_conflict_refuses_no_other_of_its_batch(orders: CommandStore, sh
     await orders.submit(submit(idempotency_key="k"))
     said = [submit(payload={"n": n}, idempotency_key="k" if n == 3 else None) for n in range(6)]
     answers = await asyncio.gather(*(orders.submit(one) for one in said), return_exceptions=True)
-    assert [type(answer) for answer in answers] == [CommandResult] * 3 + [Conflict] + [CommandResult] * 2
+    assert [type(answer) for answer in answers] == [CommandResult] * 3 + [ConflictError] + [CommandResult] * 2
     assert await count(shared) == 6
     assert said[3].mark not in await marks(shared)
 
@@ -137,7 +137,7 @@ async def test_one_id_for_two_submissions_is_a_conflict(orders: CommandStore, sh
     liar = submit(first.message_id, payload={"n": 2})
     assert (await orders.submit(first)).answer == "created"
     for other in (liar, submit(first.message_id, payload={"n": 1}, task_type="another")):
-        with pytest.raises(Conflict, match=str(first.message_id)):
+        with pytest.raises(ConflictError, match=str(first.message_id)):
             await orders.submit(other)
     assert await count(shared) == 1
 
@@ -165,7 +165,7 @@ async def test_a_key_that_a_stranger_holds_delays_no_other(orders: CommandStore,
         await other.execute("select grns.submit_task('noop', idempotency_key => 'held')")
         said = [submit(), submit(idempotency_key="held"), submit()]
         answers = await asyncio.gather(*(orders.submit(one) for one in said), return_exceptions=True)
-        assert isinstance(answers[1], Contended)
+        assert isinstance(answers[1], ContendedError)
         assert [answers[0], answers[2]] == [CommandResult("created", said[n].prepared.id) for n in (0, 2)]
         assert said[1].mark not in await marks(shared)
     assert (await orders.submit(said[1])).answer == "created"
@@ -180,7 +180,7 @@ async def test_what_got_no_answer_is_carried_out_or_not_and_known_if_so(
         asked = asyncio.create_task(orders.submit(order))
         await eventually(lambda: is_waiting_for_lock(shared))
         await fetch(shared, _CUT)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await asked
     assert await marks(shared) == set(), "the note goes with its effect"
     assert (await orders.submit(order)).answer == "created"
@@ -221,7 +221,7 @@ async def test_a_task_that_is_not_there_is_not_remembered(orders: CommandStore, 
         task_id = await other.fetchval("select grns.submit_task('noop')")
         order = cancel(task_id)
         for _ in range(2):
-            with pytest.raises(NotFound, match=task_id):
+            with pytest.raises(NotFoundError, match=task_id):
                 await orders.cancel(order)
         assert await marks(shared) == set()
         await other.execute("commit")
@@ -239,7 +239,7 @@ async def test_of_many_each_gets_its_own_answer(orders: CommandStore, shared: Da
     answers = await asyncio.gather(*(orders.cancel(one) for one in said), return_exceptions=True)
     words = [one.answer if isinstance(one, CommandResult) else type(one).__name__ for one in answers]
     assert words == [
-        "cancelled", "NotFound", "requested", "dead", "NotFound", "NotFound", "repeated",
+        "cancelled", "NotFoundError", "requested", "dead", "NotFoundError", "NotFoundError", "repeated",
     ]  # fmt: skip
     assert {mark[0] for mark in await marks(shared)} == {
         f"cmd.task.cancel.v1 {task_id}" for task_id in (queued, running, dead)
@@ -260,5 +260,5 @@ async def test_a_row_that_a_stranger_holds_delays_no_other(orders: CommandStore,
             *(orders.cancel(cancel(task_id)) for task_id in (free, held)), return_exceptions=True
         )
     assert answers[0] == CommandResult("cancelled", free)
-    assert isinstance(answers[1], Contended)
+    assert isinstance(answers[1], ContendedError)
     assert (await row_of(shared, held))["status"] == "queued"

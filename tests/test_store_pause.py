@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import BadInput, Unavailable
+from grns.errors import InvalidInputError, UnavailableError
 from grns.maintenance.due import promote
 from grns.model.outcome import Claim, Unclaimed, Verb
 from grns.postgres.database import Database
@@ -219,7 +219,7 @@ async def test_one_that_is_paused_already_is_paused_for_another_reason(shared: D
 async def test_a_pause_that_would_be_over_is_refused(shared: Database, until: float | datetime) -> None:
     await paused(shared, task_type="noop")
     for task_type in (None, "noop"):
-        with pytest.raises(BadInput) as refused:
+        with pytest.raises(InvalidInputError) as refused:
             await paused(shared, task_type=task_type, until=until)
         assert refused.value.code == "bad_until"
     (left,) = await pause.in_force(shared, "default", ["worker"])
@@ -229,9 +229,9 @@ async def test_a_pause_that_would_be_over_is_refused(shared: Database, until: fl
 async def test_what_cannot_be_logged_is_not_done(database: Database) -> None:
     await paused(database, task_type="noop")
     await fetch(database, "select setval('grns.events_seq', max(upper_seq)) from grns.log_partitions")
-    with pytest.raises(Unavailable, match="janitor"):
+    with pytest.raises(UnavailableError, match="janitor"):
         await paused(database)
-    with pytest.raises(Unavailable, match="janitor"):
+    with pytest.raises(UnavailableError, match="janitor"):
         await resumed(database, task_type="noop")
     assert [one.task_type for one in await pause.in_force(database, "default", ["worker"])] == ["noop"]
 

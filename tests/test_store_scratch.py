@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from grns.dev.servers import LocalPostgres
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.model import server_url
 from grns.postgres import scratch
 from grns.postgres.database import Database
@@ -97,7 +97,7 @@ async def test_a_role_that_may_make_none_is_told_what_to_do(
     try:
         url = as_role(database_url, "the%20Poor", "poor")
         async with scratch.announced(url, name) as server:
-            with pytest.raises(Unavailable, match='`alter role "the Poor" createdb`') as caught:
+            with pytest.raises(UnavailableError, match='`alter role "the Poor" createdb`') as caught:
                 await scratch.make(server, name)
         assert caught.value.__notes__ == ["psql -c 'alter role \"the Poor\" createdb'  (as a superuser)"]
     finally:

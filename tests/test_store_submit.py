@@ -12,7 +12,13 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
-from grns.errors import BadInput, Conflict, Contended, OutcomeUnknown, Unavailable
+from grns.errors import (
+    ConflictError,
+    ContendedError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from grns.model.json import DEFAULT_LIMITS
 from grns.model.submission import submission
 from grns.postgres.database import Database
@@ -34,12 +40,12 @@ async def submit(database: Database, **fields: Any) -> Submitted:
     return await Submissions(database, batch_limit=10).submit(made(**fields))
 
 
-async def submit_many(database: Database, *batch: Prepared) -> list[Submitted | Conflict]:
+async def submit_many(database: Database, *batch: Prepared) -> list[Submitted | ConflictError]:
     """Submit many in one statement."""
     return await Submissions(database, batch_limit=10).submit_many(batch)
 
 
-def new(answers: list[Submitted | Conflict]) -> list[bool | None]:
+def new(answers: list[Submitted | ConflictError]) -> list[bool | None]:
     """Return, for each answer, whether it created a task; None for a conflict."""
     return [answer.is_new if isinstance(answer, Submitted) else None for answer in answers]
 
@@ -68,7 +74,7 @@ async def test_the_same_key_and_payload_return_the_same_task(shared: Database) -
 async def test_another_task_under_the_same_key_is_a_conflict(shared: Database, other: dict[str, Any]) -> None:
     said = {"idempotency_key": "k", "payload": {"n": 1}}
     first = await submit(shared, **said)
-    with pytest.raises(Conflict, match=first.id):
+    with pytest.raises(ConflictError, match=first.id):
         await submit(shared, **said | other)
     assert await count_of(shared) == 1
 
@@ -140,7 +146,7 @@ async def test_a_key_that_a_stranger_is_taking_is_waited_for(shared: Database) -
     assert isinstance(theirs, Submitted)
     assert isinstance(same, Submitted)
     assert (same.id, same.is_new) == (theirs.id, False)
-    assert isinstance(other, Conflict)
+    assert isinstance(other, ConflictError)
     assert theirs.id in str(other)
 
 
@@ -156,7 +162,7 @@ async def test_a_key_that_a_stranger_gives_up_is_ours(shared: Database) -> None:
 async def test_a_key_that_a_stranger_keeps_is_not_waited_for_without_end(shared: Database) -> None:
     async with stranger(shared) as connection:
         await submit_in(connection, [made(idempotency_key="k")])
-        with pytest.raises(Contended):
+        with pytest.raises(ContendedError):
             await submit(shared, idempotency_key="k")
     assert (await submit(shared, idempotency_key="k")).is_new
 
@@ -174,7 +180,7 @@ async def test_a_key_that_a_stranger_keeps_fails_nobody_else(shared: Database) -
     assert all(one.is_new for one in plain)
     failed = [key for key, answer in zip(keys, answers, strict=True) if not isinstance(answer, Submitted)]
     assert failed == ["k7"]
-    assert isinstance(answers[7], Contended)
+    assert isinstance(answers[7], ContendedError)
     assert await count_of(shared) == 39
 
 
@@ -183,7 +189,7 @@ async def test_the_lock_is_given_up_before_the_statement_is(shared: Database) ->
     hurried = Database(shared.url, name="hurried", answer_seconds=2.0)
     async with hurried.opened(), stranger(shared) as connection:
         await submit_in(connection, [made(idempotency_key="k")])
-        with pytest.raises(Contended):
+        with pytest.raises(ContendedError):
             await submit(hurried, idempotency_key="k")
 
 
@@ -197,7 +203,7 @@ async def sleep_for_a_minute(database: Database) -> None:
 async def test_a_statement_that_was_given_up_ends_on_the_server(shared: Database) -> None:
     hurried = Database(shared.url, name="hurried", answer_seconds=0.5)
     async with hurried.opened():
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await sleep_for_a_minute(hurried)
 
         async def is_over() -> bool:
@@ -217,7 +223,7 @@ async def test_where_all_is_locked_not_each_one_is_waited_for(shared: Database) 
         asked = [submissions.submit(made(idempotency_key=f"k{place}")) for place in range(60)]
         async with asyncio.timeout(10):  # one by one, two at a time, they would take 15 s
             answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert all(isinstance(answer, Unavailable) for answer in answers)
+    assert all(isinstance(answer, UnavailableError) for answer in answers)
     assert await count_of(shared) == 0
 
 
@@ -313,6 +319,6 @@ async def test_a_conflict_does_not_break_the_callers_transaction(shared: Databas
     "wrong", [None, 5, "postgresql://", object()], ids=lambda value: type(value).__name__
 )
 async def test_what_is_no_connection_is_said_to_be_none(wrong: Any) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await submit_in(wrong, [made()])
     assert raised.value.code == "bad_connection"

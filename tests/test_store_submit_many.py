@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.json import DEFAULT_LIMITS
 from grns.model.submission import Submission, submission
 from grns.postgres.database import Database
@@ -109,6 +109,6 @@ def test_a_wrong_one_is_refused_after_good_ones_as_it_is_alone(wrong: dict[Any, 
 
 
 def _refusal(preparer: Preparer, fields: Any) -> str:
-    with pytest.raises((BadInput, TypeError)) as raised:
+    with pytest.raises((InvalidInputError, TypeError)) as raised:
         preparer.prepare(fields)
     return str(raised.value)

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import json as strict_json
 from grns.model.events import PAYLOADS
 from grns.model.submission import submission
@@ -275,7 +275,7 @@ async def test_submit_of_a_number_that_a_float_does_not_keep_is_refused(shared: 
         return
     error = await refused(shared, "'noop', $1::text::jsonb", body)
     assert (error.sqlstate, error.detail) == ("22023", "bad_number")
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         strict_json.parse(body)
     assert raised.value.code == "bad_number"
 
@@ -299,7 +299,7 @@ async def test_submit_at_the_limit_agrees_with_python_after_the_setting_changes(
         submit_sql = "select grns.submit_task('noop', $1::text::jsonb)"
         assert prepared(most) == most
         assert await connection.fetchval(submit_sql, json.dumps(payload(most)))
-        with pytest.raises(BadInput) as in_python:
+        with pytest.raises(InvalidInputError) as in_python:
             prepared(most + 1)
         with pytest.raises(asyncpg.InvalidParameterValueError, match=f", {most} are allowed") as in_sql:
             await connection.fetchval(submit_sql, json.dumps(payload(most + 1)))

@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from grns.errors import OutcomeUnknown, Unavailable
+from grns.errors import OutcomeUnknownError, UnavailableError
 from grns.maintenance.due import promote, reap
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.postgres.database import Database, Row
@@ -52,11 +52,11 @@ class Flaky(Database):
         self.asked.append(name)
         if name in self.refusing:
             self.refusing.remove(name)
-            raise Unavailable("no connection")
+            raise UnavailableError("no connection")
         rows = await super().run(name, *arguments)
         if name in self.losing_answer:
             self.losing_answer.remove(name)
-            raise OutcomeUnknown("no answer")
+            raise OutcomeUnknownError("no answer")
         return rows
 
 
@@ -117,7 +117,7 @@ async def test_a_claim_that_was_cut_before_its_commit_has_claimed_nothing(shared
         asked = asyncio.create_task(claims.claim(task_id))
         await eventually(lambda: is_waiting_for_lock(shared))
         await cut(connection)
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             await asked
     assert (await row_of(shared, task_id))["attempt"] == 0
     assert isinstance(await claims.claim(task_id), Claim)
@@ -146,7 +146,7 @@ async def test_a_finish_whose_answer_was_lost_is_written_once(
     async with flaky(shared) as lossy:
         lossy.losing_answer = {"finish"}
         finishes = Finishes(lossy, batch_limit=10)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await finishes.finish(ours)
         assert ours.is_unsure
         before = await row_of(shared, ours.claim.id), await log_of(shared, ours.claim.id)
@@ -165,7 +165,7 @@ async def test_a_finish_that_was_cut_before_its_commit_is_written_at_the_second_
         asked = asyncio.create_task(finishes.finish(ours))
         await eventually(lambda: is_waiting_for_lock(shared))
         await cut(connection)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await asked
     assert await finishes.read_back(ours) is None
     assert (await finishes.finish(ours)).status == "succeeded"
@@ -218,7 +218,7 @@ async def test_what_was_written_is_told_although_the_task_has_moved_on(shared: D
     async with flaky(shared) as lossy:
         lossy.losing_answer = {"finish"}
         finishes = Finishes(lossy, batch_limit=10)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await finishes.finish(ours)
     await fall_due(shared, ours.claim.id)
     assert len(await promote(shared, 1, None)) == 1
@@ -233,7 +233,7 @@ async def test_in_a_batch_only_the_unsure_ones_are_looked_up(shared: Database) -
     async with flaky(shared) as lossy:
         lossy.losing_answer = {"finish"}
         finishes = Finishes(lossy, batch_limit=10)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await finishes.finish(written)
         both = await asyncio.gather(finishes.finish(written), finishes.finish(open_one))
     assert [one.status for one in both] == ["succeeded", "succeeded"]
@@ -245,7 +245,7 @@ async def test_a_commit_whose_answer_was_lost_is_read_back(shared: Database) -> 
     """A handler's own transaction: the connection dies at COMMIT."""
     owner = await claim(shared, (await submit(shared)).id)
     ours = Finish(owner, Outcome(Verb.SUCCEED, result="1"), uuid4(), is_unsure=True)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknownError):
         await _finish_and_cut(shared, ours)
     finishes = Finishes(shared, batch_limit=1)
     row = await eventually(lambda: _settled(shared, ours.claim.id))
@@ -277,7 +277,7 @@ async def test_a_connection_that_was_cut_is_not_lent_again(shared: Database) -> 
     for _ in range(10):
         try:
             reasons.append(await refusal(shared, "gr-nothing"))
-        except Unavailable:
+        except UnavailableError:
             reasons.append("unavailable")
     assert reasons[-1] == "unknown_task", reasons
     assert reasons.count("unavailable") <= 1, "one connection of the pool was open, so one answer is lost"
@@ -287,7 +287,7 @@ async def test_a_connection_that_was_cut_is_not_lent_again(shared: Database) -> 
 async def test_a_closed_database_says_so(shared: Database) -> None:
     async with flaky(shared) as other:
         pass
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(UnavailableError, match="closed"):
         await Claims(other, WORKER, batch_limit=1).claim("gr-nothing")
 
 

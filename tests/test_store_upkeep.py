@@ -8,7 +8,7 @@ import pytest
 
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.maintenance import upkeep
 from grns.maintenance.failovers import failovers, note_server
 from grns.postgres.database import Database
@@ -422,9 +422,9 @@ async def test_without_room_in_the_log_everybody_waits_and_nothing_is_refused(da
     last = (await partitions(database))[-1]
     rows = await fetch(database, "select upper_seq from grns.log_partitions where name = $1", last)
     await use_up(database, rows[0]["upper_seq"])
-    with pytest.raises(Unavailable, match="janitor"):
+    with pytest.raises(UnavailableError, match="janitor"):
         await submit_many(database, 1)
-    with pytest.raises(Unavailable, match="janitor"):
+    with pytest.raises(UnavailableError, match="janitor"):
         await finish(database, running)
     await upkeep.keep_partitions(database, ROWS, DAY)
     assert (await finish(database, running)).status == "succeeded"

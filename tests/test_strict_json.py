@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.json import INT64_MAX, INT64_MIN, Limits, check, dumps, loads_stored, parse
 from tests.bad_input import ACCEPTED, DOCUMENTS, VALUES, Case
 
@@ -41,7 +41,7 @@ def code_of(action: Any, *arguments: Any) -> str:
     """Return the code of the refusal, or `accepted`."""
     try:
         action(*arguments)
-    except BadInput as error:
+    except InvalidInputError as error:
         refusal = error
     else:
         return ACCEPTED

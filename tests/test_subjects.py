@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.events import PAYLOADS
 from grns.model.subjects import (
@@ -33,7 +33,7 @@ names = st.from_regex(r"\A[A-Za-z0-9_-]{1,64}\Z")
 @pytest.mark.parametrize("case", BAD_NAMES, ids=str)
 def test_what_may_not_stand_in_a_subject_is_refused(case: Case) -> None:
     for check in (partial(token, name="workspace"), agent_type):
-        with pytest.raises(BadInput) as raised:
+        with pytest.raises(InvalidInputError) as raised:
             check(case.value)
         assert raised.value.code == "bad_name"
         shown = str(raised.value)
@@ -44,7 +44,7 @@ def test_what_may_not_stand_in_a_subject_is_refused(case: Case) -> None:
 
 @pytest.mark.parametrize("value", [None, 5, True, b"worker", ["worker"], object])
 def test_a_name_is_a_text(value: object) -> None:
-    with pytest.raises(BadInput, match="workspace"):
+    with pytest.raises(InvalidInputError, match="workspace"):
         token(value, name="workspace")
 
 
@@ -55,13 +55,13 @@ def test_a_good_name_is_itself(name: str) -> None:
 
 def test_the_longest_name() -> None:
     assert token("x" * 64, name="x") == "x" * 64
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         token("x" * 65, name="x")
 
 
 def test_instance_is_no_agent_type() -> None:
     assert agent_type("instances") == "instances"
-    with pytest.raises(BadInput, match="reserved"):
+    with pytest.raises(InvalidInputError, match="reserved"):
         agent_type("instance")
 
 
@@ -105,13 +105,13 @@ def test_a_version_that_is_not_known_is_named() -> None:
     "subject", ["", "cmd", "cmd.task.execute", "cmd.task.execute.v", "v1", "a.v1", "a.b.v1x", "a.b.V1"]
 )
 def test_a_subject_without_a_version_is_refused(subject: str) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         parse(subject)
     assert raised.value.code == "bad_subject"
 
 
 def test_a_subject_is_not_echoed_at_length() -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         parse("\x1b[31m" + "x" * 5000)
     assert len(str(raised.value)) < 200
     assert "\x1b" not in str(raised.value)
@@ -137,7 +137,7 @@ def test_a_request_stands_for_a_command(kind: str, workspace: str) -> None:
 
 @pytest.mark.parametrize("case", BAD_NAMES, ids=str)
 def test_a_subject_that_names_no_workspace(case: Case) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         workspace_of(f"cmd.task.submit.v1.{case.value}")
     assert raised.value.code == "bad_name"
 

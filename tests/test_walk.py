@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.model import subjects
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
@@ -319,9 +319,9 @@ async def test_a_broker_that_goes_at_the_wrong_moment_costs_the_door_no_slot(
     delivery = asking_for(shared, task_id)
 
     async def be_gone() -> None:
-        raise Unavailable("the broker is away")
+        raise UnavailableError("the broker is away")
 
     delivery.ack = be_gone  # type: ignore[method-assign]
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await stage.door.receive(delivery)
     assert stage.slots.free == free

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grns.errors import BrokerRefused
+from grns.errors import BrokerRefusedError
 from grns.nats.interface import whole_number
 from grns.nats.wire import SUBJECT_LENGTH, encode, lines, size
 
@@ -30,7 +30,7 @@ def test_a_message_with_headers() -> None:
     ids=ascii,
 )
 def test_what_is_no_subject_is_refused(subject: str) -> None:
-    with pytest.raises(BrokerRefused) as caught:
+    with pytest.raises(BrokerRefusedError) as caught:
         encode(subject, b"")
     assert caught.value.code == "bad_subject"
 
@@ -47,7 +47,7 @@ def test_a_name_may_hold_what_a_name_may_hold() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "é"], ids=ascii)
 def test_what_is_no_name_of_a_header_is_refused(name: str) -> None:
-    with pytest.raises(BrokerRefused) as caught:
+    with pytest.raises(BrokerRefusedError) as caught:
         lines({name: "value"})
     assert caught.value.code == "bad_header"
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from grns.errors import Unusable
+from grns.errors import UnusableError
 from grns.model import subjects
 from grns.postgres.database import Database, Row, Session, run
 
@@ -18,11 +18,11 @@ async def as_tenant(database: Database, workspace: str) -> AsyncIterator[Session
     """Lend a session that sees and changes what is of one workspace, inside a transaction.
 
     Role and setting are the transaction's: with it they end, however it ends, and the connection goes back
-    as it came. Raises `Unusable` where the database cannot confine anybody: `obstacle` says why.
+    as it came. Raises `UnusableError` where the database cannot confine anybody: `obstacle` says why.
     """
     async with database.transaction() as connection:
         if not await run(connection, "become_tenant", subjects.token(workspace, name="workspace")):
-            raise Unusable(f"the database has no role {ROLE}: run `grns workspace isolate`")
+            raise UnusableError(f"the database has no role {ROLE}: run `grns workspace isolate`")
         yield Session(connection)
 
 

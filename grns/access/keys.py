@@ -8,7 +8,7 @@ from typing import Any
 
 from grns.access import principals as access
 from grns.access.principals import Principal
-from grns.errors import BadInput, Conflict, Denied, NotFound
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError
 from grns.model import api_key as key
 from grns.model import subjects
 from grns.model.api_key import ApiKey
@@ -37,8 +37,8 @@ async def create_key(
     """Make a key; returns it, which can be shown now and never again, and its row.
 
     `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. `pools` are the
-    agent types that it may claim tasks of and finish them; None: all. Raises `BadInput`, `NotFound` where
-    there is no such workspace, `Conflict` if the workspace has `MOST_KEYS` keys.
+    agent types that it may claim tasks of and finish them; None: all. Raises `InvalidInputError`,
+    `NotFoundError` where there is no such workspace, `ConflictError` if the workspace has `MOST_KEYS` keys.
     """
     key.check(name, expires_seconds)
     wanted = access.scopes(scopes)
@@ -49,13 +49,15 @@ async def create_key(
         if workspace is not None:
             live = await run(connection, "count_keys", workspace, MOST_KEYS)
             if live[0]["keys"] >= MOST_KEYS:  # some more, if they are made at the same moment
-                raise Conflict(f"workspace {workspace} has {MOST_KEYS} keys, the maximum: revoke some first")
+                raise ConflictError(
+                    f"workspace {workspace} has {MOST_KEYS} keys, the maximum: revoke some first"
+                )
         rows = await run(
             connection, "create_key", made.id, workspace, name, key.digest(made.secret), in_order, actor,
             expires_seconds, its_pools,
         )  # fmt: skip
         if not rows:
-            raise NotFound(f"there is no workspace {workspace}")
+            raise NotFoundError(f"there is no workspace {workspace}")
         row = dict(rows[0])
         expires_at = row["expires_at"]
         told = {
@@ -69,11 +71,11 @@ async def create_key(
 
 
 async def create_first_key(database: Database | Session, **said: Any) -> tuple[ApiKey, dict[str, Any]]:
-    """Make a key as `create_key` does; `Denied` if there is one already."""
+    """Make a key as `create_key` does; `UnauthenticatedError` if there is one already."""
     async with database.transaction() as connection:
         await run(connection, "lock_keys")  # of several that look at once, one finds none
         if (await run(connection, "has_keys"))[0]["has_keys"]:
-            raise Denied("there is a key already: the bootstrap token is worthless")
+            raise UnauthenticatedError("there is a key already: the bootstrap token is worthless")
         return await create_key(Session(connection), **said)
 
 
@@ -86,10 +88,10 @@ async def list_keys(
 
 
 async def read_key(database: Database | Session, key_id: str, *, workspace: str | None) -> dict[str, Any]:
-    """Return one key of a workspace, or with None of any; `NotFound` where there is none."""
+    """Return one key of a workspace, or with None of any; `NotFoundError` where there is none."""
     rows = await database.run("read_key", key_id, workspace)
     if not rows:
-        raise NotFound(f"there is no key {key_id}")
+        raise NotFoundError(f"there is no key {key_id}")
     return dict(rows[0])
 
 
@@ -98,12 +100,12 @@ async def revoke_key(
 ) -> bool:
     """End a key of a workspace, or with None of any, for good; False where it had ended.
 
-    Raises `NotFound`.
+    Raises `NotFoundError`.
     """
     async with database.transaction() as connection:
         rows = await run(connection, "revoke_key", key_id, workspace, actor)
         if not rows:
-            raise NotFound(f"there is no key {key_id}")
+            raise NotFoundError(f"there is no key {key_id}")
         is_new: bool = rows[0]["is_new"]
         if is_new:
             await _note(connection, "evt.key.revoked", dict(rows[0]), actor, {})
@@ -117,10 +119,11 @@ async def has_keys(database: Database) -> bool:
 
 
 async def authenticate(database: Database, text: str) -> Principal:
-    """Return who it is that shows a key; `Denied`, without saying why, where it is not good (any more)."""
+    """Return who it is that shows a key; `UnauthenticatedError`, without saying why, where it is not good
+    (any more)."""
     try:
         shown = key.parse(text)
-    except BadInput as error:
+    except InvalidInputError as error:
         raise ended_key() from error
     rows = await database.run("check_key", shown.id, None)
     is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
@@ -130,14 +133,16 @@ async def authenticate(database: Database, text: str) -> Principal:
 
 
 async def recognise(database: Database, key_id: str) -> Principal:
-    """Return whose key it is that somebody has shown before; `Denied` where it is not good any more."""
+    """Return whose key it is that somebody has shown before; `UnauthenticatedError` where it is not good any
+    more."""
     return (await resume(database, key_id, None))[0]
 
 
 async def resume(database: Database, key_id: str, nonce: str | None) -> tuple[Principal, bytes]:
     """Return whose session of the dashboard it is, and the digest of its key.
 
-    `nonce` is the session's. Raises `Denied` if the key is not good any more, or the session was ended.
+    `nonce` is the session's. Raises `UnauthenticatedError` if the key is not good any more, or the session
+    was ended.
     """
     rows = await database.run("check_key", key_id, nonce)
     if not (rows and rows[0]["state"] == "valid") or rows[0]["is_ended"]:
@@ -161,9 +166,9 @@ async def _holder(database: Database, key_id: str, row: Row) -> Principal:
     return access.holder(key_id, row["workspace"], row["scopes"], row["pools"])
 
 
-def ended_key() -> Denied:
+def ended_key() -> UnauthenticatedError:
     """Return what a key that is not good is answered with."""
-    return Denied("this key is not known, has expired, or was revoked")
+    return UnauthenticatedError("this key is not known, has expired, or was revoked")
 
 
 async def _note(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from grns.access.principals import Principal
-from grns.errors import TooManyRequests
+from grns.errors import RateLimitedError
 
 
 class WorkspaceLimiter:
@@ -26,12 +26,12 @@ class WorkspaceLimiter:
         self._of_share: Counter[str] = Counter()
 
     def take(self, holder: Principal) -> None:
-        """Take a place; `TooManyRequests` if the key or its workspace has its share."""
+        """Take a place; `RateLimitedError` if the key or its workspace has its share."""
         taken = self._of_actor.total()
         if self._of_actor[holder.actor] >= self.most_of_one:
-            raise TooManyRequests(f"too many {self._name}: this key has {self.most_of_one}")
+            raise RateLimitedError(f"too many {self._name}: this key has {self.most_of_one}")
         if self._of_share[holder.share] >= self.most - taken:
-            raise TooManyRequests(f"too many {self._name}: {taken} of {self.most} are taken")
+            raise RateLimitedError(f"too many {self._name}: {taken} of {self.most} are taken")
         self._of_actor[holder.actor] += 1
         self._of_share[holder.share] += 1
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.subjects import token
 
 Scope = Literal["read", "submit", "operate", "work", "admin"]
@@ -79,17 +79,19 @@ BOOTSTRAP = Principal("bootstrap", None, frozenset({"admin"}))
 
 
 def pools(names: Iterable[str]) -> list[str]:
-    """Return the agent types that a key is bound to, sorted. Raises BadInput: `bad_pool`."""
+    """Return the agent types that a key is bound to, sorted. Raises InvalidInputError: `bad_pool`."""
     found = sorted({token(name, name="pool") for name in names})
     if not 0 < len(found) <= MOST_POOLS:
-        raise BadInput("bad_pool", f"a key is bound to 1 to {MOST_POOLS} pools, or to none in particular")
+        raise InvalidInputError(
+            "bad_pool", f"a key is bound to 1 to {MOST_POOLS} pools, or to none in particular"
+        )
     return found
 
 
 def scopes(names: Iterable[str]) -> frozenset[Scope]:
-    """Return scopes by their names; `BadInput('bad_scope')` where there is none, or no such one."""
+    """Return scopes by their names; `InvalidInputError('bad_scope')` where there is none, or no such one."""
     said = frozenset(names)
     known = frozenset(scope for scope in SCOPES if scope in said)
     if not known or len(known) < len(said):
-        raise BadInput("bad_scope", f"scopes are one or more of {', '.join(SCOPES)}")
+        raise InvalidInputError("bad_scope", f"scopes are one or more of {', '.join(SCOPES)}")
     return known

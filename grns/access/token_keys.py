@@ -33,7 +33,7 @@ class TokenKeys:
         return self._known[max(self._known)]
 
     async def verify(self, shown: ShownClaimToken) -> ClaimToken:
-        """Return the ticket that a token holds. Raises BadInput: `bad_token`."""
+        """Return the ticket that a token holds. Raises InvalidInputError: `bad_token`."""
         await self._read(_FRESH_SECONDS)
         if shown.key_id not in self._known:
             await self._read(_LEAST_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grns.errors import BadInput, Conflict
+from grns.errors import ConflictError, InvalidInputError
 from grns.model import subjects
 from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session, run
@@ -12,13 +12,13 @@ from grns.postgres.paging import Page
 
 
 async def create_workspace(database: Database | Session, workspace: str, *, actor: str | None) -> None:
-    """Make a workspace known; `Conflict` where it is."""
+    """Make a workspace known; `ConflictError` where it is."""
     subjects.token(workspace, name="workspace")
     if workspace in subjects.RESERVED_WORKSPACES:
-        raise BadInput("bad_name", f"workspace {workspace!r} is reserved")
+        raise InvalidInputError("bad_name", f"workspace {workspace!r} is reserved")
     async with database.transaction() as connection:
         if not await run(connection, "create_workspace", workspace, actor):
-            raise Conflict(f"there is a workspace {workspace} already")
+            raise ConflictError(f"there is a workspace {workspace} already")
         await change.note(
             connection,
             workspace=workspace,

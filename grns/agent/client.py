@@ -17,7 +17,7 @@ from typing import Any
 from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp
 from grns.agent.task import AgentTask
-from grns.errors import BadInput, Fail, GrnsError, LeaseLost, Retry, Unavailable
+from grns.errors import Fail, GrnsError, InvalidInputError, LeaseLostError, Retry, UnavailableError
 from grns.model import traces
 from grns.model.failure import clean, said
 from grns.model.retry import asked_seconds
@@ -58,7 +58,7 @@ class AgentClient:
         nudge_url: str | None = None,
     ) -> None:
         if isinstance(task_types, str):
-            raise BadInput("bad_claim", "task_types are a list of names, as ['summarise']")
+            raise InvalidInputError("bad_claim", "task_types are a list of names, as ['summarise']")
         order = {
             "agent_type": agent_type,
             "task_types": list(task_types),
@@ -107,8 +107,9 @@ class AgentClient:
         """Claim the next task, waiting for one so long (the server may do less); None where there was none.
 
         It is not renewed by itself: call `heartbeat`, use it as a context, or take tasks from `tasks`. Raises
-        `Unavailable` (`OutcomeUnknown` where one may have been claimed: it comes again), `BadInput` and
-        `Denied`.
+        `UnavailableError` (`OutcomeUnknownError` where one may have been claimed: it comes again),
+        `InvalidInputError` and
+        `UnauthenticatedError`.
         """
         asked_at = time.monotonic()
         answer = await self._http.post(
@@ -121,13 +122,13 @@ class AgentClient:
     async def complete_task(self, task: AgentTask, result: Any = None) -> str:
         """End a task as succeeded, and return `succeeded`; `result` is any JSON value.
 
-        Raises `LeaseLost` where the task is another's by now, `BadInput` where the result cannot be kept,
-        and `Unavailable`: say it again then, it is written once.
+        Raises `LeaseLostError` where the task is another's by now, `InvalidInputError` where the result
+        cannot be kept, and `UnavailableError`: say it again then, it is written once.
         """
         try:
             json.dumps(result)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadInput("bad_result", f"the result is no JSON: {error}") from error
+            raise InvalidInputError("bad_result", f"the result is no JSON: {error}") from error
         return await self._end(task, "complete", {"result": result})
 
     async def fail_task(
@@ -168,7 +169,7 @@ class AgentClient:
     async def heartbeat(
         self, task: AgentTask, progress: float | None = None, message: str | None = None
     ) -> bool:
-        """Renew a task's lease, and say whether somebody wants its end; `LeaseLost` where it is over.
+        """Renew a task's lease, and say whether somebody wants its end; `LeaseLostError` where it is over.
 
         `progress` is from 0 to 1, `message` for people: both are told in the task's history.
         """
@@ -176,7 +177,7 @@ class AgentClient:
         told = {"token": task.token, "progress": progress, "message": message}
         try:
             answer = await self._http.post("/queue/renew", told)
-        except LeaseLost:
+        except LeaseLostError:
             task.end("lost")
             raise
         task.expires_at = max(task.expires_at, asked_at + task.lease_seconds)
@@ -203,7 +204,7 @@ class AgentClient:
             began_at = time.monotonic()
             try:
                 task = await self._claim(wait_seconds)
-            except Unavailable:
+            except UnavailableError:
                 await self._rest(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 continue

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from grns.errors import GrnsError, LeaseLost, NotFound
+from grns.errors import GrnsError, LeaseLostError, NotFoundError
 
 _LONGEST_REQUEST_SECONDS = 10.0
 _IDLE_SECONDS = 3600.0
@@ -109,7 +109,7 @@ class LeaseRenewer:
             return "deadline"
         try:
             answer = self._renew(task.token, min(left, task.lease_seconds / 3, _LONGEST_REQUEST_SECONDS))
-        except (LeaseLost, NotFound):
+        except (LeaseLostError, NotFoundError):
             return "lost"
         except GrnsError:  # away, or a key that was revoked: it may be mended before the lease is over
             self._hurry(task)

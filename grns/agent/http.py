@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any
 
 from grns.errors import (
-    BadInput,
-    Conflict,
-    Denied,
-    Forbidden,
+    ConflictError,
     GrnsError,
-    LeaseLost,
-    NotFound,
-    OutcomeUnknown,
+    InvalidInputError,
+    LeaseLostError,
+    NotFoundError,
+    OutcomeUnknownError,
+    PermissionDeniedError,
+    RateLimitedError,
     SettingsError,
-    TooManyRequests,
-    Unavailable,
+    UnauthenticatedError,
+    UnavailableError,
 )
 
 try:
@@ -32,16 +32,16 @@ _SECONDS = 10.0
 # What cannot have reached the server.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _ERRORS: dict[str, type[GrnsError]] = {
-    "stale_token": LeaseLost,
-    "outcome_unknown": OutcomeUnknown,
-    "too_many_requests": TooManyRequests,
+    "stale_token": LeaseLostError,
+    "outcome_unknown": OutcomeUnknownError,
+    "too_many_requests": RateLimitedError,
 }
 _BY_STATUS: dict[int, type[GrnsError]] = {
-    401: Denied,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    429: TooManyRequests,
+    401: UnauthenticatedError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    429: RateLimitedError,
 }
 
 
@@ -57,9 +57,9 @@ class AgentHttp:
         try:
             base = httpx2.URL(url.rstrip("/").removesuffix(_PREFIX) + _PREFIX)
         except (httpx2.InvalidURL, TypeError) as error:
-            raise BadInput("bad_url", "the API's URL is none") from error
+            raise InvalidInputError("bad_url", "the API's URL is none") from error
         if base.scheme not in ("http", "https") or not base.host:
-            raise BadInput("bad_url", "the API's URL begins with http:// or https://, and a host")
+            raise InvalidInputError("bad_url", "the API's URL begins with http:// or https://, and a host")
         self._client = httpx2.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS)
         self._make_blocking = partial(httpx2.Client, base_url=base, headers=headers, timeout=_SECONDS)
         self._blocking: httpx2.Client | None = None
@@ -80,8 +80,8 @@ class AgentHttp:
     async def post(self, path: str, body: Mapping[str, Any], *, seconds: float = _SECONDS) -> Any:
         """Send a body, and return the answer's, None where it has none; wait for it so long at most.
 
-        Raises the error that the problem stands for: `Unavailable` where nothing was done, `OutcomeUnknown`
-        where nobody knows.
+        Raises the error that the problem stands for: `UnavailableError` where nothing was done,
+        `OutcomeUnknownError` where nobody knows.
         """
         return await self._send("POST", path, body, seconds)
 
@@ -104,7 +104,7 @@ class AgentHttp:
 
 
 def _translated(error: httpx2.HTTPError) -> GrnsError:
-    kind = Unavailable if isinstance(error, _NOT_SENT) else OutcomeUnknown
+    kind = UnavailableError if isinstance(error, _NOT_SENT) else OutcomeUnknownError
     return kind(f"the API does not answer: {type(error).__name__} {error}".strip()[:300])
 
 
@@ -114,7 +114,7 @@ def _answer(answer: httpx2.Response) -> Any:
     try:
         said = answer.json()
     except ValueError as error:
-        raise OutcomeUnknown(f"the API's answer is no JSON (HTTP {answer.status_code})") from error
+        raise OutcomeUnknownError(f"the API's answer is no JSON (HTTP {answer.status_code})") from error
     if answer.is_success:
         return said
     raise _error(answer.status_code, said if isinstance(said, dict) else {})
@@ -126,7 +126,7 @@ def _error(status: int, problem: Mapping[str, Any]) -> GrnsError:
     if kind is not None:
         return kind(detail)
     if status == 503:
-        return Unavailable(detail)
+        return UnavailableError(detail)
     if status >= 500:
-        return OutcomeUnknown(detail)
-    return BadInput(code, detail)
+        return OutcomeUnknownError(detail)
+    return InvalidInputError(code, detail)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from grns.errors import BadInput, Fail, LeaseLost, Retry, Unavailable
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, UnavailableError
 from grns.runtime.cancel_scope import CancelScope
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class AgentTask:
         else:
             try:
                 await self._write(lambda: client.complete_task(self, self.result))
-            except BadInput as refused:
+            except InvalidInputError as refused:
                 unfit = Fail(f"the result cannot be stored: {refused}", error_class="bad_result")
                 await self._write(lambda: client.fail_task(self, unfit))
 
@@ -128,9 +128,9 @@ class AgentTask:
         while self.status is None:
             try:
                 await ask()
-            except LeaseLost:
+            except LeaseLostError:
                 self.status = "lost"
-            except Unavailable:
+            except UnavailableError:
                 if time.monotonic() > self.expires_at:
                     self.status = "lost"
                     return

@@ -15,7 +15,7 @@ from grns.access.principals import BOOTSTRAP, Principal, Scope
 from grns.api.context import ApiContext
 from grns.client.client import Client
 from grns.dead_letters.triage import Triage
-from grns.errors import BadInput, Denied, Forbidden, NotFound
+from grns.errors import InvalidInputError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 from grns.model import subjects
 from grns.model.envelope import read_traceparent
 from grns.postgres.database import Database, Session
@@ -54,12 +54,12 @@ class RequestContext:
     def check_pool(self, agent_type: str) -> None:
         """Raise Forbidden if their key is bound to other pools."""
         if not self.principal.may_work_for(agent_type):
-            raise Forbidden(f"this key does not work for the pool {agent_type}")
+            raise PermissionDeniedError(f"this key does not work for the pool {agent_type}")
 
     def enter(self, workspace: str) -> str:
-        """Return a workspace that they have named; `NotFound` where it is not theirs."""
+        """Return a workspace that they have named; `NotFoundError` where it is not theirs."""
         if not self.principal.reaches(workspace):
-            raise NotFound(f"there is no workspace {workspace}")
+            raise NotFoundError(f"there is no workspace {workspace}")
         return workspace
 
     @asynccontextmanager
@@ -139,13 +139,15 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
             if said is not None:
                 chosen = subjects.token(said, name="workspace")
         if workspace is not None and named is not None and workspace != named:
-            raise BadInput("bad_workspace", "the query names one workspace, and Grns-Workspace another")
+            raise InvalidInputError(
+                "bad_workspace", "the query names one workspace, and Grns-Workspace another"
+            )
         found = RequestContext(context, principal, chosen, request.headers.get("traceparent"))
         found.enter(chosen)
         if not principal.may(scope, chosen):
-            raise Forbidden(f"the scope {scope} is needed")
+            raise PermissionDeniedError(f"the scope {scope} is needed")
         if everywhere and not found.is_everywhere:
-            raise Forbidden("a key of all workspaces is needed")
+            raise PermissionDeniedError("a key of all workspaces is needed")
         return found
 
     _SCOPES[request_context] = scope
@@ -178,14 +180,18 @@ async def _principal(context: ApiContext, request: Request, *, may_be_first: boo
         return known
     shown = request.headers.get("authorization")
     if shown is None:
-        raise Denied("show a key, as `Authorization: Bearer grns_…`; `grns key create` makes one")
+        raise UnauthenticatedError(
+            "show a key, as `Authorization: Bearer grns_…`; `grns key create` makes one"
+        )
     kind, _, text = shown.partition(" ")
     if kind.lower() != "bearer":
-        raise Denied("a key is shown as `Authorization: Bearer grns_…`")
+        raise UnauthenticatedError("a key is shown as `Authorization: Bearer grns_…`")
     text = text.strip()
     if await is_bootstrap(context, text):
         if not may_be_first:
-            raise Forbidden(f"the bootstrap token creates the first key and does nothing else: POST {_KEYS}")
+            raise PermissionDeniedError(
+                f"the bootstrap token creates the first key and does nothing else: POST {_KEYS}"
+            )
         return BOOTSTRAP
     return await authenticate(context.database, text)
 

@@ -19,7 +19,7 @@ from grns.api.pool import Pool
 from grns.api.request import Body, around, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
-from grns.errors import NotFound
+from grns.errors import NotFoundError
 from grns.gateway.attempts import Lend
 from grns.gateway.claims import AssignedTask, ClaimRequest
 from grns.model import claim_token as ticket
@@ -303,10 +303,10 @@ def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[
 
 
 async def _ticket(request_context: RequestContext, said: Told) -> ClaimToken:
-    """Return the ticket that was shown. Raises NotFound: another workspace, Forbidden: another pool."""
+    """Return the ticket that was shown. Raises NotFoundError: another workspace, Forbidden: another pool."""
     shown = await request_context.context.token_keys.verify(ticket.read(said.token))
     if shown.workspace != request_context.workspace:
-        raise NotFound(f"there is no such claim in workspace {request_context.workspace}")
+        raise NotFoundError(f"there is no such claim in workspace {request_context.workspace}")
     request_context.check_pool(shown.agent_type)
     return shown
 

@@ -36,7 +36,7 @@ from grns.api.context import ApiContext
 from grns.api.document import completed
 from grns.api.route import OPERATION, Route
 from grns.api.security_headers import SecurityHeaders
-from grns.errors import BadInput, GrnsError, Unavailable
+from grns.errors import GrnsError, InvalidInputError, UnavailableError
 from grns.model import problem
 from grns.model.problem import Problem
 from grns.telemetry.facts.http import RequestFailed
@@ -143,7 +143,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     said = problem.of(error)
     if said.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         raise error  # one that nobody here should meet: whoever looks for it finds it in the log
-    if isinstance(error, Unavailable):
+    if isinstance(error, UnavailableError):
         context: ApiContext = request.app.state.context
         context.emit(RequestFailed(request.scope.get(OPERATION, "none"), str(error)))
     return ProblemAnswer(said)
@@ -154,7 +154,7 @@ async def _refuse_parameter(_request: Request, error: Exception) -> Response:
     first = cast(RequestValidationError, error).errors()[0]
     name = ascii(str(first["loc"][1]))[1:-1][:100]  # behind where it was looked for
     why = ascii(first["msg"])[1:-1]
-    said = BadInput(_CODES.get(name, "bad_parameter"), f"{name}: {why}"[:300])
+    said = InvalidInputError(_CODES.get(name, "bad_parameter"), f"{name}: {why}"[:300])
     return ProblemAnswer(problem.of(said))
 
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from grns.api.answer import ProblemAnswer
-from grns.errors import BadInput, GrnsError, TooManyRequests
+from grns.errors import GrnsError, InvalidInputError, RateLimitedError
 from grns.model import problem
 
 # Of the descriptors that a process has, most are for others: the daemons may run in it, too.
@@ -128,9 +128,9 @@ def _refusal(scope: Scope, is_full: bool) -> GrnsError | None:
     names = {name for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         # A proxy that goes by the other one takes for a second request what is the body of the first.
-        return BadInput("bad_length", "a request has Content-Length or Transfer-Encoding, not both")
+        return InvalidInputError("bad_length", "a request has Content-Length or Transfer-Encoding, not both")
     if is_full and scope["path"] not in _PROBES:
-        return TooManyRequests(f"all {_MOST} connections of this process are in use")
+        return RateLimitedError(f"all {_MOST} connections of this process are in use")
     return None
 
 

@@ -15,7 +15,7 @@ from grns.api.event_tail import EventTail
 from grns.api.health import Health
 from grns.api.invitation import Invitation
 from grns.api.key_watch import KeyWatch
-from grns.errors import TooManyRequests
+from grns.errors import RateLimitedError
 from grns.gateway.attempts import HttpAttempts
 from grns.gateway.claims import HttpClaims
 from grns.model.json import Limits
@@ -104,9 +104,9 @@ class QueryLimiter:
 
     @asynccontextmanager
     async def of(self, workspace: str) -> AsyncIterator[None]:
-        """Be one of those who ask, when it is one's turn; `TooManyRequests` where that takes too long."""
+        """Be one of those who ask, when it is one's turn; `RateLimitedError` where that takes too long."""
         if self._asking[workspace] >= _MOST_OF_WORKSPACE:
-            raise TooManyRequests(f"{_MOST_OF_WORKSPACE} requests of {workspace} are under way")
+            raise RateLimitedError(f"{_MOST_OF_WORKSPACE} requests of {workspace} are under way")
         turns = self._known.setdefault(workspace, asyncio.Semaphore(self._most))
         self._asking[workspace] += 1
         try:
@@ -114,7 +114,7 @@ class QueryLimiter:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     await turns.acquire()
             except TimeoutError as error:
-                raise TooManyRequests(f"requests of {workspace} wait for one another") from error
+                raise RateLimitedError(f"requests of {workspace} wait for one another") from error
             try:
                 yield
             finally:

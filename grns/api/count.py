@@ -14,7 +14,7 @@ from grns.api.answer import Answer
 from grns.api.request import Moment
 from grns.api.route import Routes
 from grns.dead_letters import listing
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.stats.counts import count_states, read_minutes
 
 routes = Routes("counts")
@@ -80,7 +80,7 @@ async def list_minutes(
         end = until or await listing.now(database)
         start = since or end - timedelta(hours=1)
         if start >= end:
-            raise BadInput("bad_stretch", "nothing lies there: it has to begin before it ends")
+            raise InvalidInputError("bad_stretch", "nothing lies there: it has to begin before it ends")
         rows = await read_minutes(
             database,
             workspace=request_context.workspace,

@@ -14,7 +14,7 @@ from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.route import Routes
 from grns.api.stream import EVENT_STREAM, stream
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.outbox import events as event
 from grns.outbox.events import EventQuery, place
 
@@ -71,7 +71,7 @@ async def list_events(
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await stream(request_context, wanted, last_event_id or cursor)
     if last_event_id is not None:
-        raise BadInput("bad_parameter", "Last-Event-ID goes with `Accept: text/event-stream`")
+        raise InvalidInputError("bad_parameter", "Last-Event-ID goes with `Accept: text/event-stream`")
     log = await request_context.context.tail.bounds()
     async with request_context.reading() as database:
         if order == "latest":

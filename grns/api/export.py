@@ -16,7 +16,7 @@ from grns.api.route import Routes
 from grns.api.task import FilterText, SavedName, together
 from grns.dead_letters import listing
 from grns.dead_letters.message import document
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import parse
 from grns.operations.model import request
 from grns.postgres.database import Database, Session
@@ -57,7 +57,7 @@ async def export_dead_letters(
     async with request_context.reading() as database:
         wanted = await together(request_context, database, text, saved)
         if what == "message" and wanted.terms:
-            raise BadInput("bad_filter", "a filter chooses among tasks, and messages are none")
+            raise InvalidInputError("bad_filter", "a filter chooses among tasks, and messages are none")
         if what == "task":
             # What needs a person is what can be redriven.
             needy = parse(request(action="redrive", filter=str(wanted)).filter)
@@ -101,6 +101,6 @@ async def _messages(
     for dead_letter_id in ids:
         try:
             found.append(document(await triage.letter(UUID(dead_letter_id))))
-        except NotFound:
+        except NotFoundError:
             continue
     return found

@@ -15,7 +15,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, Moment, read
 from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, TaskRow, edition_in, together
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import parse
 from grns.stats.issues import IssueUpdate, State, change_issue
 from grns.stats.issues import list_issues as store_list
@@ -141,5 +141,5 @@ def _version(edition: str | None) -> int | None:
     if edition is None:
         return None
     if not (edition.isascii() and edition.isdecimal() and len(edition) < 10):
-        raise BadInput("bad_if_match", 'If-Match is the ETag of an issue, as "3"')
+        raise InvalidInputError("bad_if_match", 'If-Match is the ETag of an issue, as "3"')
     return int(edition)

@@ -18,7 +18,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, read
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL
-from grns.errors import Conflict, Forbidden
+from grns.errors import ConflictError, PermissionDeniedError
 from grns.model.submission import Token
 
 routes = Routes("keys and workspaces")
@@ -88,11 +88,13 @@ async def create_key(request: Request, request_context: FirstAdmin) -> Response:
     workspace = _of(request_context, all_workspaces=said.all_workspaces)
     own = request_context.principal.pools
     if own is not None and not (said.pools and own.issuperset(said.pools)):
-        raise Forbidden(f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}")
+        raise PermissionDeniedError(
+            f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}"
+        )
     create = store.create_key
     if request_context.principal is BOOTSTRAP:
         if "admin" not in said.scopes or workspace is not None or said.pools:
-            raise Forbidden("the first key has the scope admin and is of all workspaces")
+            raise PermissionDeniedError("the first key has the scope admin and is of all workspaces")
         create = store.create_first_key
     async with request_context.writing() as database:
         made, row = await create(
@@ -134,7 +136,7 @@ async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
     workspace = request_context.principal.workspace
     async with request_context.writing() as database:
         if not await store.revoke_key(database, key_id, workspace=workspace, actor=request_context.actor):
-            raise Conflict(f"key {key_id} was revoked before")
+            raise ConflictError(f"key {key_id} was revoked before")
         return Answer(await store.read_key(database, key_id, workspace=workspace))
 
 
@@ -162,5 +164,5 @@ def _of(request_context: RequestContext, *, all_workspaces: bool) -> str | None:
     if not all_workspaces:
         return request_context.workspace
     if not request_context.is_everywhere:
-        raise Forbidden("a key of all workspaces is needed")
+        raise PermissionDeniedError("a key of all workspaces is needed")
     return None

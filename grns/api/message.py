@@ -18,7 +18,7 @@ from grns.api.route import Routes
 from grns.api.task import SMALL, FilterText, SavedName, together
 from grns.dead_letters import listing
 from grns.dead_letters.message import MessagePatch, document
-from grns.errors import Conflict, Unavailable
+from grns.errors import ConflictError, UnavailableError
 from grns.model.json import dumps
 
 routes = Routes("dead letters")
@@ -110,7 +110,7 @@ async def resend_message(request: Request, request_context: Operator, message_id
         triage = request_context.triage(database)
         await triage.letter(message_id)
         if not request_context.context.transport.is_connected:
-            raise Unavailable("messages are sent again through the broker, and it does not answer")
+            raise UnavailableError("messages are sent again through the broker, and it does not answer")
         await triage.resend(message_id, actor=request_context.actor, reason=said.reason, mend=mend)
         return Answer(document(await triage.letter(message_id)))
 
@@ -123,5 +123,5 @@ async def discard_message(request: Request, request_context: Operator, message_i
         triage = request_context.triage(database)
         if not await triage.discard_letters([message_id], actor=request_context.actor, reason=reason):
             found = await triage.letter(message_id)
-            raise Conflict(f"message {message_id} was {found['state']} before")
+            raise ConflictError(f"message {message_id} was {found['state']} before")
         return Answer(document(await triage.letter(message_id)))

@@ -16,7 +16,7 @@ from grns.api.page import Cursor, PageOf, listed
 from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.operations import service as store
 from grns.operations.model import OperationRequest, State, request
 from grns.operations.service import Operation, Preview
@@ -49,7 +49,7 @@ async def create_operation(http: Request, request_context: Operator) -> Response
     fields = await read_fields(http, OperationOrder, limits, code="bad_operation")
     is_trial = fields.pop("dry_run", False)
     if not isinstance(is_trial, bool):
-        raise BadInput("bad_operation", "dry_run: it is true or false")
+        raise InvalidInputError("bad_operation", "dry_run: it is true or false")
     wanted = request(**fields)
     if is_trial:
         async with request_context.reading() as database:

@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel
 
 from grns.api.answer import Answer
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.postgres.paging import Page, bad_cursor
 
@@ -43,10 +43,10 @@ def listed(items: list[Any], next_cursor: str | None = None, *, is_partial: bool
 
 
 def name_in(cursor: str | None) -> str | None:
-    """Return a cursor that is the name of the last row; `BadInput` where it can be none."""
+    """Return a cursor that is the name of the last row; `InvalidInputError` where it can be none."""
     if cursor is None:
         return None
     try:
         return subjects.token(cursor, name="cursor")
-    except BadInput as error:
+    except InvalidInputError as error:
         raise bad_cursor(cursor) from error

@@ -15,7 +15,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer, name_in
 from grns.api.request import Body, Moment, Reason, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
-from grns.errors import BadInput, Conflict
+from grns.errors import ConflictError, InvalidInputError
 from grns.model.submission import Token
 from grns.tasks import pools as store
 from grns.tasks.pauses import Pause
@@ -101,7 +101,7 @@ async def pause_pool(request: Request, request_context: Operator, agent_type: Ag
     """Claim nothing more of a pool, or of one task type of it. What runs goes on, what is queued waits."""
     said = await read(request, PauseOrder, SMALL, code="bad_pause")
     if said.until is not None and said.seconds is not None:
-        raise BadInput("bad_until", "seconds: there is a time already")
+        raise InvalidInputError("bad_until", "seconds: there is a time already")
     async with request_context.writing() as database:
         return Answer(
             await request_context.pauses(database).pause(
@@ -123,7 +123,7 @@ async def resume_pool(request: Request, request_context: Operator, agent_type: A
             agent_type, said.task_type, actor=request_context.actor
         )
     if ended is None:
-        raise Conflict(f"{said.task_type or 'all'} of {agent_type} is not paused")
+        raise ConflictError(f"{said.task_type or 'all'} of {agent_type} is not paused")
     return Answer(ended)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import json as strict_json
 from grns.model.envelope import Instant, first_problem
 from grns.model.json import Limits, Unfit
@@ -40,12 +40,13 @@ def around(limits: Limits) -> Limits:
 
 
 async def read(request: Request, model: type[Model], limits: Limits, *, code: str = "bad_request") -> Model:
-    """Return the body as its model; `BadInput` says what is wrong with it, `code` where it does not fit."""
+    """Return the body as its model; `InvalidInputError` says what is wrong with it, `code` where it does not
+    fit."""
     fields = await read_fields(request, model, limits, code=code)
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        raise BadInput(code, first_problem(error)) from error
+        raise InvalidInputError(code, first_problem(error)) from error
 
 
 async def read_fields(
@@ -64,10 +65,10 @@ async def read_fields(
     if isinstance(fields, Unfit):
         raise fields.error()
     if not isinstance(fields, dict):
-        raise BadInput(code, "the body is to be a JSON object")
+        raise InvalidInputError(code, "the body is to be a JSON object")
     unknown = sorted(fields.keys() - model.model_fields.keys())
     if unknown:
-        raise BadInput(code, f"{ascii(unknown[0])[1:-1][:100]}: there is no such field")
+        raise InvalidInputError(code, f"{ascii(unknown[0])[1:-1][:100]}: there is no such field")
     return fields
 
 
@@ -79,15 +80,17 @@ async def _read_bytes(request: Request, limits: Limits) -> bytes:
                 _check_type(request)
             body += part
             if len(body) > limits.document_bytes:
-                raise BadInput("too_large", f"a body here has {limits.document_bytes} bytes at most")
+                raise InvalidInputError("too_large", f"a body here has {limits.document_bytes} bytes at most")
     except ClientDisconnect as error:
-        raise BadInput("cut_off", "the body ended before it was whole") from error
+        raise InvalidInputError("cut_off", "the body ended before it was whole") from error
     return bytes(body)
 
 
 def _check_type(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        raise BadInput("bad_content_type", f"a body is to be {_JSON}: say so in the header Content-Type")
+        raise InvalidInputError(
+            "bad_content_type", f"a body is to be {_JSON}: say so in the header Content-Type"
+        )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise BadInput("bad_content_type", "a body is to be sent as it is, and not compressed")
+        raise InvalidInputError("bad_content_type", "a body is to be sent as it is, and not compressed")

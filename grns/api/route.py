@@ -15,7 +15,7 @@ from starlette.responses import Response
 from grns.access.principals import Scope
 from grns.api.access import scope_of
 from grns.api.answer import PROBLEM_TYPE
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 PREFIX = "/api/v1"
 # Where the middleware finds which route it was.
@@ -61,7 +61,7 @@ class Route:
             request.scope[OPERATION] = self.name
             unknown = sorted(request.query_params.keys() - allowed)
             if unknown:
-                raise BadInput(
+                raise InvalidInputError(
                     "bad_parameter", f"{ascii(unknown[0])[1:-1][:100]}: there is no such parameter"
                 )
 

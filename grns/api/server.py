@@ -14,7 +14,7 @@ from grns.access.isolation import read_isolation
 from grns.access.keys import has_keys
 from grns.api.connection import Connection
 from grns.api.context import ApiContext
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.runtime.service import wait_for_postgres
 from grns.telemetry.facts.http import ApiServes, WorkspacesNotIsolated
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
@@ -37,8 +37,8 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """Serves an app until stopped; what is being answered then may end within a few seconds.
 
-    The app answers with what is on the desk. The port is taken when the server is made: `Unavailable` where
-    it cannot be.
+    The app answers with what is on the desk. The port is taken when the server is made: `UnavailableError`
+    where it cannot be.
     """
 
     def __init__(self, context: ApiContext, app: ASGIApp, *, host: str, port: int) -> None:
@@ -115,5 +115,5 @@ def _bound(host: str, port: int) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
-        raise Unavailable(f"the API cannot be served on {host}:{port}: {error.strerror}") from error
+        raise UnavailableError(f"the API cannot be served on {host}:{port}: {error.strerror}") from error
     return bound

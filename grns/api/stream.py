@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from grns.api.access import RequestContext
 from grns.api.answer import dumps
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.outbox import events as event
 from grns.outbox.events import EventQuery, place
 from grns.telemetry.facts.http import RequestFailed
@@ -69,7 +69,7 @@ async def _lines(
             return
         try:
             found, seen = await _next(request_context, wanted, behind)
-        except Unavailable as error:
+        except UnavailableError as error:
             request_context.context.emit(RequestFailed("list_events", str(error)))
             found, seen = [], behind
             await _pause(request_context, _AWAY_SECONDS)

@@ -14,7 +14,7 @@ from grns.api.access import RequestContext, Submitter
 from grns.api.answer import Answer
 from grns.api.request import Body, read_fields
 from grns.api.route import Routes
-from grns.errors import BadInput, GrnsError
+from grns.errors import GrnsError, InvalidInputError
 from grns.model import problem, subjects
 from grns.model.json import Limits, Unfit, parse_parts
 from grns.model.submission import Submission, submission
@@ -65,7 +65,7 @@ async def create_tasks(request: Request, request_context: Submitter) -> Response
     fields = await read_fields(request, Submittal, _LIMITS, code="bad_submission", parse=parse_parts)
     said = fields.get("tasks")
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
-        raise BadInput("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
+        raise InvalidInputError("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
     found = [_prepared(request_context, one) for one in said]
     with request_context.context.spans.submitting_many(len(found), parent=request_context.traceparent):
         answers = iter(await _submit(request_context, [one for one in found if isinstance(one, Prepared)]))
@@ -118,7 +118,7 @@ def _prepared(request_context: RequestContext, said: object) -> Prepared | GrnsE
             if isinstance(value, Unfit):
                 raise value.error()
         if not isinstance(said, dict):
-            raise BadInput("bad_submission", "a task is a JSON object")
+            raise InvalidInputError("bad_submission", "a task is a JSON object")
         return _prepare(request_context, said)
     except GrnsError as error:
         return error

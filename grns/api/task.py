@@ -16,7 +16,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
 from grns.api.submit import Created, submit_one, submitted
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.field_types import Reason as ReasonText
 from grns.model.filter import Filter, parse
 from grns.model.json import Limits
@@ -140,7 +140,9 @@ async def create_task(
         request, Submission, around(request_context.context.payload_limits), code="bad_submission"
     )
     if key is not None and fields.setdefault("idempotency_key", key) not in (None, key):
-        raise BadInput("bad_submission", "idempotency_key: the header Idempotency-Key says another one")
+        raise InvalidInputError(
+            "bad_submission", "idempotency_key: the header Idempotency-Key says another one"
+        )
     made = await submit_one(request_context, fields if key is None else {**fields, "idempotency_key": key})
     location = {"Location": f"{PREFIX}/tasks/{made.id}"}
     return Answer(submitted(made), status_code=201 if made.is_new else 200, headers=location)
@@ -268,7 +270,7 @@ async def together(
 
 
 async def one(request_context: RequestContext, database: Database | Session, task_id: str) -> Task:
-    """Return a task of theirs; `NotFound`."""
+    """Return a task of theirs; `NotFoundError`."""
     found = await store.tasks(database, [task_id], request_context.workspace)
     if task_id not in found:
         raise _missing(request_context, task_id)
@@ -286,7 +288,7 @@ def edition_in(if_match: str | None) -> str | None:
         return None
     found = _EDITION.fullmatch(if_match.strip())
     if found is None:
-        raise BadInput("bad_if_match", 'If-Match is one ETag, as "3-20260206210000000000"')
+        raise InvalidInputError("bad_if_match", 'If-Match is one ETag, as "3-20260206210000000000"')
     return found[1]
 
 
@@ -299,7 +301,7 @@ async def _outcome(
 async def _events(
     request_context: RequestContext, database: Database | Session, task_id: str, *, behind: int, limit: int
 ) -> Page:
-    """Return events of a task of theirs; `NotFound` where there is neither an event nor the task."""
+    """Return events of a task of theirs; `NotFoundError` where there is neither an event nor the task."""
     page = await event.list_task_events(
         database, task_id, workspace=request_context.workspace, limit=limit, behind=behind
     )
@@ -308,5 +310,5 @@ async def _events(
     return page
 
 
-def _missing(request_context: RequestContext, task_id: str) -> NotFound:
-    return NotFound(f"there is no task {task_id} in workspace {request_context.workspace}")
+def _missing(request_context: RequestContext, task_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no task {task_id} in workspace {request_context.workspace}")

@@ -19,7 +19,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, read
 from grns.api.route import PREFIX, Routes
 from grns.api.task import SMALL, edition_in
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.url_policy import LONGEST, place
 from grns.outbox.events import place as number_in
 from grns.webhooks import deliveries as delivery
@@ -266,5 +266,5 @@ def _version(edition: str | None) -> int | None:
     if edition is None:
         return None
     if not (edition.isascii() and edition.isdecimal() and len(edition) < 10):
-        raise BadInput("bad_if_match", 'If-Match is the ETag of a webhook, as "3"')
+        raise InvalidInputError("bad_if_match", 'If-Match is the ETag of a webhook, as "3"')
     return int(edition)

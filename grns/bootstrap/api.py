@@ -30,7 +30,7 @@ def api(
     """Return the server of the HTTP API and the dashboard; it has taken its port.
 
     That is the one of the settings where none is named. Without an `invitation`, a token that creates the
-    first key is printed as long as there is no key. Raises `Unavailable` where it is taken, and
+    first key is printed as long as there is no key. Raises `UnavailableError` where it is taken, and
     `SettingsError` where what the server needs is not installed.
     """
     try:

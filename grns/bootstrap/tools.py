@@ -7,7 +7,7 @@ from grns.client.client import Client
 from grns.dead_letters.triage import Triage
 from grns.diagnose.doctor.collect import SnapshotCollector
 from grns.diagnose.explain.collect import Explainer
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.nats import JetStream
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
@@ -68,7 +68,7 @@ def examination(
 ) -> SnapshotCollector:
     """Return what a doctor reads; neither connection has to be there. `is_open`: they were opened before."""
     if not isinstance(transport, JetStream):
-        raise BadInput("bad_transport", "only JetStream can be examined")
+        raise InvalidInputError("bad_transport", "only JetStream can be examined")
     return SnapshotCollector(
         database=database, transport=transport, settings=app.settings, version=VERSION, is_open=is_open
     )

@@ -85,18 +85,18 @@ def _lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
 
 async def _answers(client: Client, settings: Settings, lines: list[tuple[int, bytes]]) -> list[Answer]:
     """Create what is right, and return an answer for each line, in their order."""
-    from grns.errors import BadInput, Conflict
+    from grns.errors import ConflictError, InvalidInputError
 
     read: dict[int, dict[str, Any]] = {}
     said: dict[int, Answer] = {}
     for number, line in lines:
         try:
             read[number] = _read(line, settings)
-        except BadInput as error:
+        except InvalidInputError as error:
             said[number] = {"line": number, "status": "problem", "code": error.code, "detail": str(error)}
     made = await client.submit_many(read.values()) if read else []
     for number, answer in zip(read, made, strict=True):
-        if isinstance(answer, Conflict):
+        if isinstance(answer, ConflictError):
             said[number] = {"line": number, "status": "problem", "code": "conflict", "detail": str(answer)}
         else:
             status = "created" if answer.is_new else "exists"
@@ -110,8 +110,8 @@ async def _answers(client: Client, settings: Settings, lines: list[tuple[int, by
 
 
 def _read(line: bytes, settings: Settings) -> dict[str, Any]:
-    """Return the fields of one line; `BadInput` says what is wrong with it."""
-    from grns.errors import BadInput
+    """Return the fields of one line; `InvalidInputError` says what is wrong with it."""
+    from grns.errors import InvalidInputError
     from grns.model.json import Limits, dumps, parse
     from grns.model.submission import submission
 
@@ -119,6 +119,6 @@ def _read(line: bytes, settings: Settings) -> dict[str, Any]:
     around = Limits(limits.document_bytes + _ROOM_BYTES, limits.depth + 1, limits.nodes + _ROOM_VALUES)
     fields: dict[str, Any] = parse(line.strip(), around)
     if not isinstance(fields, dict):
-        raise BadInput("bad_submission", "a line is a JSON object with the fields of a task")
+        raise InvalidInputError("bad_submission", "a line is a JSON object with the fields of a task")
     dumps(submission(**fields).payload, limits)
     return fields

@@ -73,11 +73,11 @@ async def _info() -> list[StreamReport]:
 
 
 async def _report(transport: Transport) -> list[StreamReport]:
-    from grns.errors import BadInput
+    from grns.errors import InvalidInputError
     from grns.nats import JetStream
 
     if not isinstance(transport, JetStream):
-        raise BadInput("bad_transport", "only of JetStream there is a report")
+        raise InvalidInputError("bad_transport", "only of JetStream there is a report")
     return await transport.report()
 
 

@@ -107,12 +107,12 @@ def run(
 
 
 def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) -> OperationRequest:
-    from grns.errors import BadInput
+    from grns.errors import InvalidInputError
     from grns.operations.model import request
 
     try:
         return request(action=action, filter=wanted, patch=read_patch(patch), **said)
-    except BadInput as error:
+    except InvalidInputError as error:
         if error.code == "bad_filter":
             failure.hinted(error, "grns filter terms")
         raise
@@ -120,7 +120,7 @@ def _request(action: str, wanted: str, patch: str | None, said: dict[str, Any]) 
 
 def read_patch(said: str | None) -> dict[str, Any] | None:
     """Return the object of `--patch`: JSON, @FILE, or - for stdin. None if it was not given."""
-    from grns.errors import BadInput
+    from grns.errors import InvalidInputError
     from grns.model.json import parse
     from grns.settings import load
 
@@ -129,7 +129,9 @@ def read_patch(said: str | None) -> dict[str, Any] | None:
     limits = load().payload_limits
     document = parse(option.read_document(said, limits.document_bytes), limits)
     if not isinstance(document, dict):
-        raise BadInput("bad_patch", f"--patch must be a JSON object, got {json.dumps(document)[:40]}")
+        raise InvalidInputError(
+            "bad_patch", f"--patch must be a JSON object, got {json.dumps(document)[:40]}"
+        )
     return document
 
 

@@ -11,7 +11,7 @@ from grns.bootstrap import api as doors
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.cli.process import make_app, run, run_services
-from grns.errors import Unusable
+from grns.errors import UnusableError
 from grns.runtime.service import Service
 from grns.settings import load
 
@@ -49,7 +49,7 @@ async def _require_schema(app: App) -> None:
 
     url = app.settings.require_database_url()
     if await app.wait_for_postgres(lambda: migrate.current(url)) is None:
-        raise Unusable("the schema grns is missing in this database: run `grns db upgrade`")
+        raise UnusableError("the schema grns is missing in this database: run `grns db upgrade`")
 
 
 _METRICS_PORT = click.option(

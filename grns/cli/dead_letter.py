@@ -16,7 +16,7 @@ from grns.cli.session import CliSession
 from grns.dead_letters import listing
 from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter
 from grns.dead_letters.triage import Triage
-from grns.errors import BadInput, Conflict, GrnsError, NotFound, Unavailable
+from grns.errors import ConflictError, GrnsError, InvalidInputError, NotFoundError, UnavailableError
 from grns.model.actor import of_process
 from grns.model.task import REDRIVABLE
 from grns.model.task_edit import edit
@@ -80,7 +80,7 @@ class MessageIds:
         """Return a message, None where the id is that of none."""
         try:
             return await self._triage.letter(UUID(dead_letter_id))
-        except (ValueError, NotFound):
+        except (ValueError, NotFoundError):
             return None
 
     async def act(
@@ -110,7 +110,7 @@ class MessageIds:
             return MessageId(MESSAGE, message["state"])
         try:
             task = await self.session.client.get(dead_letter_id)
-        except NotFound:
+        except NotFoundError:
             return None
         return MessageId(TASK, task.status.value)
 
@@ -121,9 +121,9 @@ class MessageIds:
         tasks, messages = _able(found, TASK), _able(found, MESSAGE)
         if patch is not None and messages:
             message = f"{messages[0]} is a message, and --patch changes payloads of tasks"
-            raise failure.hinted(BadInput("bad_edit", message), "grns dlq resend --help")
+            raise failure.hinted(InvalidInputError("bad_edit", message), "grns dlq resend --help")
         if messages and not self.session.transport.is_connected:
-            raise Unavailable("messages are sent again through the broker, and it does not answer")
+            raise UnavailableError("messages are sent again through the broker, and it does not answer")
         done = {} if patch is None else await self._patch(tasks, patch, reason)
         tasks = [task_id for task_id in tasks if task_id not in done]
         done |= await self.session.client.redrive_many(tasks, reason=reason) if tasks else {}
@@ -142,7 +142,7 @@ class MessageIds:
         for task_id in tasks:
             try:
                 await self._triage.edit(task_id, wanted, actor=of_process("cli"), reason=reason)
-            except (BadInput, Conflict, NotFound) as error:
+            except (InvalidInputError, ConflictError, NotFoundError) as error:
                 refused[task_id] = str(error)
         return refused
 

@@ -19,14 +19,14 @@ _SUMMARY_WIDTH = 100
 
 
 async def show_task(client: Client, out: Output, task_id: str) -> None:
-    """Show one task; `NotFound` where there is none."""
+    """Show one task; `NotFoundError` where there is none."""
     found = await client.get(task_id)
     attempts = timeline(await client.history(task_id))
     out.record({**asdict(found), "attempts": attempts}, lambda: _draw(found, attempts))
 
 
 async def show_events(client: Client, out: Output, task_id: str) -> None:
-    """Show what the log has about one task; `NotFound` where there is neither log nor task."""
+    """Show what the log has about one task; `NotFoundError` where there is neither log nor task."""
     history = await client.history(task_id)
     if not history:
         await client.get(task_id)

@@ -21,7 +21,7 @@ import click
 from grns.cli import failure
 from grns.cli.failure import INTERRUPTED
 from grns.cli.group import Command
-from grns.errors import InUse, SettingsError, Unavailable
+from grns.errors import InUseError, SettingsError, UnavailableError
 
 if TYPE_CHECKING:
     from grns.api.invitation import Invitation
@@ -99,7 +99,7 @@ def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalSt
         stack.nats = LocalNats(stack.root / "nats", port=port_nats)
     try:
         stack.start()
-    except InUse as error:
+    except InUseError as error:
         raise failure.hinted(error, "grns task list  (it finds the servers that run here)") from error
     (ROOT / ".gitignore").write_text("*\n")
     try:
@@ -144,13 +144,13 @@ async def _invitation(database: Database) -> Invitation:
     from grns.access.keys import authenticate, create_key
     from grns.api.invitation import Invitation
     from grns.dev.servers.secret import write_private
-    from grns.errors import Denied
+    from grns.errors import UnauthenticatedError
     from grns.model.actor import of_process
 
     try:
         text = _KEY.read_text(encoding="utf-8").strip()
         await authenticate(database, text)
-    except (OSError, Denied):
+    except (OSError, UnauthenticatedError):
         made, _ = await create_key(
             database, workspace=None, name="grns dev", scopes=["admin"], actor=of_process("cli")
         )
@@ -167,7 +167,7 @@ def _api(
 
     try:
         return doors.api(app, database, transport, port=port, invitation=invitation)
-    except Unavailable:
+    except UnavailableError:
         if port is not None:
             raise
         return doors.api(app, database, transport, port=0, invitation=invitation)

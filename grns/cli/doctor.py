@@ -13,7 +13,7 @@ from grns.cli import failure
 from grns.cli.group import Command
 from grns.cli.output import Output, output_option, text
 from grns.cli.text import counted
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 
 if TYPE_CHECKING:
     from grns.diagnose.doctor.finding import Finding
@@ -93,4 +93,4 @@ def _conclude(findings: Sequence[Finding], *, is_strict: bool) -> None:
         return
     away = [one for one in wrong if one.check in _REACHED and "cannot be reached" in one.sentence]
     failure.say(f"{counted(len(wrong), 'thing')} {'is' if len(wrong) == 1 else 'are'} wrong")
-    raise click.exceptions.Exit(Unavailable.exit_code if len(away) == len(wrong) else failure.FAILED)
+    raise click.exceptions.Exit(UnavailableError.exit_code if len(away) == len(wrong) else failure.FAILED)

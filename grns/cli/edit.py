@@ -39,7 +39,7 @@ def edit(out: Output, task_id: str, reason: str | None, **said: Any) -> None:
 
 
 def _edit(said: dict[str, Any]) -> Edit:
-    from grns.errors import BadInput
+    from grns.errors import InvalidInputError
     from grns.model.json import parse
     from grns.model.task_edit import edit as read_edit
     from grns.settings import load
@@ -50,20 +50,20 @@ def _edit(said: dict[str, Any]) -> Edit:
             said[name] = parse(option.read_document(said[name], limits.document_bytes), limits)
     try:
         return read_edit(**said)
-    except BadInput as error:
+    except InvalidInputError as error:
         raise failure.hinted(error, "grns task edit --help") from error
 
 
 async def _change(out: Output, task_id: str, wanted: Edit, reason: str | None) -> None:
     from grns.cli.detail import show_task
     from grns.cli.session import writing
-    from grns.errors import Conflict
+    from grns.errors import ConflictError
     from grns.model.actor import of_process
 
     async with writing() as session:
         triage = tools.triage(session.app, session.database, session.transport)
         try:
             await triage.edit(task_id, wanted, actor=of_process("cli"), reason=reason)
-        except Conflict as error:
+        except ConflictError as error:
             raise failure.hinted(error, f"grns task show {task_id}") from error
         await show_task(session.client, out, task_id)

@@ -146,13 +146,13 @@ async def _tail(
 
 async def _follow(out: Output, log: EventLog) -> None:
     """Print what is new, for ever; while Postgres is away, wait for it."""
-    from grns.errors import Unavailable
+    from grns.errors import UnavailableError
 
     is_away = False
     while True:
         try:
             rows = await log.page()
-        except Unavailable as error:
+        except UnavailableError as error:
             if not is_away:
                 failure.note(f"waiting: {error}")
             is_away = True

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from grns.cli import failure
 from grns.cli.output import line
-from grns.errors import BadInput, Conflict
+from grns.errors import ConflictError, InvalidInputError
 
 _STEP_BYTES = 1024 * 1024
 # How each line begins: what a killed export has left at the end is told by it from what somebody else wrote.
@@ -43,8 +43,8 @@ class EventFile:
 def opened(path: Path, workspace: str) -> Iterator[EventFile]:
     """Open a file, which is made where it is missing, for one export alone.
 
-    What an export has left half-written at its end is taken out. `BadInput('bad_file')`: it holds something
-    else; `Conflict`: another workspace's events, or another export writes into it now.
+    What an export has left half-written at its end is taken out. `InvalidInputError('bad_file')`: it holds
+    something else; `ConflictError`: another workspace's events, or another export writes into it now.
     """
     if path.exists() and not path.is_file():
         raise _strange(path, "it is no plain file: what goes there goes to standard output")
@@ -52,7 +52,7 @@ def opened(path: Path, workspace: str) -> Iterator[EventFile]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            busy = Conflict(f"another export writes into {path} now")
+            busy = ConflictError(f"another export writes into {path} now")
             raise failure.hinted(busy, "the same again when it has ended") from error
         last, end = _end_of(file)
         torn = _read(file, end)
@@ -89,10 +89,10 @@ def _number(last: bytes, path: Path, workspace: str) -> int:
     except (ValueError, TypeError, KeyError) as error:
         raise _strange(path, "its last line is no event that an export has written") from error
     if owner != workspace:
-        others = Conflict(f"{path} holds events of workspace {owner}, and this is {workspace}")
+        others = ConflictError(f"{path} holds events of workspace {owner}, and this is {workspace}")
         raise failure.hinted(others, f"grns events export --workspace {owner} --into {path}")
     return number
 
 
-def _strange(path: Path, why: str) -> BadInput:
-    return BadInput("bad_file", f"{path}: {why}")
+def _strange(path: Path, why: str) -> InvalidInputError:
+    return InvalidInputError("bad_file", f"{path}: {why}")

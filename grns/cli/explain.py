@@ -35,11 +35,11 @@ def explain(out: Output, task_id: str) -> None:
 
 async def _explain(task_id: str) -> Explanation:
     from grns.cli.session import reading
-    from grns.errors import Unavailable
+    from grns.errors import UnavailableError
 
     async with reading() as session:
         try:
-            with suppress(Unavailable):  # then it says so itself, where it matters
+            with suppress(UnavailableError):  # then it says so itself, where it matters
                 await session.transport.connect()
             return await tools.explainer(session.app, session.database, session.transport).explain(task_id)
         finally:

@@ -13,17 +13,17 @@ import click
 
 from grns.cli.group import CliState
 from grns.cli.text import bounded, safe
-from grns.errors import Conflict, Drift, GrnsError, NotFound, SettingsError, Unavailable
+from grns.errors import ConflictError, DriftError, GrnsError, NotFoundError, SettingsError, UnavailableError
 from grns.model.api_key import redacted
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE, TERMINATED = 1, 2, 3, 4, 130, 141, 143
 _LONGEST = 500
 
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
-    (NotFound, "grns task list"),
-    (Conflict, "grns task show ID"),
-    (Drift, "grns broker info"),
-    (Unavailable, "grns config show --origin"),
+    (NotFoundError, "grns task list"),
+    (ConflictError, "grns task show ID"),
+    (DriftError, "grns broker info"),
+    (UnavailableError, "grns config show --origin"),
 )
 
 
@@ -60,9 +60,9 @@ def hinting(*, missing: str, conflict: str | None = None) -> Iterator[None]:
     """Let what does not exist, or cannot be done as it is now, be told with the command that helps."""
     try:
         yield
-    except NotFound as error:
+    except NotFoundError as error:
         raise hinted(error, missing) from error
-    except Conflict as error:
+    except ConflictError as error:
         raise (hinted(error, conflict) if conflict else error) from error
 
 
@@ -120,7 +120,7 @@ def hint_of(error: GrnsError) -> str | None:
         return notes[0]
     if "`grns " in str(error):  # the sentence names one already
         return None
-    if isinstance(error, Unavailable) and _is_dev_gone():
+    if isinstance(error, UnavailableError) and _is_dev_gone():
         return "grns dev  (it does not run here any more)"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
 

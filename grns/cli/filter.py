@@ -40,25 +40,25 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def read(*texts: str | None) -> Filter:
     """Return the filter that several texts make together."""
-    from grns.errors import BadInput
+    from grns.errors import InvalidInputError
     from grns.model.filter import parse
 
     try:
         return parse(" ".join(text for text in texts if text))
-    except BadInput as error:
+    except InvalidInputError as error:
         raise failure.hinted(error, _TERMS) from error
 
 
 async def together(session: CliSession, wanted: Filter, saved: str | None) -> Filter:
     """Return a filter and what was saved under a name as one."""
-    from grns.errors import NotFound
+    from grns.errors import NotFoundError
     from grns.tasks import saved_filters as saved_filter
 
     if saved is None:
         return wanted
     try:
         kept = await saved_filter.read(session.database, workspace=session.workspace, name=saved)
-    except NotFound as error:
+    except NotFoundError as error:
         raise failure.hinted(error, _LIST) from error
     return read(str(kept), str(wanted))
 
@@ -146,7 +146,7 @@ def list_saved(out: Output, limit: int, after: str | None) -> None:
 def delete(name: str) -> None:
     """Forget a filter."""
     from grns.cli.session import reading
-    from grns.errors import NotFound
+    from grns.errors import NotFoundError
     from grns.model.actor import of_process
     from grns.tasks import saved_filters as saved_filter
 
@@ -158,5 +158,5 @@ def delete(name: str) -> None:
 
     try:
         asyncio.run(act())
-    except NotFound as error:
+    except NotFoundError as error:
         raise failure.hinted(error, _LIST) from error

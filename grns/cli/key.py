@@ -11,7 +11,7 @@ from grns.access.principals import SCOPES
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text, when
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from grns.model.api_key import ApiKey
@@ -31,7 +31,7 @@ class KeyId(click.ParamType[str]):
 
         try:
             return key_id(value)
-        except BadInput as error:
+        except InvalidInputError as error:
             raise option.InvalidOption(error.code, str(error), param, ctx) from error
 
 
@@ -84,7 +84,7 @@ def create(out: Output, is_everywhere: bool, **said: Any) -> None:
 async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, dict[str, Any]]:
     from grns.access.keys import create_key
     from grns.cli.session import reading
-    from grns.errors import NotFound
+    from grns.errors import NotFoundError
     from grns.model.actor import of_process
 
     async with reading() as session:
@@ -92,7 +92,7 @@ async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, di
         try:
             said = {**said, "pools": said["pools"] or None}
             return await create_key(session.database, workspace=workspace, actor=of_process("cli"), **said)
-        except NotFound as error:
+        except NotFoundError as error:
             raise failure.hinted(error, f"grns workspace create {workspace}") from error
 
 
@@ -174,12 +174,12 @@ async def _rotate() -> int:
 async def _find(key_id: str) -> dict[str, Any]:
     from grns.access.keys import read_key
     from grns.cli.session import reading
-    from grns.errors import NotFound
+    from grns.errors import NotFoundError
 
     async with reading() as session:
         try:
             return await read_key(session.database, key_id, workspace=None)
-        except NotFound as error:
+        except NotFoundError as error:
             raise failure.hinted(error, "grns key list --all-workspaces") from error
 
 

@@ -13,7 +13,7 @@ from grns.cli.output import Output, document, fields, heading, text
 from grns.cli.session import reading
 from grns.cli.text import sized
 from grns.dead_letters import message as letter
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 
 _SHOWN_BYTES = 4096
 _HEX_WIDTH = 16
@@ -27,11 +27,13 @@ async def show_letter(out: Output, dead_letter_id: str, *, is_raw: bool) -> None
             _show(out, message, is_raw=is_raw)
             return
         if is_raw:
-            raise BadInput("bad_option", f"--raw is for messages, and {dead_letter_id} is none")
+            raise InvalidInputError("bad_option", f"--raw is for messages, and {dead_letter_id} is none")
         try:
             await show_task(session.client, out, dead_letter_id)
-        except NotFound as error:
-            missing = NotFound(f"there is no dead letter {dead_letter_id} in workspace {session.workspace}")
+        except NotFoundError as error:
+            missing = NotFoundError(
+                f"there is no dead letter {dead_letter_id} in workspace {session.workspace}"
+            )
             raise failure.hinted(missing, "grns dlq list") from error
 
 
@@ -39,7 +41,7 @@ def _show(out: Output, message: Mapping[str, Any], *, is_raw: bool) -> None:
     body: bytes = message["body"]
     if is_raw:
         if sys.stdout.isatty():
-            raise BadInput("bad_option", "--raw could harm a terminal: send it to a file or a pipe")
+            raise InvalidInputError("bad_option", "--raw could harm a terminal: send it to a file or a pipe")
         sys.stdout.buffer.write(body)
         return
     out.record(letter.document(message), lambda: _draw(message, body))

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import duration
 
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
@@ -46,7 +46,7 @@ class Token(click.ParamType[str]):
 
         try:
             return subjects.token(value, name=self._what)
-        except BadInput as error:
+        except InvalidInputError as error:
             raise InvalidOption(self._code, str(error), param, ctx) from error
 
 
@@ -79,7 +79,7 @@ class CursorType(click.ParamType[str]):
 
         try:
             parts(value)
-        except BadInput as error:
+        except InvalidInputError as error:
             raise InvalidOption(error.code, str(error), param, ctx) from error
         cursor: str = value
         return cursor
@@ -207,7 +207,7 @@ def read_document(said: str | None, limit: int) -> bytes:
                 return file.read(limit + 1)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise BadInput("bad_file", f"cannot read {said[1:]}: {why}") from error
+            raise InvalidInputError("bad_file", f"cannot read {said[1:]}: {why}") from error
     return said.encode("utf-8", "surrogatepass")  # what was no UTF-8 is none again, and the parser says so
 
 

@@ -16,7 +16,7 @@ import click
 from grns.cli import failure, option
 from grns.cli.group import Command
 from grns.cli.output import Output, output_option, text
-from grns.errors import BadInput, Conflict, WaitTimeout
+from grns.errors import ConflictError, InvalidInputError, WaitTimeoutError
 
 _DAY_SECONDS = 86_400.0
 _LOOK_SECONDS = 0.25
@@ -118,7 +118,7 @@ async def _replay(
                         return await _watch(session.database, number, show)
                 except TimeoutError as error:
                     late = f"replay {number} was not done in time, and is withdrawn"
-                    raise WaitTimeout(late) from error
+                    raise WaitTimeoutError(late) from error
 
 
 @asynccontextmanager
@@ -134,12 +134,12 @@ async def _asked(
     except asyncio.CancelledError:
         await store.withdraw(database, await asking)
         raise
-    except Conflict as error:
+    except ConflictError as error:
         raise failure.hinted(
-            Conflict(f"{error}: {remembered_days:g} days; --forgotten lets them handle it again"),
+            ConflictError(f"{error}: {remembered_days:g} days; --forgotten lets them handle it again"),
             f"grns events replay --since {remembered_days:g}d",
         ) from error
-    except BadInput as error:
+    except InvalidInputError as error:
         raise failure.hinted(error, "grns events replay --since 2h --until 1h") from error
     try:
         yield number
@@ -163,7 +163,7 @@ async def _watch(database: Any, number: int, show: _Show) -> Any:
         if row["outcome"] == "done":
             return row
         if row["outcome"] is not None:
-            raise Conflict(f"replay {number} was withdrawn by somebody else")
+            raise ConflictError(f"replay {number} was withdrawn by somebody else")
         if long_at is not None and row["started_at"] is None and time.monotonic() > long_at:
             failure.note(
                 "no relay has begun with it: does one run (grns relay), or is another replay before?"

@@ -62,14 +62,14 @@ def _pair(header: str) -> tuple[str, str]:
 
 async def _resend(dead_letter_id: UUID, mend: MessagePatch | None, reason: str | None) -> None:
     from grns.cli.session import writing
-    from grns.errors import NotFound, Unavailable
+    from grns.errors import NotFoundError, UnavailableError
     from grns.model.actor import of_process
 
     async with writing() as session:
         if not session.transport.is_connected:
-            raise Unavailable("messages are sent again through the broker, and it does not answer")
+            raise UnavailableError("messages are sent again through the broker, and it does not answer")
         triage = tools.triage(session.app, session.database, session.transport)
         try:
             await triage.resend(dead_letter_id, actor=of_process("cli"), reason=reason, mend=mend)
-        except NotFound as error:
+        except NotFoundError as error:
             raise failure.hinted(error, "grns dlq list") from error

@@ -62,7 +62,7 @@ def task() -> None:
 @output_option
 def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
     """Create a task of TYPE and have it run."""
-    from grns.errors import BadInput
+    from grns.errors import InvalidInputError
     from grns.model.json import dumps, parse
     from grns.model.submission import submission
     from grns.settings import load
@@ -70,10 +70,10 @@ def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | 
     limits = load().payload_limits
     try:
         content = parse(option.read_document(payload, limits.document_bytes), limits)
-    except BadInput as error:
+    except InvalidInputError as error:
         raise failure.hinted(error, _EXAMPLE.format(task_type=fields["task_type"])) from error
     if not isinstance(content, dict):
-        other = BadInput(_BAD, f"the payload is to be a JSON object, not {_kind_of(content)}")
+        other = InvalidInputError(_BAD, f"the payload is to be a JSON object, not {_kind_of(content)}")
         raise failure.hinted(other, _EXAMPLE.format(task_type=fields["task_type"]))
     fields["delay_seconds"] = fields.pop("delay")
     # All that can be wrong with it is found before anything is connected to.
@@ -239,12 +239,12 @@ def wait(out: Output, task_id: str, timeout: float | None) -> None:
 
 async def _await(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
     from grns.cli.detail import show_task
-    from grns.errors import WaitTimeout
+    from grns.errors import WaitTimeoutError
 
     pointing = asyncio.create_task(_point(session, task_id))
     try:
         ended = await session.client.wait(task_id, timeout_seconds=timeout)
-    except WaitTimeout as error:
+    except WaitTimeoutError as error:
         raise failure.hinted(error, f"grns explain {task_id}") from error
     finally:
         pointing.cancel()

@@ -60,7 +60,7 @@ async def _live(seconds: float) -> None:
     from grns.cli.pace import FollowRate
     from grns.cli.screen import screen
     from grns.cli.session import reading
-    from grns.errors import Unavailable
+    from grns.errors import UnavailableError
 
     ended, pace = asyncio.Event(), FollowRate()
 
@@ -81,7 +81,7 @@ async def _live(seconds: float) -> None:
                     pass
                 try:
                     found, trouble = await look(session, pace), None
-                except Unavailable as error:  # what was seen last stays, and is told to be old
+                except UnavailableError as error:  # what was seen last stays, and is told to be old
                     trouble = str(error)
 
 

@@ -15,7 +15,7 @@ from grns.cli import failure
 from grns.cli.group import Command
 from grns.cli.output import Column, Output, output_option, table, text
 from grns.cli.text import counted
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -79,7 +79,7 @@ def _conclude(inspection: ConsistencyCheck, report: LossReport) -> None:
     if inspection.counts or report.lost:
         raise click.exceptions.Exit(failure.FAILED)
     if report.trouble is not None:
-        raise click.exceptions.Exit(Unavailable.exit_code)
+        raise click.exceptions.Exit(UnavailableError.exit_code)
 
 
 def _next_step(last_failover: int | None) -> str:

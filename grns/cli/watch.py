@@ -13,7 +13,7 @@ import click
 
 from grns.cli import failure
 from grns.cli.output import Output
-from grns.errors import WaitTimeout
+from grns.errors import WaitTimeoutError
 
 if TYPE_CHECKING:
     from grns.operations.service import Operation
@@ -50,7 +50,7 @@ async def _look_on(number: int, timeout: float | None) -> Operation:
                 async with asyncio.timeout(timeout):
                     return await _until_end(session.database, number, session.workspace, show)
         except TimeoutError as error:
-            late = WaitTimeout(f"operation {number} was not done in time; it goes on")
+            late = WaitTimeoutError(f"operation {number} was not done in time; it goes on")
             raise failure.hinted(late, f"grns operation show {number}") from error
 
 

@@ -17,7 +17,7 @@ from grns.bootstrap.app import App
 from grns.bootstrap.workers import HeartbeatConfig
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
-from grns.errors import BadInput, SettingsError
+from grns.errors import InvalidInputError, SettingsError
 from grns.settings import load
 from grns.telemetry.facts.work import WorkerServes
 from grns.worker.pool import Pool
@@ -129,7 +129,9 @@ def load_pool(target: str) -> Pool:
     """Return the pool that `module:name` names; the current directory is on the path."""
     named = _TARGET.fullmatch(target)
     if named is None:
-        raise BadInput("bad_target", f"{target[:100]!r} names no pool: write MODULE:POOL, like shop:pool")
+        raise InvalidInputError(
+            "bad_target", f"{target[:100]!r} names no pool: write MODULE:POOL, like shop:pool"
+        )
     module_name, name = named[1], named[2] or "pool"
     sys.path.insert(0, os.getcwd())
     try:

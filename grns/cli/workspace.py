@@ -30,13 +30,13 @@ def create(name: str) -> None:
 async def _create(name: str) -> None:
     from grns.access.workspaces import create_workspace
     from grns.cli.session import reading
-    from grns.errors import Conflict
+    from grns.errors import ConflictError
     from grns.model.actor import of_process
 
     async with reading() as session:
         try:
             await create_workspace(session.database, name, actor=of_process("cli"))
-        except Conflict as error:
+        except ConflictError as error:
             raise failure.hinted(error, "grns workspace list") from error
 
 
@@ -82,9 +82,9 @@ def isolate() -> None:
 async def _isolate() -> str | None:
     from grns.access import isolation as access
     from grns.cli.session import reading
-    from grns.errors import Unusable
+    from grns.errors import UnusableError
 
     async with reading() as session:
-        with contextlib.suppress(Unusable):  # who does not own the tables is told how it is all the same
+        with contextlib.suppress(UnusableError):  # who does not own the tables is told how it is all the same
             await access.isolate(session.database)
         return await access.obstacle(session.database)

@@ -12,7 +12,14 @@ from weakref import WeakSet
 
 from grns.client.subscription import EventHandler, Subscription, known_kind
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import BadInput, Conflict, NotFound, Unavailable, Unusable, WaitTimeout
+from grns.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+    UnusableError,
+    WaitTimeoutError,
+)
 from grns.model import subjects
 from grns.model.json import Limits
 from grns.model.submission import Submission, submission
@@ -91,8 +98,8 @@ class Client:
         that has it. `connection` (asyncpg, or SQLAlchemy's AsyncSession or AsyncConnection)
         puts the task into your own transaction: it exists if you commit.
 
-        Raises `BadInput`, `Conflict` (the key belongs to another task), `Unavailable` (nothing
-        happened), `OutcomeUnknown` (submit again with the same idempotency_key).
+        Raises `InvalidInputError`, `ConflictError` (the key belongs to another task), `UnavailableError`
+        (nothing happened), `OutcomeUnknownError` (submit again with the same idempotency_key).
         """
         said = submission(
             task_type=task_type,
@@ -113,7 +120,7 @@ class Client:
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:
             answer = (await submit_in(connection, [prepared], actor=self._actor))[0]
-            if isinstance(answer, Conflict):
+            if isinstance(answer, ConflictError):
                 raise answer
             return answer
         submitted = await self._submissions.submit(prepared)
@@ -122,14 +129,14 @@ class Client:
 
     async def submit_many(
         self, submissions: Iterable[Mapping[str, Any]], *, connection: Any = None
-    ) -> list[Submitted | Conflict]:
+    ) -> list[Submitted | ConflictError]:
         """Create many tasks: each a mapping of `submit`'s fields. The answers come in the same order.
 
         All are checked before any is created. Without `connection` they are created in
         transactions of 500; with it, all in yours.
 
-        Raises `BadInput` and `Unavailable` (none exists), and `OutcomeUnknown` where some do or may:
-        its `answers` say of each whether it was created, or the error that kept it from that.
+        Raises `InvalidInputError` and `UnavailableError` (none exists), and `OutcomeUnknownError` where some
+        do or may: its `answers` say of each whether it was created, or the error that kept it from that.
         """
         preparer = Preparer(self._submission, self._payload_limits)
         prepared = [preparer.prepare(one) for one in submissions]
@@ -139,14 +146,14 @@ class Client:
             return await Bulk(self._submit_part).submit(prepared)
 
     async def get(self, task_id: str) -> Task:
-        """Return a task as it is now; `NotFound` where there is none."""
+        """Return a task as it is now; `NotFoundError` where there is none."""
         found = await read.tasks(self._database, [_known_id(task_id)], self._workspace)
         if task_id not in found:
-            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return found[task_id]
 
     async def wait(self, task_id: str, *, timeout_seconds: float | None = None) -> Task:
-        """Return the task once it has ended; `WaitTimeout` where that takes longer.
+        """Return the task once it has ended; `WaitTimeoutError` where that takes longer.
 
         The first answer is waited for in any case: a timeout of 0 asks whether it has ended. While Postgres
         is away it goes on asking.
@@ -164,17 +171,17 @@ class Client:
         if isinstance(seen, Task):
             return seen
         why = "" if seen is None else f", as far as is known: {seen}"
-        raise WaitTimeout(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
+        raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> str:
         """End a task that has not ended.
 
         Returns `cancelled`, `requested` (it runs: its worker is told, and it may yet succeed),
-        or the status it ended with before. Raises `NotFound`.
+        or the status it ended with before. Raises `NotFoundError`.
         """
         answer = (await self.cancel_many([task_id], reason=reason)).get(task_id)
         if answer is None:
-            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return answer
 
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
@@ -189,11 +196,11 @@ class Client:
     async def redrive(self, task_id: str, *, reason: str | None = None) -> str:
         """Open a dead, failed or cancelled task again, with a fresh budget of attempts.
 
-        Returns `redriven`, or the status of a task that is none of these. Raises `NotFound`.
+        Returns `redriven`, or the status of a task that is none of these. Raises `NotFoundError`.
         """
         answer = (await self.redrive_many([task_id], reason=reason)).get(task_id)
         if answer is None:
-            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return answer
 
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
@@ -216,14 +223,14 @@ class Client:
         as processed: what it writes through `connection` happens once per event, however
         often the event is delivered. Where it raises, the logger `grns` is told, and the event
         comes again. A new `name` begins with the oldest event that the broker still has.
-        Raises `BadInput` (no event is of such a kind), and `Unavailable` where the broker cannot
-        be reached for half a minute.
+        Raises `InvalidInputError` (no event is of such a kind), and `UnavailableError` where the broker
+        cannot be reached for half a minute.
         """
         filters = [subjects.message(known_kind(kind), self._workspace) for kind in kinds]
         if not filters or isinstance(kinds, str):
-            raise BadInput("bad_kind", "kinds are a list of at least one, as ['evt.task.*']")
+            raise InvalidInputError("bad_kind", "kinds are a list of at least one, as ['evt.task.*']")
         if type(depth) is not int or not 1 <= depth <= _DEEPEST:
-            raise BadInput("bad_depth", f"depth is 1 to {_DEEPEST}")
+            raise InvalidInputError("bad_depth", f"depth is 1 to {_DEEPEST}")
         subscription = Subscription(
             subjects.token(name, name="name"),
             handler,
@@ -236,24 +243,24 @@ class Client:
             async with asyncio.timeout(_BROKER_SECONDS):
                 await self._transport.wait_connected()
         except TimeoutError as error:
-            raise Unavailable(f"no broker answered within {_BROKER_SECONDS:.0f} s") from error
+            raise UnavailableError(f"no broker answered within {_BROKER_SECONDS:.0f} s") from error
         await subscription.open(self._transport, filters, depth)
         self._subscriptions.add(subscription)
         return subscription
 
-    async def _look(self, task_id: str) -> Task | Unavailable | None:
+    async def _look(self, task_id: str) -> Task | UnavailableError | None:
         """Return the task if it has ended, None if not, and why nobody knows where Postgres is away."""
         try:
             status = await self._statuses.ask(task_id)
             if status is None:
-                raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+                raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
             return await self.get(task_id) if status in TERMINAL else None
-        except Unusable:
+        except UnusableError:
             raise
-        except Unavailable as error:
+        except UnavailableError as error:
             return error
 
-    async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | Conflict]:
+    async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         answers = await self._submissions.submit_many(part)
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return answers
@@ -276,18 +283,20 @@ def _known_id(task_id: str) -> str:
 def _fields(one: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(one, Mapping) and all(isinstance(name, str) for name in one):
         return one
-    raise BadInput("bad_submission", f"a submission is a mapping of its fields, not {type(one).__name__}")
+    raise InvalidInputError(
+        "bad_submission", f"a submission is a mapping of its fields, not {type(one).__name__}"
+    )
 
 
 def _check_timeout(seconds: float | None) -> None:
     if seconds is None or (type(seconds) in (int, float) and math.isfinite(seconds)):
         return
-    raise BadInput("bad_timeout", "timeout_seconds is a number of seconds, or None")
+    raise InvalidInputError("bad_timeout", "timeout_seconds is a number of seconds, or None")
 
 
 def _short(reason: str | None) -> str | None:
     if reason is None:
         return None
     if not isinstance(reason, str):
-        raise BadInput("bad_reason", f"a reason is text, not {type(reason).__name__}")
+        raise InvalidInputError("bad_reason", f"a reason is text, not {type(reason).__name__}")
     return reason[:1000].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:1000]

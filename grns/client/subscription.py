@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import BadInput, GrnsError, Rejected, Unavailable
+from grns.errors import GrnsError, InvalidInputError, RejectedError, UnavailableError
 from grns.model import envelope, subjects, traces
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
@@ -112,13 +112,13 @@ class Subscription:
             return
         self._emit(self._fault(delivery, error))
         await _give_back(delivery, _RETRY_SECONDS)
-        if isinstance(error, Unavailable):  # the next ones could not be handled either
+        if isinstance(error, UnavailableError):  # the next ones could not be handled either
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _fault(self, delivery: Delivery, error: BaseException) -> EventNotHandled:
         return EventNotHandled(
             self._name, delivery.subject, delivery.stream_seq, type(error).__name__, said(error)[:500],
-            "" if isinstance(error, Unavailable) else traces.text(error),
+            "" if isinstance(error, UnavailableError) else traces.text(error),
         )  # fmt: skip
 
     async def _handle(self, delivery: Delivery) -> None:
@@ -130,7 +130,7 @@ class Subscription:
             return
         try:
             event = read_event(delivery, self._limits)
-        except Rejected as error:
+        except RejectedError as error:
             await self._dead_letters.reject(delivery, error.code, str(error))
             return
         async with self._database.transaction() as connection:
@@ -160,7 +160,7 @@ async def _give_back(delivery: Delivery, delay_seconds: float = 0.0) -> None:
 
 
 def read_event(delivery: Delivery, limits: Limits) -> Event:
-    """Return a delivery as an event; `Rejected` where it is none."""
+    """Return a delivery as an event; `RejectedError` where it is none."""
     said = envelope.decode(delivery.body, subject=delivery.subject, limits=limits)
     return Event(
         said,
@@ -172,13 +172,14 @@ def read_event(delivery: Delivery, limits: Limits) -> Event:
 
 
 def known_kind(kind: str) -> str:
-    """Return a kind of event, or a pattern of some, as it is; `BadInput` where no event can be of it."""
+    """Return a kind of event, or a pattern of some, as it is; `InvalidInputError` where no event can be of
+    it."""
     if not isinstance(kind, str) or not _KINDS.match(kind):
-        raise BadInput("bad_kind", f"no kind of event, nor a pattern of some: {ascii(kind)[:100]}")
+        raise InvalidInputError("bad_kind", f"no kind of event, nor a pattern of some: {ascii(kind)[:100]}")
     if not any(_may_be(kind, known) for known in _EVENTS):
         near = difflib.get_close_matches(kind, (*_EVENTS, "evt.task.*"), n=1)
         advice = f"did you mean {near[0]}?" if near else f"there are evt.task.* and {_AGENTS_EVENT}"
-        raise BadInput("bad_kind", f"no event is of the kind {kind[:100]}: {advice}")
+        raise InvalidInputError("bad_kind", f"no event is of the kind {kind[:100]}: {advice}")
     return kind
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Select, func, select
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import Filter
 from grns.model.task import Status
 from grns.postgres import query
@@ -39,7 +39,9 @@ class DeadFilter:
 
     def __post_init__(self) -> None:
         if self.what == MESSAGE and self.tasks.terms:
-            raise BadInput("bad_filter", "what a filter asks for only tasks have: ask for one or the other")
+            raise InvalidInputError(
+                "bad_filter", "what a filter asks for only tasks have: ask for one or the other"
+            )
 
     @property
     def has_tasks(self) -> bool:

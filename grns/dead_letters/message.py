@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
@@ -91,7 +91,9 @@ def copy(
     said = envelope.decode(content, subject=target, limits=limits)
     read = payloads.read(said)
     if isinstance(read, Submission) and "workspace" in read.model_fields_set and read.workspace != workspace:
-        raise BadInput("bad_submission", f"payload.workspace: the message belongs to workspace {workspace}")
+        raise InvalidInputError(
+            "bad_submission", f"payload.workspace: the message belongs to workspace {workspace}"
+        )
     name = "redrive"
     if change != _UNCHANGED:  # another content is another message: the broker may still hold the first one
         name += " " + sha256(target.encode() + b"\n" + content).hexdigest()
@@ -102,14 +104,17 @@ def copy(
 
 
 def _target(kept: str, asked: str | None, workspace: str) -> str:
-    """Return the subject for a copy of a message from `kept`; `BadInput('bad_subject')` if there is none."""
+    """Return the subject for a copy of a message from `kept`; `InvalidInputError('bad_subject')` if there is
+    none."""
     origin = subjects.command_of(kept)
     if not origin.startswith(subjects.COMMAND):
-        raise BadInput(
+        raise InvalidInputError(
             "bad_subject", "only commands can be sent again; try: grns replay for events of the log"
         )
     if workspace == subjects.UNKNOWN_WORKSPACE or subjects.owner(origin) != workspace:
-        raise BadInput("bad_subject", f"{ascii(kept)[:100]} is not a subject of workspace {workspace}")
+        raise InvalidInputError(
+            "bad_subject", f"{ascii(kept)[:100]} is not a subject of workspace {workspace}"
+        )
     wanted = origin if asked is None or asked == kept else asked
     kind = subjects.parse(wanted).kind
     if wanted == origin and kind.startswith(_AGENT_COMMANDS):
@@ -118,17 +123,18 @@ def _target(kept: str, asked: str | None, workspace: str) -> str:
     if kind in _TASK_COMMANDS and wanted in (origin, shared):
         return shared
     possible = ", ".join(subjects.message(one, workspace) for one in _TASK_COMMANDS)
-    raise BadInput(
+    raise InvalidInputError(
         "bad_subject", f"a message cannot be sent again on {ascii(wanted)[:100]}; pass one of {possible}"
     )
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that a copy keeps; `BadInput('bad_header')` if one of them cannot be sent."""
+    """Return the headers that a copy keeps; `InvalidInputError('bad_header')` if one of them cannot be
+    sent."""
     kept = {name: value for name, value in headers.items() if not name.lower().startswith(_SET_BY_GRNS)}
     for name, value in kept.items():
         if not _HEADER.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise BadInput(
+            raise InvalidInputError(
                 "bad_header", f"the header {ascii(name)[:70]} has a name or value that none can have"
             )
     return kept

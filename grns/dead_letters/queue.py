@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grns.dead_letters.store import RejectedMessage, store_rejected
-from grns.errors import BadInput, Unavailable
+from grns.errors import InvalidInputError, UnavailableError
 from grns.nats.interface import Delivery
 from grns.postgres.database import Database, Session
 from grns.telemetry.emit import Emit
@@ -27,7 +27,7 @@ class DeadLetterQueue:
         )  # fmt: skip
         try:
             await store_rejected(self._database, [message])
-        except (Unavailable, BadInput) as error:
+        except (UnavailableError, InvalidInputError) as error:
             self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], 5.0))
             await delivery.nak(5.0)
             return False

@@ -12,7 +12,7 @@ from uuid import UUID
 from grns.dead_letters import listing
 from grns.dead_letters import message as letter
 from grns.dead_letters.message import MessagePatch
-from grns.errors import Conflict, NotFound, Stale
+from grns.errors import ConflictError, NotFoundError, StaleVersionError
 from grns.model import subjects
 from grns.model.json import Limits
 from grns.model.task import Task
@@ -52,12 +52,15 @@ class Triage:
     ) -> Task:
         """Change a task that does not run, and return it as it is then.
 
-        With `seen_edition` (see `grns.edit.edition`) only as somebody has seen it, else `Stale`. Raises
-        `NotFound`, `Conflict`, and `BadInput` where its payload could not be kept.
+        With `seen_edition` (see `grns.edit.edition`) only as somebody has seen it, else `StaleVersionError`.
+        Raises
+        `NotFoundError`, `ConflictError`, and `InvalidInputError` where its payload could not be kept.
         """
         task = await self._task(task_id)
         if seen_edition not in (None, edition(task)):
-            raise Stale(f"task {task_id} cannot be changed: somebody has changed it since it was read")
+            raise StaleVersionError(
+                f"task {task_id} cannot be changed: somebody has changed it since it was read"
+            )
         await store.edit_task(
             self._database,
             task,
@@ -82,10 +85,10 @@ class Triage:
         return answers
 
     async def letter(self, dead_letter_id: UUID) -> dict[str, Any]:
-        """Return a message that belongs to no task, whole, whatever became of it; `NotFound`."""
+        """Return a message that belongs to no task, whole, whatever became of it; `NotFoundError`."""
         found = await listing.read_message(self._database, dead_letter_id, self._workspace)
         if found is None:
-            raise NotFound(f"there is no message {dead_letter_id} in workspace {self._workspace}")
+            raise NotFoundError(f"there is no message {dead_letter_id} in workspace {self._workspace}")
         return found
 
     async def resend(
@@ -128,14 +131,14 @@ class Triage:
         )  # fmt: skip
         return Message(wanted.subject, wanted.body, wanted.id, wanted.headers)
 
-    async def _refusal(self, dead_letter_id: UUID) -> Conflict:
+    async def _refusal(self, dead_letter_id: UUID) -> ConflictError:
         found = await self.letter(dead_letter_id)
         if found["state"] == "new":
-            return Conflict(f"somebody else deals with message {dead_letter_id} just now")
-        return Conflict(f"message {dead_letter_id} was {found['state']} before")
+            return ConflictError(f"somebody else deals with message {dead_letter_id} just now")
+        return ConflictError(f"message {dead_letter_id} was {found['state']} before")
 
     async def _task(self, task_id: str) -> Task:
         found = await read.tasks(self._database, [subjects.token(task_id, name="task id")], self._workspace)
         if task_id not in found:
-            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return found[task_id]

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 from uuid import UUID
 
-from grns.errors import Contended, LeaseLost, OutcomeUnknown, Unavailable, Unusable
+from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError, UnusableError
 from grns.gateway.registry import WorkerRegistry
 from grns.model.claim_token import ClaimToken
 from grns.model.failure import LONGEST_MESSAGE, clean, failed
@@ -45,7 +45,8 @@ Lend = Callable[[], AbstractAsyncContextManager[Database | Session]]
 
 
 class HttpAttempts:
-    """Renews and ends attempts. The statements themselves check each ticket: `LeaseLost` where it is over."""
+    """Renews and ends attempts. The statements themselves check each ticket: `LeaseLostError` where it is
+    over."""
 
     def __init__(self, *, registry: WorkerRegistry, emit: Emit) -> None:
         self._registry = registry
@@ -55,7 +56,7 @@ class HttpAttempts:
     async def renew(
         self, lend: Lend, ticket: ClaimToken, *, actor: str, progress: float | None, message: str | None
     ) -> bool:
-        """Renew a lease, and return whether somebody asks for the end of its task; `LeaseLost`.
+        """Renew a lease, and return whether somebody asks for the end of its task; `LeaseLostError`.
 
         Progress is an event of the log, `evt.agent.<agent_type>.progress`: where it is another one than
         before, and once a second at most.
@@ -85,7 +86,7 @@ class HttpAttempts:
 
         try:
             verdict = await _persist(lend, ask)
-        except LeaseLost:
+        except LeaseLostError:
             self._note_loss(ticket, "refused")
             raise
         if is_news:
@@ -95,7 +96,7 @@ class HttpAttempts:
         return verdict.is_cancel_requested
 
     async def finish(self, lend: Lend, ticket: ClaimToken, outcome: Outcome) -> str:
-        """Write what came of an attempt, and return the task's new status; `LeaseLost`.
+        """Write what came of an attempt, and return the task's new status; `LeaseLostError`.
 
         The same ticket with an outcome of the same kind is answered as before, and nothing is written.
         """
@@ -130,7 +131,8 @@ class HttpAttempts:
         is_final: bool = False,
         after_seconds: float | None = None,
     ) -> str:
-        """Write that an attempt failed, as of a handler that raised; returns the task's status; `LeaseLost`.
+        """Write that an attempt failed, as of a handler that raised; returns the task's status;
+        `LeaseLostError`.
 
         A final failure is not tried again, any other one after `after_seconds`, or the usual backoff.
         """
@@ -155,14 +157,14 @@ class HttpAttempts:
         return status
 
     async def release(self, lend: Lend, ticket: ClaimToken, reason: str) -> str:
-        """Give an attempt back without spending it, and return the task's new status; `LeaseLost`."""
+        """Give an attempt back without spending it, and return the task's new status; `LeaseLostError`."""
         claim, event_id = ticket.claim(), ticket.event_id(Verb.RELEASE.value)
 
         async def ask(database: Database | Session) -> tuple[str, bool]:
             finishes = Finishes(database, batch_limit=1)
             verdict = (await finishes.release([claim], reason, event_ids=[event_id]))[claim.id]
             if verdict == "locked":
-                raise Contended(f"task {claim.id} is locked by another transaction")
+                raise ContendedError(f"task {claim.id} is locked by another transaction")
             if verdict != "lost":
                 return verdict, True
             before = await finishes.read_back(Finish(claim, Outcome(Verb.RELEASE), event_id))
@@ -219,7 +221,7 @@ async def _renew(database: Database | Session, ticket: ClaimToken) -> RenewResul
     if verdict.verdict == "lost":
         raise _lost(ticket)
     if verdict.verdict == "locked":
-        raise Contended(f"task {ticket.task_id} is locked by another transaction")
+        raise ContendedError(f"task {ticket.task_id} is locked by another transaction")
     return verdict
 
 
@@ -232,16 +234,16 @@ async def _persist(
         try:
             async with lend() as database:
                 return await ask(database)
-        except Unavailable as error:
-            if finish is not None and isinstance(error, OutcomeUnknown):
+        except UnavailableError as error:
+            if finish is not None and isinstance(error, OutcomeUnknownError):
                 finish.is_unsure = True
-            if isinstance(error, Unusable) or time.monotonic() > give_up_at:
+            if isinstance(error, UnusableError) or time.monotonic() > give_up_at:
                 raise
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-def _lost(ticket: ClaimToken) -> LeaseLost:
-    return LeaseLost(
+def _lost(ticket: ClaimToken) -> LeaseLostError:
+    return LeaseLostError(
         f"attempt {ticket.attempt} of task {ticket.task_id} has ended, or its lease has: it is another's now"
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from grns.access.keys import recognise
 from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
-from grns.errors import GrnsError, TooManyRequests
+from grns.errors import GrnsError, RateLimitedError
 from grns.gateway.long_poll import LongPollQueue, PendingClaim, PollIntervals
 from grns.gateway.registry import WorkerRegistry
 from grns.gateway.wakeups import Wakeups
@@ -84,7 +84,7 @@ class HttpClaims:
         """Return a task for an agent, None where there was none in time, or `gone` was done before.
 
         What was claimed for somebody who has gone, or for a key that ended meanwhile, is given back.
-        Raises `TooManyRequests`, `BadInput`, and `Denied` if the key has ended.
+        Raises `RateLimitedError`, `InvalidInputError`, and `UnauthenticatedError` if the key has ended.
         """
         who, began_at = seeking.claimant, time.monotonic()
         with self.places.place(seeking.principal):
@@ -118,7 +118,7 @@ class HttpClaims:
         return AssignedTask(claim, _ticket(claim, who))
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:
-        """Refuse a key that ended while its holder waited, with `Denied`."""
+        """Refuse a key that ended while its holder waited, with `UnauthenticatedError`."""
         if principal.key_id is not None and time.monotonic() - began_at > _LEAST_WAIT_SECONDS:
             await recognise(self._database, principal.key_id)
 
@@ -170,7 +170,7 @@ class HttpClaims:
             types = self._types.setdefault(who.workspace, set())
             if who.agent_type not in types and len(types) >= _MOST_TYPES:
                 # Each takes durables of the broker, which stay.
-                raise TooManyRequests(f"agents of {_MOST_TYPES} types of {who.workspace} have asked already")
+                raise RateLimitedError(f"agents of {_MOST_TYPES} types of {who.workspace} have asked already")
             types.add(who.agent_type)
             queue = self._queues[key] = self._make_queue(who)
             queue.open()

@@ -12,7 +12,7 @@ from itertools import compress
 from typing import TypeAlias
 from uuid import UUID
 
-from grns.errors import Conflict, GrnsError, NotFound
+from grns.errors import ConflictError, GrnsError, NotFoundError
 from grns.model import subjects
 from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, run
@@ -81,12 +81,13 @@ class CommandStore:
     async def submit(self, command: SubmitCommand) -> CommandResult:
         """Create the task, or find the one that has its key.
 
-        Raises `Conflict` where that one is another, and where a message of the same id said something else.
+        Raises `ConflictError` where that one is another, and where a message of the same id said something
+        else.
         """
         return _settled(await self._submissions.ask(command))
 
     async def cancel(self, command: CancelCommand) -> CommandResult:
-        """End the task, or ask for its end; `NotFound` where there is none."""
+        """End the task, or ask for its end; `NotFoundError` where there is none."""
         return _settled(await self._cancellations.ask(command))
 
     async def _submit_all(self, batch: Sequence[SubmitCommand]) -> Sequence[CommandResult | GrnsError]:
@@ -107,11 +108,13 @@ class CommandStore:
         if not batch:
             return []
         answers = await submit_in(connection, [command.prepared for command in batch], actor=self._actor)
-        refused = [one for one, answer in zip(batch, answers, strict=True) if isinstance(answer, Conflict)]
+        refused = [
+            one for one, answer in zip(batch, answers, strict=True) if isinstance(answer, ConflictError)
+        ]
         await _unmark(connection, {command.mark for command in refused})
         return [
             answer
-            if isinstance(answer, Conflict)
+            if isinstance(answer, ConflictError)
             else CommandResult("created" if answer.is_new else "exists", answer.id)
             for answer in answers
         ]
@@ -166,8 +169,8 @@ def _settled(answer: CommandResult | GrnsError) -> CommandResult:
     return answer
 
 
-def _unknown(command: CancelCommand) -> NotFound:
-    return NotFound(f"there is no task {command.task_id} in workspace {command.workspace}")
+def _unknown(command: CancelCommand) -> NotFoundError:
+    return NotFoundError(f"there is no task {command.task_id} in workspace {command.workspace}")
 
 
 def _repeated(command: CancelCommand) -> CommandResult:
@@ -214,8 +217,10 @@ async def _find(connection: Connection, batch: Sequence[SubmitCommand]) -> list[
     return found
 
 
-def _other(command: SubmitCommand, task_id: str) -> Conflict:
-    return Conflict(f"message {command.message_id} was handled before, and task {task_id} is another one")
+def _other(command: SubmitCommand, task_id: str) -> ConflictError:
+    return ConflictError(
+        f"message {command.message_id} was handled before, and task {task_id} is another one"
+    )
 
 
 def _columns(marks: Collection[Mark]) -> tuple[list[str], list[UUID]]:

@@ -14,7 +14,15 @@ import orjson
 
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.dead_letters.store import RejectedMessage, store_rejected
-from grns.errors import BadInput, BrokerRefused, Conflict, GrnsError, NotFound, OutcomeUnknown, Unavailable
+from grns.errors import (
+    BrokerRefusedError,
+    ConflictError,
+    GrnsError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from grns.gateway import task_command as command
 from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
 from grns.gateway.task_command import TaskCommand
@@ -77,11 +85,11 @@ class CommandHandler:
         try:
             wanted = command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
-        except (BadInput, Conflict) as error:
+        except (InvalidInputError, ConflictError) as error:
             return await self._bury(delivery, problem.of(error).code, error)
-        except NotFound as error:
+        except NotFoundError as error:
             return await self._wait_for_task(delivery, error)
-        except Unavailable as error:
+        except UnavailableError as error:
             return await self._put_off(delivery, error)
         failpoint.reach("commands.executed")
         self._note(wanted, _COMMAND, carried)
@@ -154,7 +162,7 @@ class CommandHandler:
             is_kept = await dead_letters.reject(delivery, reason, str(error))
         return 0.0 if is_kept else _UNKEPT_SECONDS
 
-    async def _wait_for_task(self, delivery: Delivery, error: NotFound) -> float:
+    async def _wait_for_task(self, delivery: Delivery, error: NotFoundError) -> float:
         """Give back what names a task that may still be uncommitted, and bury it in the end."""
         if delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
             return await self._bury(delivery, "unknown_task", error)
@@ -162,7 +170,7 @@ class CommandHandler:
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
         return 0.0
 
-    async def _put_off(self, delivery: Delivery, error: Unavailable) -> float:
+    async def _put_off(self, delivery: Delivery, error: UnavailableError) -> float:
         delay_seconds = random.uniform(1.0, 5.0)
         self._emit(DeliveryDeferred("", type(error).__name__, str(error)[:200], delay_seconds))
         with suppress(GrnsError):
@@ -177,10 +185,10 @@ class CommandHandler:
         if carried.task_id is not None:
             try:
                 task = await self._tasks.ask((wanted.workspace, carried.task_id))
-            except Unavailable as error:
-                raise OutcomeUnknown(f"it was carried out, and cannot be read now: {error}") from error
+            except UnavailableError as error:
+                raise OutcomeUnknownError(f"it was carried out, and cannot be read now: {error}") from error
         if task is None:
-            raise NotFound(
+            raise NotFoundError(
                 f"message {wanted.message_id} was handled before: what it was about has been deleted since,"
                 " or had another idempotency_key"
             )
@@ -190,11 +198,11 @@ class CommandHandler:
         """Send the task, or where the broker is too small for it, what to look it up by."""
         headers = _JSON | {"Grns-Answer": carried.answer}
         stub = Truncated(ref=f"db://tasks/{task.id}", task_id=task.id)
-        with suppress(Unavailable):  # whoever asked cannot be reached
+        with suppress(UnavailableError):  # whoever asked cannot be reached
             try:
                 # asyncpg's ids are of a class of their own, which orjson does not know
                 request.answer(orjson.dumps(task, default=str, option=orjson.OPT_UTC_Z), headers)
-            except BrokerRefused:
+            except BrokerRefusedError:
                 request.answer(stub.model_dump_json().encode(), headers)
 
     async def _keep(self, request: Request) -> None:

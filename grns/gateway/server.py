@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from grns.errors import GrnsError, TooManyRequests
+from grns.errors import GrnsError, RateLimitedError
 from grns.gateway.commands import CommandHandler
 from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
@@ -127,7 +127,7 @@ class CommandServer:
             self._spawn(self._answer(request, size))
             return
         self._emit(RequestWindowFull(self._window.requests, self._window.request_bytes))
-        self._handler.refuse(request, TooManyRequests("too many requests are under way"))
+        self._handler.refuse(request, RateLimitedError("too many requests are under way"))
 
     def _receive(self, subject: str, delivery: Delivery) -> None:
         self._spawn(self._follow(subject, delivery))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from grns.errors import BadInput, Rejected
+from grns.errors import InvalidInputError, RejectedError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
@@ -28,7 +28,7 @@ class TaskCommand:
 
 
 def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
-    """Return the order in `body`; `Rejected` says why it cannot be accepted.
+    """Return the order in `body`; `RejectedError` says why it cannot be accepted.
 
     Codes: those of `envelope.decode` and `payloads.read` (of a submission `bad_submission`, as at every
     door), `bad_name` where the subject names what can be no workspace, and `unexpected_kind`.
@@ -41,22 +41,22 @@ def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
         return TaskCommand(said.message_id, said.kind, workspace, _completed(wanted, said, workspace))
     if isinstance(wanted, TaskCancel):
         return TaskCommand(said.message_id, said.kind, workspace, wanted)
-    raise Rejected("unexpected_kind", f"{said.kind} is not served here")
+    raise RejectedError("unexpected_kind", f"{said.kind} is not served here")
 
 
 def _workspace(subject: str) -> str:
     try:
         return subjects.workspace_of(subject)
-    except BadInput as error:
-        raise Rejected(error.code, str(error)) from error
+    except InvalidInputError as error:
+        raise RejectedError(error.code, str(error)) from error
 
 
 def _payload(said: Envelope) -> object:
     try:
         return payloads.read(said)
-    except Rejected as error:
+    except RejectedError as error:
         if said.kind == subjects.SUBMIT and error.code == "bad_payload":
-            raise Rejected("bad_submission", str(error)) from error
+            raise RejectedError("bad_submission", str(error)) from error
         raise
 
 
@@ -66,7 +66,9 @@ def _completed(wanted: TaskSubmit, said: Envelope, workspace: str) -> TaskSubmit
     Its message id is its key: however often it comes, and by whichever way, it is one task.
     """
     if "workspace" in wanted.model_fields_set and wanted.workspace != workspace:
-        raise Rejected("bad_submission", f"payload.workspace: the subject is that of workspace {workspace}")
+        raise RejectedError(
+            "bad_submission", f"payload.workspace: the subject is that of workspace {workspace}"
+        )
     return wanted.model_copy(
         update={
             "workspace": workspace,

@@ -6,7 +6,7 @@ import asyncio
 
 import httpx2
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.model import wakeup_url as nudge_url
 
 _SECONDS = 5.0
@@ -14,10 +14,10 @@ _HEADERS = {"Content-Type": "application/json", "User-Agent": "grns"}
 
 
 async def post(url: str, body: bytes) -> int:
-    """Send a body, and return the status of the answer; `Unavailable` where there is none."""
+    """Send a body, and return the status of the answer; `UnavailableError` where there is none."""
     try:
         if _place(httpx2.URL(url)) != nudge_url.shown(url):
-            raise Unavailable("its URL names no host that is clear")  # who was checked is who is asked
+            raise UnavailableError("its URL names no host that is clear")  # who was checked is who is asked
         async with (
             asyncio.timeout(_SECONDS),
             httpx2.AsyncClient(trust_env=False, follow_redirects=False) as client,
@@ -25,7 +25,7 @@ async def post(url: str, body: bytes) -> int:
         ):
             return answer.status_code
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:  # a TimeoutError is an OSError
-        raise Unavailable(f"it does not answer: {type(error).__name__}") from error
+        raise UnavailableError(f"it does not answer: {type(error).__name__}") from error
 
 
 def _place(url: httpx2.URL) -> str:

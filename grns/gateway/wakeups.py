@@ -29,7 +29,7 @@ _KEPT_SECONDS = 3600.0
 _MOST, _MOST_OF_ONE = 1000, 50
 _AT_ONCE = 20
 
-# Sends one; returns the status of the answer, or raises `Unavailable`.
+# Sends one; returns the status of the answer, or raises `UnavailableError`.
 Post = Callable[[str, bytes], Awaitable[int]]
 
 
@@ -62,8 +62,8 @@ class Wakeups:
     def keep(self, url: str, *, workspace: str, agent_type: str, principal: Principal) -> None:
         """Nudge an agent there from now on: it asks for tasks just now, and knows what there is.
 
-        Raises `BadInput` where the URL is on no host that was allowed, `TooManyRequests` where there are
-        enough.
+        Raises `InvalidInputError` where the URL is on no host that was allowed, `RateLimitedError` where
+        there are enough.
         """
         nudge_url.check(url, self._hosts)
         now, key = time.monotonic(), (workspace, agent_type, url)

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from grns.errors import Contended, OutcomeUnknown
+from grns.errors import ContendedError, OutcomeUnknownError
 from grns.maintenance.audit import INVARIANTS, OF_NOW, Violation, audit_log, audit_now, audit_tasks
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -49,7 +49,7 @@ class ConsistencyCheck:
         rows = self._batch_size.rows
         try:
             page = await audit_tasks(self._database, self._last_id, rows)
-        except (Contended, OutcomeUnknown):
+        except (ContendedError, OutcomeUnknownError):
             # Tasks with a long history: half as many may be answered in time.
             if not self._batch_size.shorten():
                 raise

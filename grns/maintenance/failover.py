@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from grns.errors import NotFound, Rejected
+from grns.errors import NotFoundError, RejectedError
 from grns.maintenance.failovers import Failover, unlogged
 from grns.model import subjects
 from grns.model.envelope import decode
@@ -68,7 +68,7 @@ async def find_losses(database: Database, transport: Transport, failovers: Seque
     for stream in _STREAMS:
         try:
             losses.reaches_back_to[stream] = (await transport.state(stream)).first_at
-        except NotFound:
+        except NotFoundError:
             losses.reaches_back_to[stream] = None
             continue
         for failover in failovers:
@@ -124,7 +124,7 @@ def _lost(failover: Failover, told: _Told, status: str | None) -> LostMessage:
     try:
         envelope = decode(message.body)
         kind, happened_at = envelope.kind, envelope.emitted_at
-    except Rejected:
+    except RejectedError:
         kind, happened_at = message.subject, message.stored_at
     return LostMessage(
         failover.id, happened_at, headers.get("Grns-Task"), whole_number(headers.get("Grns-Version", "")),

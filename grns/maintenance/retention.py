@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
+from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
 from grns.maintenance import upkeep
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -61,7 +61,7 @@ class Retention:
             page = await upkeep.delete_tasks(
                 self._database, self._walked_to, rows, self._ended_seconds, self._dead_seconds
             )
-        except (BadInput, Contended, OutcomeUnknown) as error:
+        except (InvalidInputError, ContendedError, OutcomeUnknownError) as error:
             return self._batch_size.shorten() or await self._step_past(error)
         self._batch_size.lengthen()
         if page.deleted:

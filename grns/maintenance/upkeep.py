@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.postgres.database import Database, Row
 from grns.postgres.errors import translated
 
@@ -129,6 +129,6 @@ async def _alone(database: Database, sql: str) -> None:
         try:
             with translated():
                 await connection.execute(sql)
-        except Unavailable:
+        except UnavailableError:
             # Somebody works on that partition; the next round tries again.
             return

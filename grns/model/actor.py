@@ -7,7 +7,7 @@ import os
 import re
 import socket
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 PATTERN = r"^[!-~]{1,255}$"
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]")
@@ -15,10 +15,12 @@ _LONGEST_NAME = 100
 
 
 def check(actor: object) -> str:
-    """Return `actor` if the log may have it, else raise `BadInput('bad_actor')`."""
+    """Return `actor` if the log may have it, else raise `InvalidInputError('bad_actor')`."""
     if isinstance(actor, str) and re.fullmatch(PATTERN, actor):
         return actor
-    raise BadInput("bad_actor", f"an actor is 1 to 255 printable characters, not {ascii(actor)[:100]}")
+    raise InvalidInputError(
+        "bad_actor", f"an actor is 1 to 255 printable characters, not {ascii(actor)[:100]}"
+    )
 
 
 def of_process(door: str) -> str:

@@ -8,7 +8,7 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 _KEY = re.compile(r"grns_([0-9a-f]{20})_([0-9a-f]{64})")
 _ID = re.compile(r"[0-9a-f]{20}")
@@ -44,32 +44,35 @@ def make(milliseconds: int) -> ApiKey:
 
 
 def check(name: str, expires_seconds: float | None) -> None:
-    """Refuse a name that nobody can read, and a time in which no key can expire, with `BadInput`."""
+    """Refuse a name that nobody can read, and a time in which no key can expire, with `InvalidInputError`."""
     if not (0 < len(name) <= _LONGEST_NAME and name.isprintable()):
-        raise BadInput("bad_name", f"a key's name is 1 to {_LONGEST_NAME} printable characters")
+        raise InvalidInputError("bad_name", f"a key's name is 1 to {_LONGEST_NAME} printable characters")
     if expires_seconds is not None and not 0 < expires_seconds <= _LONGEST_SECONDS:
-        raise BadInput("bad_expiry", "a key expires after more than no time, and ten years at most")
+        raise InvalidInputError("bad_expiry", "a key expires after more than no time, and ten years at most")
 
 
 def parse(text: str) -> ApiKey:
-    """Return the key that somebody shows; `BadInput('bad_key')` where it is none, and repeats none of it."""
+    """Return the key that somebody shows; `InvalidInputError('bad_key')` where it is none, and repeats none
+    of it."""
     found = _KEY.fullmatch(text)
     if found is None:
-        raise BadInput("bad_key", "a key is grns_<id>_<secret>, as it was shown when it was made")
+        raise InvalidInputError("bad_key", "a key is grns_<id>_<secret>, as it was shown when it was made")
     return ApiKey(found[1], found[2])
 
 
 def key_id(text: str) -> str:
     """Return the id that is meant, of a whole key too: whoever revokes one that leaked has that at hand.
 
-    `BadInput('bad_key')` repeats none of what is neither.
+    `InvalidInputError('bad_key')` repeats none of what is neither.
     """
     if _ID.fullmatch(text):
         return text
     try:
         return parse(text).id
-    except BadInput as error:
-        raise BadInput("bad_key", "a key's id is 20 of 0-9 a-f, as the list of keys shows it") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            "bad_key", "a key's id is 20 of 0-9 a-f, as the list of keys shows it"
+        ) from error
 
 
 def digest(secret: str) -> bytes:

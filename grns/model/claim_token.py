@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.envelope import TraceId
 from grns.model.field_types import AgentId, TaskId
 from grns.model.json import Limits, parse
@@ -119,17 +119,17 @@ class ShownClaimToken:
     body: bytes = field(repr=False)
 
     def verify(self, key: SigningKey | None) -> ClaimToken:
-        """Return the ticket, if this key signed it. Raises BadInput: `bad_token`."""
+        """Return the ticket, if this key signed it. Raises InvalidInputError: `bad_token`."""
         if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):
             raise _bad()
         try:
             return ClaimToken.model_validate(parse(self.body, _LIMITS))
-        except (ValueError, BadInput, ValidationError) as error:
+        except (ValueError, InvalidInputError, ValidationError) as error:
             raise _bad() from error
 
 
 def read(text: str) -> ShownClaimToken:
-    """Take a token apart. Raises BadInput: `bad_token`, which repeats none of it."""
+    """Take a token apart. Raises InvalidInputError: `bad_token`, which repeats none of it."""
     if not _TEXT.fullmatch(text):
         raise _bad()
     body = text.removeprefix(_VERSION)
@@ -146,5 +146,5 @@ def read(text: str) -> ShownClaimToken:
     )
 
 
-def _bad() -> BadInput:
-    return BadInput("bad_token", "a token is what a claim was answered with, as it was")
+def _bad() -> InvalidInputError:
+    return InvalidInputError("bad_token", "a token is what a claim was answered with, as it was")

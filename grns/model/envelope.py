@@ -19,7 +19,7 @@ from pydantic import (
     ValidationError,
 )
 
-from grns.errors import BadInput, Rejected
+from grns.errors import InvalidInputError, RejectedError
 from grns.model import subjects
 from grns.model.json import Limits, parse
 
@@ -70,26 +70,26 @@ class Envelope(BaseModel):
 
 
 def decode(body: bytes, *, subject: str | None = None, limits: Limits = ENVELOPE_LIMITS) -> Envelope:
-    """Return the envelope in `body`; `Rejected` says why it cannot be accepted.
+    """Return the envelope in `body`; `RejectedError` says why it cannot be accepted.
 
     Codes: those of `strict_json.parse`, `unknown_version`, `bad_envelope`, and
     `kind_mismatch` where `subject` names another kind or version than the body.
     """
     try:
         document = parse(body, limits)
-    except BadInput as error:
-        raise Rejected(error.code, str(error)) from error
+    except InvalidInputError as error:
+        raise RejectedError(error.code, str(error)) from error
     if not isinstance(document, dict):
-        raise Rejected("bad_envelope", "an envelope is a JSON object")
+        raise RejectedError("bad_envelope", "an envelope is a JSON object")
     version = document.get("schema_version")
     if version is not None and version != SCHEMA_VERSION:
-        raise Rejected("unknown_version", f"schema_version {ascii(version)[:40]} is not known here")
+        raise RejectedError("unknown_version", f"schema_version {ascii(version)[:40]} is not known here")
     try:
         envelope = Envelope.model_validate(document)
     except ValidationError as error:
-        raise Rejected("bad_envelope", first_problem(error)) from error
+        raise RejectedError("bad_envelope", first_problem(error)) from error
     if "schema_version" not in document:
-        raise Rejected("bad_envelope", "schema_version: Field required")
+        raise RejectedError("bad_envelope", "schema_version: Field required")
     if subject is not None:
         _check_subject(envelope, subject)
     return envelope
@@ -171,7 +171,7 @@ def _check_subject(envelope: Envelope, subject: str) -> None:
         return
     try:
         said = subjects.parse(subject)
-    except BadInput as error:
-        raise Rejected(error.code, str(error)) from error
+    except InvalidInputError as error:
+        raise RejectedError(error.code, str(error)) from error
     if (said.kind, said.version) != (envelope.kind, envelope.schema_version):
-        raise Rejected("kind_mismatch", "the subject names another kind than the envelope")
+        raise RejectedError("kind_mismatch", "the subject names another kind than the envelope")

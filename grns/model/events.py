@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grns.errors import Rejected
+from grns.errors import RejectedError
 from grns.model import subjects
 from grns.model.audit_events import CHANGES
 from grns.model.envelope import Envelope, Instant, first_problem
@@ -248,20 +248,20 @@ _COMPILED = [
 
 
 def model_of(kind: str) -> type[BaseModel]:
-    """Return the model of a kind's payload; `Rejected('unknown_kind')` where there is none."""
+    """Return the model of a kind's payload; `RejectedError('unknown_kind')` where there is none."""
     model = PAYLOADS.get(kind)
     if model is not None:
         return model
     for pattern, candidate in _COMPILED:
         if pattern.match(kind):
             return candidate
-    raise Rejected("unknown_kind", f"the kind {kind[:100]} is not known here")
+    raise RejectedError("unknown_kind", f"the kind {kind[:100]} is not known here")
 
 
 def read(envelope: Envelope) -> BaseModel:
-    """Return the payload as its model; `Rejected('bad_payload')` where it does not fit."""
+    """Return the payload as its model; `RejectedError('bad_payload')` where it does not fit."""
     model = model_of(envelope.kind)
     try:
         return model.model_validate(envelope.payload)
     except ValidationError as error:
-        raise Rejected("bad_payload", "payload." + first_problem(error)) from error
+        raise RejectedError("bad_payload", "payload." + first_problem(error)) from error

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter_term import KINDS, TERMS, Kind, Number, Pattern, Term, Value, read
 from grns.model.task import REDRIVABLE, Status
 
@@ -96,15 +96,15 @@ def _fits(term: Term, value: str) -> bool:
 def parse(text: str) -> Filter:
     """Return the filter that a text says.
 
-    `BadInput('bad_filter')` says where it says none, and what may stand there.
+    `InvalidInputError('bad_filter')` says where it says none, and what may stand there.
     """
     if len(text) > LONGEST:
-        raise BadInput("bad_filter", f"the filter has {len(text)} characters, {LONGEST} are allowed")
+        raise InvalidInputError("bad_filter", f"the filter has {len(text)} characters, {LONGEST} are allowed")
     found: dict[tuple[str, bool], set[Value]] = {}
     for term in _Reader(text).terms():
         found.setdefault((term.name, term.is_negated), set()).update(term.values)
     if sum(map(len, found.values())) > MOST_VALUES:
-        raise BadInput("bad_filter", f"the filter has more than {MOST_VALUES} values")
+        raise InvalidInputError("bad_filter", f"the filter has more than {MOST_VALUES} values")
     terms = [Term(name, tuple(sorted(values, key=_rank)), no) for (name, no), values in found.items()]
     return Filter(tuple(sorted(terms, key=_place)))
 
@@ -219,7 +219,7 @@ class _Reader:
     def _next(self) -> str | None:
         return self._text[self._place] if self._place < len(self._text) else None
 
-    def _refusal(self, place: int, why: str) -> BadInput:
+    def _refusal(self, place: int, why: str) -> InvalidInputError:
         rest = ascii(self._text[place : place + _SHOWN])[:100]
         where = f"at character {place + 1}, {rest}" if place < len(self._text) else "at its end"
-        return BadInput("bad_filter", f"the filter is wrong {where}: {why}")
+        return InvalidInputError("bad_filter", f"the filter is wrong {where}: {why}")

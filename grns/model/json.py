@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _DIGITS_OF_INT64 = 20  # with sign; longer texts are not even converted (quadratic time)
@@ -37,15 +37,15 @@ class Unfit:
     code: str
     why: str
 
-    def error(self) -> BadInput:
+    def error(self) -> InvalidInputError:
         """Return why the value cannot be accepted."""
-        return BadInput(self.code, self.why)
+        return InvalidInputError(self.code, self.why)
 
 
 def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
     """Return the value of one strict JSON document.
 
-    Refused, with `BadInput.code`: more bytes than allowed (`too_large`), anything but
+    Refused, with `InvalidInputError.code`: more bytes than allowed (`too_large`), anything but
     UTF-8 without a byte order mark (`bad_encoding`), what is not one JSON document
     (`bad_json`), duplicate keys (`duplicate_key`), NaN and Infinity, integers beyond
     64 bits, floats that are not finite or would become another number (`bad_number`), and all that
@@ -76,7 +76,7 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         item, depth = pending.pop()
         nodes += 1
         if nodes > limits.nodes:
-            raise BadInput("too_many_nodes", f"more than {limits.nodes} values in one document")
+            raise InvalidInputError("too_many_nodes", f"more than {limits.nodes} values in one document")
         if isinstance(item, dict):
             _check_depth(depth, limits)
             for key, member in item.items():
@@ -85,21 +85,23 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         elif isinstance(item, (list, tuple)):
             _check_depth(depth, limits)
             if len(item) > limits.nodes:
-                raise BadInput("too_many_nodes", f"more than {limits.nodes} values in one document")
+                raise InvalidInputError("too_many_nodes", f"more than {limits.nodes} values in one document")
             pending.extend((member, depth + 1) for member in item)
         else:
             _check_scalar(item)
 
 
 def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Return `value` as JSON text after checking it; `BadInput` where it cannot be kept."""
+    """Return `value` as JSON text after checking it; `InvalidInputError` where it cannot be kept."""
     if value is None:  # what most handlers return
         return "null"
     check(value, limits)
     text = _ENCODER.encode(value)
     size = len(text) if text.isascii() else len(text.encode())
     if size > limits.document_bytes:
-        raise BadInput("too_large", f"the document has {size} bytes, {limits.document_bytes} are allowed")
+        raise InvalidInputError(
+            "too_large", f"the document has {size} bytes, {limits.document_bytes} are allowed"
+        )
     return text
 
 
@@ -132,7 +134,7 @@ def _stored_int(digits: str) -> int | float:
 def _body(text: bytes | str, limits: Limits) -> bytes:
     body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(body) > limits.document_bytes:
-        raise BadInput(
+        raise InvalidInputError(
             "too_large", f"the document has {len(body)} bytes, {limits.document_bytes} are allowed"
         )
     return body
@@ -140,11 +142,13 @@ def _body(text: bytes | str, limits: Limits) -> bytes:
 
 def _utf8(body: bytes) -> str:
     if body.startswith(_BOMS):
-        raise BadInput("bad_encoding", "the document starts with a byte order mark; plain UTF-8 is needed")
+        raise InvalidInputError(
+            "bad_encoding", "the document starts with a byte order mark; plain UTF-8 is needed"
+        )
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(
+        raise InvalidInputError(
             "bad_encoding", f"the document is not UTF-8: byte {error.start} does not fit"
         ) from error
 
@@ -153,15 +157,17 @@ def _decode(text: str, decoder: json.JSONDecoder) -> Any:
     try:
         return decoder.decode(text)
     except RecursionError as error:
-        raise BadInput("too_deep", "the document is nested too deeply") from error
+        raise InvalidInputError("too_deep", "the document is nested too deeply") from error
     except json.JSONDecodeError as error:
-        raise BadInput("bad_json", f"not one JSON document: {error.msg} at character {error.pos}") from error
+        raise InvalidInputError(
+            "bad_json", f"not one JSON document: {error.msg} at character {error.pos}"
+        ) from error
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise BadInput("duplicate_key", "an object has the same key twice")
+        raise InvalidInputError("duplicate_key", "an object has the same key twice")
     return members
 
 
@@ -170,13 +176,13 @@ def _int(digits: str) -> int:
         number = int(digits)
         if INT64_MIN <= number <= INT64_MAX:
             return number
-    raise BadInput("bad_number", "an integer does not fit in 64 bits")
+    raise InvalidInputError("bad_number", "an integer does not fit in 64 bits")
 
 
 def _float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise BadInput("bad_number", "a number is too large for a 64-bit float")
+        raise InvalidInputError("bad_number", "a number is too large for a 64-bit float")
     if len(digits) > _DIGITS_TO_ROUND or abs(number) < sys.float_info.min:
         _check_exact(digits, number)
     return number
@@ -191,18 +197,18 @@ def _check_exact(digits: str, number: float) -> None:
     if not significant or (len(significant) <= _DIGITS_TO_ROUND and abs(number) >= sys.float_info.min):
         return
     if number == 0.0 or Decimal(digits) != Decimal(repr(number)):
-        raise BadInput("bad_number", "a number does not fit in a 64-bit float; pass it as a string")
+        raise InvalidInputError("bad_number", "a number does not fit in a 64-bit float; pass it as a string")
 
 
 def _constant(name: str) -> NoReturn:
-    raise BadInput("bad_number", f"{name} is not JSON")
+    raise InvalidInputError("bad_number", f"{name} is not JSON")
 
 
 def _or_unfit(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def hook(raw: Any) -> Any:
         try:
             return read(raw)
-        except BadInput as error:
+        except InvalidInputError as error:
             return Unfit(error.code, str(error))
 
     return hook
@@ -223,12 +229,12 @@ _PARTS_DECODER = json.JSONDecoder(
 
 def _check_depth(depth: int, limits: Limits) -> None:
     if depth > limits.depth:
-        raise BadInput("too_deep", f"nested more than {limits.depth} levels deep")
+        raise InvalidInputError("too_deep", f"nested more than {limits.depth} levels deep")
 
 
 def _check_key(key: Any) -> None:
     if not isinstance(key, str):
-        raise BadInput("bad_type", f"object keys are strings, not {type(key).__name__}")
+        raise InvalidInputError("bad_type", f"object keys are strings, not {type(key).__name__}")
     _check_string(key)
 
 
@@ -239,14 +245,14 @@ def _check_scalar(item: Any) -> None:
         return
     elif isinstance(item, int):
         if not INT64_MIN <= item <= INT64_MAX:
-            raise BadInput("bad_number", "an integer does not fit in 64 bits")
+            raise InvalidInputError("bad_number", "an integer does not fit in 64 bits")
     elif isinstance(item, float):
         if not math.isfinite(item):
-            raise BadInput("bad_number", f"{item} is not JSON")
+            raise InvalidInputError("bad_number", f"{item} is not JSON")
     elif isinstance(item, Unfit):
         raise item.error()
     else:
-        raise BadInput("bad_type", f"{type(item).__name__} is not a JSON type")
+        raise InvalidInputError("bad_type", f"{type(item).__name__} is not a JSON type")
 
 
 def _check_string(text: str) -> None:
@@ -254,6 +260,10 @@ def _check_string(text: str) -> None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise BadInput("bad_string", "a string has a lone surrogate, which is no character") from error
+            raise InvalidInputError(
+                "bad_string", "a string has a lone surrogate, which is no character"
+            ) from error
     if "\x00" in text:
-        raise BadInput("bad_string", "a string has the character U+0000, which Postgres cannot store")
+        raise InvalidInputError(
+            "bad_string", "a string has the character U+0000, which Postgres cannot store"
+        )

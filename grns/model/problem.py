@@ -6,36 +6,36 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from grns.errors import (
-    BadInput,
-    BrokerRefused,
-    Conflict,
-    Denied,
-    Forbidden,
+    BrokerRefusedError,
+    ConflictError,
     GrnsError,
-    LeaseLost,
-    NotFound,
-    OutcomeUnknown,
-    Stale,
-    TooManyRequests,
-    Unavailable,
-    WaitTimeout,
+    InvalidInputError,
+    LeaseLostError,
+    NotFoundError,
+    OutcomeUnknownError,
+    PermissionDeniedError,
+    RateLimitedError,
+    StaleVersionError,
+    UnauthenticatedError,
+    UnavailableError,
+    WaitTimeoutError,
 )
 from grns.model import api_key as key
 
 _LONGEST_DETAIL = 500
 # The first that fits is the one.
 _KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
-    (NotFound, HTTPStatus.NOT_FOUND, "not_found"),
-    (Stale, HTTPStatus.PRECONDITION_FAILED, "stale"),
-    (Conflict, HTTPStatus.CONFLICT, "conflict"),
-    (LeaseLost, HTTPStatus.CONFLICT, "stale_token"),
-    (Forbidden, HTTPStatus.FORBIDDEN, "forbidden"),
-    (Denied, HTTPStatus.UNAUTHORIZED, "denied"),
-    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests"),
-    (OutcomeUnknown, HTTPStatus.SERVICE_UNAVAILABLE, "outcome_unknown"),
-    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
-    (BrokerRefused, HTTPStatus.CONFLICT, "refused_by_broker"),
-    (WaitTimeout, HTTPStatus.GATEWAY_TIMEOUT, "timeout"),
+    (NotFoundError, HTTPStatus.NOT_FOUND, "not_found"),
+    (StaleVersionError, HTTPStatus.PRECONDITION_FAILED, "stale"),
+    (ConflictError, HTTPStatus.CONFLICT, "conflict"),
+    (LeaseLostError, HTTPStatus.CONFLICT, "stale_token"),
+    (PermissionDeniedError, HTTPStatus.FORBIDDEN, "forbidden"),
+    (UnauthenticatedError, HTTPStatus.UNAUTHORIZED, "denied"),
+    (RateLimitedError, HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests"),
+    (OutcomeUnknownError, HTTPStatus.SERVICE_UNAVAILABLE, "outcome_unknown"),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),
+    (BrokerRefusedError, HTTPStatus.CONFLICT, "refused_by_broker"),
+    (WaitTimeoutError, HTTPStatus.GATEWAY_TIMEOUT, "timeout"),
 )
 _STATUS_OF_INPUT = {
     "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -71,7 +71,7 @@ def of(error: Exception) -> Problem:
 
 
 def _kind(error: Exception) -> tuple[HTTPStatus, str]:
-    if isinstance(error, BadInput):
+    if isinstance(error, InvalidInputError):
         return _STATUS_OF_INPUT.get(error.code, HTTPStatus.BAD_REQUEST), error.code
     for kind, status, code in _KINDS:
         if isinstance(error, kind):

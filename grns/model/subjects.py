@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 VERSION = "v1"
 DEFAULT_WORKSPACE = "default"
@@ -43,18 +43,20 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 def token(value: object, *, name: str) -> str:
-    """Return `value` if it may stand in a subject, else raise `BadInput('bad_name')`."""
+    """Return `value` if it may stand in a subject, else raise `InvalidInputError('bad_name')`."""
     if isinstance(value, str) and _TOKEN.match(value):
         return value
     shown = ascii(value)[:100]
-    raise BadInput("bad_name", f"{name} must be 1 to 64 of the characters A-Z a-z 0-9 _ -, not {shown}")
+    raise InvalidInputError(
+        "bad_name", f"{name} must be 1 to 64 of the characters A-Z a-z 0-9 _ -, not {shown}"
+    )
 
 
 def agent_type(value: object) -> str:
     """Return `value` if it names a type of agent; `instance` is reserved for mailboxes."""
     name = token(value, name="agent_type")
     if name == RESERVED_AGENT_TYPE:
-        raise BadInput("bad_name", "agent_type 'instance' is reserved")
+        raise InvalidInputError("bad_name", "agent_type 'instance' is reserved")
     return name
 
 
@@ -94,7 +96,8 @@ def command_of(subject: str) -> str:
 def workspace_of(subject: str) -> str:
     """Return the workspace that a subject without any other routing names.
 
-    `BadInput('bad_name')` where none can be called so, `BadInput('bad_subject')` where it has no version.
+    `InvalidInputError('bad_name')` where none can be called so, `InvalidInputError('bad_subject')` where it
+    has no version.
     """
     routing = parse(subject).routing
     return token(".".join(routing), name="workspace") if routing else DEFAULT_WORKSPACE
@@ -107,7 +110,7 @@ def owner(subject: str) -> str:
     """
     try:
         routing = parse(command_of(subject)).routing
-    except BadInput:
+    except InvalidInputError:
         return DEFAULT_WORKSPACE
     if not routing:
         return DEFAULT_WORKSPACE
@@ -147,7 +150,7 @@ class Parsed:
 
 
 def parse(subject: str) -> Parsed:
-    """Take a subject apart; `BadInput('bad_subject')` where it has no version token.
+    """Take a subject apart; `InvalidInputError('bad_subject')` where it has no version token.
 
     A kind has three words at least, one of agents four: `v1` may also be the name of an agent type.
     """
@@ -156,7 +159,7 @@ def parse(subject: str) -> Parsed:
     for place, part in enumerate(tokens):
         if place >= shortest and re.fullmatch(r"v[0-9]+", part):
             return Parsed(".".join(tokens[:place]), part, tuple(tokens[place + 1 :]))
-    raise BadInput("bad_subject", f"the subject {ascii(subject)[:100]} has no version token")
+    raise InvalidInputError("bad_subject", f"the subject {ascii(subject)[:100]} has no version token")
 
 
 def matches(pattern: str, subject: str) -> bool:

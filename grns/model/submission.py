@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.envelope import MessageId, TraceId, first_problem
 
@@ -49,15 +49,17 @@ class Submission(BaseModel):
 
 
 def submission(**fields: Any) -> Submission:
-    """Return a checked submission; `BadInput('bad_submission')` names the field that is wrong.
+    """Return a checked submission; `InvalidInputError('bad_submission')` names the field that is wrong.
 
     Names that the model does not have are refused here: from code they are typing errors.
     The payload is checked where it is turned into text, by `strict_json.dumps`.
     """
     unknown = sorted(fields.keys() - Submission.model_fields.keys())
     if unknown:
-        raise BadInput("bad_submission", f"{ascii(unknown[0])[1:-1][:100]}: a submission has no such field")
+        raise InvalidInputError(
+            "bad_submission", f"{ascii(unknown[0])[1:-1][:100]}: a submission has no such field"
+        )
     try:
         return Submission.model_validate(fields)
     except ValidationError as error:
-        raise BadInput("bad_submission", first_problem(error)) from error
+        raise InvalidInputError("bad_submission", first_problem(error)) from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
 from grns.model.json import Limits, dumps
 from grns.model.merge_patch import merged
@@ -25,22 +25,22 @@ class Edit(BaseModel):
     patch: dict[str, Any] | None = None
 
     def payload_of(self, task: Task, limits: Limits) -> str | None:
-        """Return the payload that a task is to have, as text; `BadInput` where it cannot be kept."""
+        """Return the payload that a task is to have, as text; `InvalidInputError` where it cannot be kept."""
         if self.payload is not None:
             return dumps(self.payload, limits)
         return None if self.patch is None else dumps(merged(task.payload, self.patch), limits)
 
 
 def edit(**fields: Any) -> Edit:
-    """Return a checked edit; `BadInput('bad_edit')` names what is wrong."""
+    """Return a checked edit; `InvalidInputError('bad_edit')` names what is wrong."""
     try:
         wanted = Edit.model_validate(fields)
     except ValidationError as error:
-        raise BadInput("bad_edit", first_problem(error)) from error
+        raise InvalidInputError("bad_edit", first_problem(error)) from error
     if wanted.payload is not None and wanted.patch is not None:
-        raise BadInput("bad_edit", "patch: there is a whole payload already")
+        raise InvalidInputError("bad_edit", "patch: there is a whole payload already")
     if wanted == Edit():
-        raise BadInput("bad_edit", "an edit names a priority, delay_seconds, a payload or a patch")
+        raise InvalidInputError("bad_edit", "an edit names a priority, delay_seconds, a payload or a patch")
     return wanted
 
 

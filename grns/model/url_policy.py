@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -101,21 +101,23 @@ class UrlPolicy:
     def destination(self, url: str) -> Destination:
         """Return a URL taken apart.
 
-        Raises `BadInput`: `bad_url` where it is none that may be named, `forbidden_address` where its host
-        is an address that may not be connected to. Neither repeats it: it may hold a secret.
+        Raises `InvalidInputError`: `bad_url` where it is none that may be named, `forbidden_address` where
+        its host is an address that may not be connected to. Neither repeats it: it may hold a secret.
         """
         found = _URL.fullmatch(url) if len(url) <= LONGEST else None
         if found is None:
-            raise BadInput(
+            raise InvalidInputError(
                 "bad_url",
                 f"a URL is https://host/path, {LONGEST} characters at most, without a user or a fragment",
             )
         scheme = found["scheme"].lower()
         if scheme == "http" and not self.allows_http:
-            raise BadInput("bad_url", "a URL begins with https:// here, but for GRNS_WEBHOOK_ALLOW_HTTP=true")
+            raise InvalidInputError(
+                "bad_url", "a URL begins with https:// here, but for GRNS_WEBHOOK_ALLOW_HTTP=true"
+            )
         port = int(found["port"] or _PORTS[scheme])
         if not 0 < port <= 65535:
-            raise BadInput("bad_url", "the port of a URL is 1 to 65535")
+            raise InvalidInputError("bad_url", "the port of a URL is 1 to 65535")
         host = _host(found["host"].lower())
         self._check_host(host)
         return Destination(scheme, host, port, (found["path"] or "/") + (found["query"] or ""))
@@ -144,7 +146,9 @@ class UrlPolicy:
         is_local = host == "localhost" or host.endswith(".localhost")
         address = _LOCAL if is_local else host
         if _is_address(address) and not self.allows(address):
-            raise BadInput("forbidden_address", "nothing may be sent to the address that the URL names")
+            raise InvalidInputError(
+                "forbidden_address", "nothing may be sent to the address that the URL names"
+            )
 
 
 def guard(networks: str, *, allows_http: bool) -> UrlPolicy:
@@ -160,13 +164,13 @@ def place(url: str) -> str:
 
 
 def _host(text: str) -> str:
-    """Return a host; `BadInput` where it can be none."""
+    """Return a host; `InvalidInputError` where it can be none."""
     if text.startswith("["):
         if ":" in text and _is_address(text[1:-1]):
             return text[1:-1]
     elif len(text) <= 253 and all(_LABEL.fullmatch(label) for label in text.split(".")):
         return text
-    raise BadInput("bad_url", "the host of a URL is a name or an address")
+    raise InvalidInputError("bad_url", "the host of a URL is a name or an address")
 
 
 def _is_address(host: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from urllib.parse import SplitResult, urlsplit
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 _PORTS = {"http": 80, "https": 443}
 _LONGEST = 2000
@@ -30,7 +30,7 @@ def hosts(text: str) -> frozenset[str]:
 
 
 def check(url: str, allowed: Collection[str]) -> str:
-    """Return a URL that may be asked for; `BadInput('bad_nudge_url')` repeats none of it."""
+    """Return a URL that may be asked for; `InvalidInputError('bad_nudge_url')` repeats none of it."""
     if not _URL.fullmatch(url) or "\\" in url:
         raise _bad(f"a URL has {_LONGEST} printable ASCII characters at most, and no backslash")
     try:
@@ -59,5 +59,5 @@ def _place(parts: SplitResult) -> str:
     return f"{host}:{_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port}"
 
 
-def _bad(why: str) -> BadInput:
-    return BadInput("bad_nudge_url", f"nudge_url: {why}")
+def _bad(why: str) -> InvalidInputError:
+    return InvalidInputError("bad_nudge_url", f"nudge_url: {why}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from grns.errors import GrnsError, Unavailable
+from grns.errors import GrnsError, UnavailableError
 from grns.nats.connection import Connection
 from grns.nats.reply import Replies
 
@@ -28,7 +28,7 @@ _OUT_OF_ROOM = frozenset({10023, 10028, 10035, 10039, NO_ROOM, 10074, 10076, STO
 _TYPE = "io.nats.jetstream.api.v1."  # how what its answers say of themselves begins
 
 
-class ApiError(Unavailable):
+class ApiError(UnavailableError):
     """JetStream answered with an error. Where nobody knows its number, trying again is what is left."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
@@ -57,9 +57,9 @@ class Api:
         self._replies = replies
 
     async def call(self, operation: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer to `$JS.API.<operation>`, or raise `ApiError` or another `Unavailable`."""
+        """Return the answer to `$JS.API.<operation>`, or raise `ApiError` or another `UnavailableError`."""
         if not self._connection.is_connected:
-            raise Unavailable("the broker is away")
+            raise UnavailableError("the broker is away")
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         subject = f"$JS.API.{operation}"
         reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer), said)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from nats.aio.msg import Msg
 
-from grns.errors import BadInput, GrnsError, Unavailable
+from grns.errors import GrnsError, InvalidInputError, UnavailableError
 from grns.model import subjects
 from grns.nats.api import Api, ApiError
 from grns.nats.config import Config, expected_durable, expected_subscriber
@@ -86,7 +86,7 @@ class JetStream:
         return max(0, self._connection.max_payload - HEADER_BYTES)
 
     async def connect(self, *, is_patient: bool = False) -> None:
-        """Connect, within the startup deadline, or raise `Unavailable`; a patient one goes on trying."""
+        """Connect, within the startup deadline, or raise `UnavailableError`; a patient one goes on trying."""
         if is_patient:
             self._connecting = asyncio.create_task(self._connect_patiently())
         else:
@@ -127,7 +127,9 @@ class JetStream:
     async def remove(self) -> None:
         """Remove the streams of a namespace, with all that they hold."""
         if not self._prefix:
-            raise BadInput("no_namespace", "only streams that have a namespace of their own are removed")
+            raise InvalidInputError(
+                "no_namespace", "only streams that have a namespace of their own are removed"
+            )
         await self._provisioner.remove()
 
     async def differences(self) -> list[str]:
@@ -144,7 +146,7 @@ class JetStream:
         return self._connection.server_version
 
     async def clock(self) -> datetime:
-        """Return the time by the broker's clock; `NotFound` without the stream of commands."""
+        """Return the time by the broker's clock; `NotFoundError` without the stream of commands."""
         return await self._streams.clock(subjects.CMD_STREAM)
 
     async def ready(self) -> int:
@@ -177,7 +179,9 @@ class JetStream:
         """Fetch events from a subscriber's own durable."""
         for subject in filter_subjects:
             if _stream_of(subject) != subjects.EVT_STREAM:
-                raise BadInput("bad_subject", f"{ascii(subject)[:100]} is no subject of events (evt.…)")
+                raise InvalidInputError(
+                    "bad_subject", f"{ascii(subject)[:100]} is no subject of events (evt.…)"
+                )
         subjects.token(name, name="name")
         served = [self._prefix + subject for subject in filter_subjects]
         durable = expected_subscriber(name, served, self._settings)
@@ -242,7 +246,7 @@ class JetStream:
         return await serve(self._connection, pattern, group, on_request)
 
     async def state(self, stream: str) -> StreamState:
-        """Return what the stream says of itself; `NotFound` where it does not exist."""
+        """Return what the stream says of itself; `NotFoundError` where it does not exist."""
         return await self._streams.state(stream)
 
     async def lags(self) -> Sequence[Lag]:
@@ -285,7 +289,7 @@ class JetStream:
         doubt: str | None = None
         try:
             await ensure()
-        except Unavailable as error:  # a broker that is away now is no reason not to start
+        except UnavailableError as error:  # a broker that is away now is no reason not to start
             doubt = str(error)
         await puller.start(doubt=doubt)
         self._pullers.add(puller)
@@ -295,5 +299,7 @@ class JetStream:
 def _stream_of(subject: str) -> str:
     stream = subjects.STREAM_OF.get(subject.partition(".")[0])
     if stream is None:
-        raise BadInput("bad_subject", f"{ascii(subject)[:100]} is in no stream of grns (cmd.…, evt.…, dlq.…)")
+        raise InvalidInputError(
+            "bad_subject", f"{ascii(subject)[:100]} is in no stream of grns (cmd.…, evt.…, dlq.…)"
+        )
     return stream

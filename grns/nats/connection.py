@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from grns.errors import BrokerRefused, GrnsError, SettingsError, Unavailable
+from grns.errors import BrokerRefusedError, GrnsError, SettingsError, UnavailableError
 from grns.nats.interface import HeaderLines
 from grns.nats.nats_client import NatsClient
 from grns.nats.options import PENDING_BYTES, options
@@ -63,7 +63,8 @@ class Connection:
         return "unknown" if self._line is None else self._line.server_version
 
     async def open(self) -> None:
-        """Connect within the startup deadline, or raise `Unavailable`; a refused user is told at once."""
+        """Connect within the startup deadline, or raise `UnavailableError`; a refused user is told at
+        once."""
         self._refused.clear()
         line = self._new_line()
         dialling = asyncio.create_task(line.dial())
@@ -103,10 +104,10 @@ class Connection:
         await self._line.hang_up()
 
     async def wait_connected(self) -> None:
-        """Return as soon as there is a connection; `Unavailable` once this one is closed."""
+        """Return as soon as there is a connection; `UnavailableError` once this one is closed."""
         while not self.is_connected:
             if self._closing:
-                raise Unavailable("the connection to the broker is closed")
+                raise UnavailableError("the connection to the broker is closed")
             self._up.clear()
             await self._up.wait()
 
@@ -125,15 +126,15 @@ class Connection:
         limit = line.client.max_payload
         # What is larger the server would answer by closing the connection.
         if len(command) > limit and (bytes_sent := size(command)) > limit:
-            raise BrokerRefused(
+            raise BrokerRefusedError(
                 "too_large",
                 f"a message of {bytes_sent} bytes is more than the broker's {limit}",
             )
         if not line.is_connected:
             if line.is_gone:
-                raise Unavailable("the broker is away: the connection is being made anew")
+                raise UnavailableError("the broker is away: the connection is being made anew")
             if line.backlog + len(command) > PENDING_BYTES:
-                raise Unavailable("the broker is away, and what waits for it already fills the buffer")
+                raise UnavailableError("the broker is away, and what waits for it already fills the buffer")
         line.write(command)
 
     async def subscribe(
@@ -160,7 +161,7 @@ class Connection:
     def _require(self) -> NatsClient:
         """Return the line, connected or not."""
         if self._line is None or self._closing:
-            raise Unavailable("the connection to the broker is not open")
+            raise UnavailableError("the connection to the broker is not open")
         return self._line
 
     def _new_line(self) -> NatsClient:
@@ -199,12 +200,12 @@ class Connection:
         """Say why there is no connection, and what to do."""
         servers = self._settings.nats_hosts()
         if self._refused.is_set():
-            return Unavailable(
+            return UnavailableError(
                 f"the broker at {servers} refused the user: check GRNS_NATS_URL or GRNS_NATS_CREDENTIALS_FILE"
             )
         if not dialling.cancelled() and (failure := dialling.exception()) is not None:
             return SettingsError(f"cannot connect to {servers}: {failure}")
-        return Unavailable(
+        return UnavailableError(
             f"no broker answered at {servers} within {self._settings.nats_startup_seconds:g} s"
             f" ({self._last_error or 'no answer'}): start one with `grns dev`, or set GRNS_NATS_URL"
         )
@@ -220,7 +221,7 @@ class Connection:
         for subscription in list(self._subscriptions):
             try:
                 await subscription.bind(line)
-            except BrokerRefused as error:  # must not keep all others from being heard
+            except BrokerRefusedError as error:  # must not keep all others from being heard
                 self._subscriptions.discard(subscription)
                 self._fact("broker_error", {"error": str(error)})
         self._on_reconnected(line)

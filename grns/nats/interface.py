@@ -122,7 +122,7 @@ class Request(Protocol):
     def answer(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Send the answer, once, and do not wait: whether anybody still listens is not known.
 
-        Raises `BrokerRefused` for one that is too large, after which a smaller one may be sent.
+        Raises `BrokerRefusedError` for one that is too large, after which a smaller one may be sent.
         """
 
 
@@ -201,7 +201,7 @@ class Transport(Protocol):
     """A connection to the broker.
 
     Nothing here loses a message silently: what is not confirmed is an error. Errors are
-    `Unavailable` (try again), `BrokerRefused` (never, as it is) and `Drift`.
+    `UnavailableError` (try again), `BrokerRefusedError` (never, as it is) and `DriftError`.
     """
 
     @property
@@ -213,7 +213,8 @@ class Transport(Protocol):
         """The largest body that the broker says it takes."""
 
     async def connect(self, *, is_patient: bool = False) -> None:
-        """Connect, within the startup deadline, or raise `Unavailable`. Reconnects by itself from then on.
+        """Connect, within the startup deadline, or raise `UnavailableError`. Reconnects by itself from then
+        on.
 
         A patient one returns at once and goes on trying, however long the broker is away.
         """
@@ -222,16 +223,17 @@ class Transport(Protocol):
         """Return once there has been a connection."""
 
     async def close(self) -> None:
-        """Close the connection; what was not confirmed is reported as `Unavailable`."""
+        """Close the connection; what was not confirmed is reported as `UnavailableError`."""
 
     async def provision(self) -> bool:
         """Make the streams (or check them, if so set); True where one had to be made: its content is gone."""
 
     async def remove(self) -> None:
-        """Remove what `provision` has made, with all that it holds; `BadInput` without a namespace."""
+        """Remove what `provision` has made, with all that it holds; `InvalidInputError` without a
+        namespace."""
 
     async def ready(self) -> int:
-        """Return once there is a connection and the window has room; `Unavailable` after the end.
+        """Return once there is a connection and the window has room; `UnavailableError` after the end.
 
         Says how many messages may be posted, one at least, before it is to be awaited again,
         if that is done without another await in between.
@@ -294,7 +296,7 @@ class Transport(Protocol):
         """
 
     async def state(self, stream: str) -> StreamState:
-        """Return what the stream says of itself; `NotFound` where it does not exist."""
+        """Return what the stream says of itself; `NotFoundError` where it does not exist."""
 
     async def lags(self) -> Sequence[Lag]:
         """Return how far each durable is behind, of all streams that are there."""

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from grns.errors import Drift, GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import DriftError, GrnsError, OutcomeUnknownError, UnavailableError
 from grns.nats.api import (
     CONSUMER_EXISTS,
     NO_CONSUMER,
@@ -46,7 +46,7 @@ class Provisioner:
         """Make, mend or check the streams; True where one had to be made."""
         async with self._one_at_a_time:
             if not self._may_change and (found := await self.differences()):
-                raise Drift("; ".join(found))
+                raise DriftError("; ".join(found))
             made: list[bool] = []
             failures: list[GrnsError] = []
             for expected in expected_streams(self._settings):
@@ -79,7 +79,7 @@ class Provisioner:
         """Make, mend or check one durable, and the streams where its own is missing."""
         actual = await self._find_durable(stream, expected)
         if filters(actual) != filters(expected):
-            raise Drift(
+            raise DriftError(
                 f"the durable {expected['name']} of {stream} serves {', '.join(filters(actual))}"
                 f" and not {', '.join(filters(expected))}: delete it, or use another name"
             )
@@ -144,7 +144,7 @@ class Provisioner:
             checked = merged({"name": name, "metadata": {_CHECKED: "true"}}, config)
             await self._api.call(f"CONSUMER.CREATE.{stream}.{name}", _request(stream, checked, "update"))
             return config
-        raise Drift(f"the durable {name} of {stream} was deleted while it was made")
+        raise DriftError(f"the durable {name} of {stream} was deleted while it was made")
 
     async def _durable_info(self, stream: str, name: str) -> dict[str, Any] | None:
         try:
@@ -160,7 +160,9 @@ class Provisioner:
         """Return the new durable; None where another process has made it."""
         name = expected["name"]
         if not self._may_change:
-            raise Drift(f"the durable {name} of {stream} ({', '.join(filters(expected))}) does not exist")
+            raise DriftError(
+                f"the durable {name} of {stream} ({', '.join(filters(expected))}) does not exist"
+            )
         operation = f"CONSUMER.CREATE.{stream}.{name}"
         try:
             try:
@@ -201,7 +203,7 @@ class Provisioner:
 
     async def _change(self, operation: str, found: list[str], request: dict[str, Any]) -> None:
         if not self._may_change:
-            raise Drift("; ".join(found))
+            raise DriftError("; ".join(found))
         try:
             await self._api.call(operation, request)
         except ApiError as error:
@@ -210,15 +212,15 @@ class Provisioner:
 
 
 def _together(failures: Sequence[GrnsError]) -> GrnsError:
-    """Return one error for all: a `Drift` only where all are, since what is none may pass by itself."""
-    passing = [error for error in failures if not isinstance(error, Drift)]
+    """Return one error for all: a `DriftError` only where all are, since what is none may pass by itself."""
+    passing = [error for error in failures if not isinstance(error, DriftError)]
     if len(failures) == 1:
         return failures[0]
     sentences = "; ".join(dict.fromkeys(str(error) for error in failures))
     if not passing:
-        return Drift(sentences)
-    is_unknown = any(isinstance(error, OutcomeUnknown) for error in passing)
-    found = OutcomeUnknown(sentences) if is_unknown else Unavailable(sentences)
+        return DriftError(sentences)
+    is_unknown = any(isinstance(error, OutcomeUnknownError) for error in passing)
+    found = OutcomeUnknownError(sentences) if is_unknown else UnavailableError(sentences)
     found.__cause__ = passing[0]
     return found
 
@@ -233,9 +235,9 @@ def _request(stream: str, config: Config, action: str) -> dict[str, Any]:
     return {"stream_name": stream, "config": config, "action": action}
 
 
-def _drift_or(error: ApiError, found: list[str]) -> Drift | ApiError:
-    """Return the error itself where it may pass, else a `Drift` that says what the server refused."""
+def _drift_or(error: ApiError, found: list[str]) -> DriftError | ApiError:
+    """Return the error itself where it may pass, else a `DriftError` that says what the server refused."""
     if error.code == TEMPORARY:
         return error
     advice = ": lower GRNS_NATS_*_MAX_BYTES, or give JetStream more room" if error.number == NO_ROOM else ""
-    return Drift(f"{'; '.join(found)}; the broker refused: {error.description} ({error.number}){advice}")
+    return DriftError(f"{'; '.join(found)}; the broker refused: {error.description} ({error.number}){advice}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from grns.errors import BrokerRefused, GrnsError, Unavailable
+from grns.errors import BrokerRefusedError, GrnsError, UnavailableError
 from grns.model.subjects import STREAM_OF
 from grns.nats.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError
 from grns.nats.connection import Connection
@@ -36,7 +36,8 @@ class Publisher:
         self._sent = 0
 
     async def ready(self) -> int:
-        """Return, once there is a connection, how much room there is; `Unavailable` once it is closed."""
+        """Return, once there is a connection, how much room there is; `UnavailableError` once it is
+        closed."""
         if self._sent >= _BREATH:
             self._sent = 0
             await asyncio.sleep(0)
@@ -83,7 +84,7 @@ class Publisher:
             async with asyncio.timeout(self._patience):
                 await self._connection.wait_connected()
         except TimeoutError as error:
-            raise Unavailable(
+            raise UnavailableError(
                 f"the broker has been away for {self._patience:g} s: nothing was sent"
             ) from error
         await self.ready()
@@ -129,8 +130,8 @@ def _error(error: Any) -> GrnsError | None:
 def _refusal(error: ApiError) -> GrnsError:
     """Tell what will never be taken from what may be taken later."""
     if error.number == MESSAGE_TOO_LARGE:
-        return BrokerRefused("too_large", error.description)
+        return BrokerRefusedError("too_large", error.description)
     # The same number also says that the disk is full or failing.
     if error.number == STORE_FAILED and error.description.startswith("maximum "):
-        return BrokerRefused("full", error.description)
+        return BrokerRefusedError("full", error.description)
     return error

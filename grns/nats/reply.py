@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
 
-from grns.errors import GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from grns.nats.connection import Connection
 from grns.nats.signals import OnFact
 from grns.nats.subscription import NatsSubscription, new_inbox
@@ -87,8 +87,8 @@ class Replies:
     def _nobody_answers(self, reply: str) -> None:
         if (expected := self._waiting.pop(reply, None)) is not None:
             silence = "nobody answers there: the stream is missing, or nats-server runs without JetStream"
-            self._on_error(expected[1], Unavailable(silence))
-            self._answer(expected[2], Unavailable(silence))
+            self._on_error(expected[1], UnavailableError(silence))
+            self._answer(expected[2], UnavailableError(silence))
 
     def _receive(self, reply: str, body: bytes) -> None:
         if (expected := self._waiting.get(reply)) is None:
@@ -103,7 +103,7 @@ class Replies:
         lost, self._waiting = self._waiting, {}
         for _, _, on_answer, _ in lost.values():
             self._answer(
-                on_answer, OutcomeUnknown("the connection to the broker was lost before it answered")
+                on_answer, OutcomeUnknownError("the connection to the broker was lost before it answered")
             )
 
     async def _sweep(self) -> None:
@@ -116,7 +116,7 @@ class Replies:
         for reply, (_, subject, on_answer, _) in expired:
             if self.forget(reply):
                 silence = f"the broker did not answer within {self._timeout:g} s ({subject})"
-                self._answer(on_answer, OutcomeUnknown(silence))
+                self._answer(on_answer, OutcomeUnknownError(silence))
 
     def _refuse(self, violation: str) -> None:
         """Answer all requests to the subject that the server has just forbidden."""
@@ -128,7 +128,7 @@ class Replies:
         for reply, on_answer in refused:
             if self.forget(reply):
                 self._answer(
-                    on_answer, Unavailable(f"the broker does not let this user do that: {violation}")
+                    on_answer, UnavailableError(f"the broker does not let this user do that: {violation}")
                 )
 
     def _answer(self, on_answer: OnAnswer[Answer], answer: Answer | GrnsError) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from grns.errors import NotFound
+from grns.errors import NotFoundError
 from grns.model import subjects
 from grns.nats.api import NO_MESSAGE, NO_SEQUENCE, NO_STREAM, NOT_DELETED, Api, ApiError
 from grns.nats.config import EPOCH, filters
@@ -153,7 +153,7 @@ class Streams:
             return await self._api.call(operation, request)
         except ApiError as error:
             if error.number == NO_STREAM:
-                raise NotFound(f"the broker has no such stream ({operation})") from error
+                raise NotFoundError(f"the broker has no such stream ({operation})") from error
             raise
 
 

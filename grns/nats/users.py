@@ -48,7 +48,8 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     """Return the users of an installation.
 
     With `pools`, each of them has a worker's user of its own, for the workspace of the settings. Each of the
-    `workspaces` has a `submitter` and a `listener`, for clients in any language. Raises BadInput: `bad_name`.
+    `workspaces` has a `submitter` and a `listener`, for clients in any language. Raises InvalidInputError:
+    `bad_name`.
     """
     prefix = settings.nats_prefix
     commands, events, letters = (prefix + name for name in _STREAMS)

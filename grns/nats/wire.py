@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from grns.errors import BrokerRefused
+from grns.errors import BrokerRefusedError
 from grns.nats.interface import HeaderLines, one_line
 
 # In bytes. A longer one ends the connection: the server limits a line to 4,096 of them.
@@ -17,7 +17,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
 
 
 def encode(subject: str, body: bytes, *, reply: str = "", headers: HeaderLines | None = None) -> bytes:
-    """Return the command that publishes a message, or raise `BrokerRefused` for what cannot be sent."""
+    """Return the command that publishes a message, or raise `BrokerRefusedError` for what cannot be sent."""
     check_subject(subject)
     if headers is None:
         return b"".join((f"PUB {subject} {reply} {len(body)}\r\n".encode(), body, b"\r\n"))
@@ -41,14 +41,14 @@ def size(command: bytes) -> int:
     return int(command[command.rindex(b" ", 0, line_end) + 1 : line_end])
 
 
-def bad_subject(subject: str) -> BrokerRefused:
+def bad_subject(subject: str) -> BrokerRefusedError:
     """Return the error for a subject that cannot be sent."""
-    return BrokerRefused("bad_subject", f"{ascii(subject)[:100]} is no subject that the broker takes")
+    return BrokerRefusedError("bad_subject", f"{ascii(subject)[:100]} is no subject that the broker takes")
 
 
 @lru_cache(maxsize=4096)
 def check_subject(subject: str) -> None:
-    """Raise `BrokerRefused` for what would harm the line; patterns pass too."""
+    """Raise `BrokerRefusedError` for what would harm the line; patterns pass too."""
     try:
         length = len(subject.encode())
     except UnicodeEncodeError as error:
@@ -58,7 +58,7 @@ def check_subject(subject: str) -> None:
 
 
 def check_pattern(subject: str) -> None:
-    """Raise `BrokerRefused` for what cannot be listened to."""
+    """Raise `BrokerRefusedError` for what cannot be listened to."""
     check_subject(subject)
     tokens = subject.split(".")
     partly_wild = any(wild in token and token != wild for token in tokens for wild in "*>")
@@ -69,4 +69,4 @@ def check_pattern(subject: str) -> None:
 @lru_cache(maxsize=256)
 def _check_name(name: str) -> None:
     if not _HEADER_NAME.fullmatch(name):
-        raise BrokerRefused("bad_header", f"{ascii(name)[:100]} is no name of a header")
+        raise BrokerRefusedError("bad_header", f"{ascii(name)[:100]} is no name of a header")

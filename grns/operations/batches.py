@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import filter as filters
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.merge_patch import merged
@@ -185,7 +185,7 @@ def _with_payload(one: Candidate, payload: str | None, taken: Taken, limits: Lim
         return replace(one, refusal="moved_meanwhile")  # it has been deleted
     try:
         return replace(one, payload=dumps(merged(loads_stored(payload), taken.patch), limits))
-    except BadInput as error:
+    except InvalidInputError as error:
         return replace(one, refusal=error.code)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import filter as filters
 from grns.model.envelope import first_problem
 from grns.model.filter import Filter
@@ -94,28 +94,32 @@ class OperationRequest(BaseModel):
 
 
 def request(**fields: Any) -> OperationRequest:
-    """Return a checked request; `BadInput` is `bad_operation`, `bad_filter`, or what a patch breaks."""
+    """Return a checked request; `InvalidInputError` is `bad_operation`, `bad_filter`, or what a patch
+    breaks."""
     try:
         wanted = OperationRequest.model_validate(fields)
     except ValidationError as error:
-        raise BadInput("bad_operation", first_problem(error)) from error
+        raise InvalidInputError("bad_operation", first_problem(error)) from error
     if wanted.action is not Action.REDRIVE:
         for name in ("canary", "patch", "agent_type"):
             if getattr(wanted, name) not in (None, False):
-                raise BadInput("bad_operation", f"{name}: it goes with a redrive")
+                raise InvalidInputError("bad_operation", f"{name}: it goes with a redrive")
     if wanted.patch is not None:
         dumps(wanted.patch)
     return wanted.model_copy(update={"filter": str(_settled(wanted.action, wanted.filter))})
 
 
 def _settled(action: Action, text: str) -> Filter:
-    """Return a filter that says which states it means; `BadInput` where the action can do nothing in one."""
+    """Return a filter that says which states it means; `InvalidInputError` where the action can do nothing
+    in one."""
     wanted = filters.parse(text)
     if not any(term.name == "state" and not term.is_negated for term in wanted.terms):
         wanted = filters.parse(f"state:{','.join(_MEANT[action])} {wanted}")
     if others := wanted.states - OBJECTS[action]:
         able = ", ".join(sorted(OBJECTS[action]))
-        raise BadInput("bad_filter", f"it finds {min(others)} tasks, and one can {action} only {able} ones")
+        raise InvalidInputError(
+            "bad_filter", f"it finds {min(others)} tasks, and one can {action} only {able} ones"
+        )
     return wanted
 
 

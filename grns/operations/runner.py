@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from grns.errors import BadInput, GrnsError
+from grns.errors import GrnsError, InvalidInputError
 from grns.model import subjects
 from grns.model.json import Limits
 from grns.nats.interface import Transport
@@ -88,7 +88,7 @@ class OperationRunner:
             return
         try:
             moved = await self._move(taken)
-        except BadInput as error:  # as a filter that this version does not know
+        except InvalidInputError as error:  # as a filter that this version does not know
             await batches.fail(self._database, taken, str(error))
             self._tell(taken, State.FAILED, str(error))
             return
@@ -104,7 +104,7 @@ class OperationRunner:
             failpoint.reach("operation.read")
             try:
                 moved = await batches.move(self._database, taken, batch)
-            except BadInput as error:
+            except InvalidInputError as error:
                 if not batch.candidates:
                     raise
                 if len(batch.candidates) > 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from grns.errors import Conflict, NotFound
+from grns.errors import ConflictError, NotFoundError
 from grns.model import filter as filters
 from grns.model.json import loads_stored
 from grns.operations.model import Action, OperationRequest, State
@@ -118,10 +118,10 @@ async def create_operation(
 
 
 async def read_operation(database: Database | Session, number: int, *, workspace: str) -> Operation:
-    """Return an operation as it is now; `NotFound` where there is none."""
+    """Return an operation as it is now; `NotFoundError` where there is none."""
     rows = await database.run("read_operations", workspace, None, number, number, 1)
     if not rows:
-        raise NotFound(f"there is no operation {number} in workspace {workspace}")
+        raise NotFoundError(f"there is no operation {number} in workspace {workspace}")
     return _operation(rows[0])
 
 
@@ -144,7 +144,8 @@ async def list_operations(
 async def pause_operation(
     database: Database | Session, number: int, *, workspace: str, actor: str, reason: str | None = None
 ) -> Operation:
-    """Let an operation move nothing more until it is resumed; `Conflict` where it has ended or is paused."""
+    """Let an operation move nothing more until it is resumed; `ConflictError` where it has ended or is
+    paused."""
     return await _change(database, number, workspace, "pause", actor, reason)
 
 
@@ -167,7 +168,7 @@ async def _change(
 ) -> Operation:
     rows = await database.run("change_operation", number, workspace, verb, actor, reason, None)
     if rows and rows[0]["state"] is None:
-        raise Conflict(f"operation {number} is {rows[0]['was']}: it cannot {verb}")
+        raise ConflictError(f"operation {number} is {rows[0]['was']}: it cannot {verb}")
     return await read_operation(database, number, workspace=workspace)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.json import loads_stored
 from grns.model.timeline import timeline
 from grns.postgres.database import Database, Row, Session
@@ -43,11 +43,11 @@ class EventQuery:
 
     def __post_init__(self) -> None:
         if len(self.kinds) > _MOST_KINDS:
-            raise BadInput("bad_kind", f"{_MOST_KINDS} kinds are as many as can be asked for")
+            raise InvalidInputError("bad_kind", f"{_MOST_KINDS} kinds are as many as can be asked for")
         for kind in self.kinds:
             if not _KIND.fullmatch(kind):
                 shown = ascii(kind)[:100]
-                raise BadInput(
+                raise InvalidInputError(
                     "bad_kind", f"{shown} is no kind: write evt.task.dead, evt.task.* or dlq.task.*"
                 )
 
@@ -118,7 +118,7 @@ async def read_attempts(
 
 
 def place(said: str) -> int:
-    """Return the number of the log that a cursor is; `BadInput` where it is none."""
+    """Return the number of the log that a cursor is; `InvalidInputError` where it is none."""
     if not (said.isascii() and said.isdecimal() and len(said) <= 19 and int(said) <= _HIGHEST):
         raise bad_cursor(said)
     return int(said)

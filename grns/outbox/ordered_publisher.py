@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
-from grns.errors import BrokerRefused, GrnsError
+from grns.errors import BrokerRefusedError, GrnsError
 from grns.model import envelope, subjects
 from grns.model.json import dumps
 from grns.nats.interface import HeaderLines, Message, Receipt, Transport, one_line
@@ -214,7 +214,7 @@ class OrderedPublisher:
             if message.on_receipt is not None:
                 message.on_receipt(answer)
             self._end(message)
-        elif isinstance(answer, BrokerRefused):
+        elif isinstance(answer, BrokerRefusedError):
             self._refused(message, answer)
         else:
             self._on_trouble()
@@ -231,7 +231,7 @@ class OrderedPublisher:
             began_ns=message.sent_ns,
         )
 
-    def _refused(self, message: OutboxMessage, answer: BrokerRefused) -> None:
+    def _refused(self, message: OutboxMessage, answer: BrokerRefusedError) -> None:
         self._emit(MessageRefused(message.entry.kind, message.entry.seq, answer.code))
         if answer.code == "too_large" and not message.is_stub:
             message.is_stub = True

@@ -12,7 +12,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from grns.errors import GrnsError, Unavailable
+from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.outbox import log
@@ -97,7 +97,7 @@ class RelayLeadership:
         return self._publisher.pending > 0
 
     async def keep(self) -> None:
-        """Persist and renew, if it is time; `Unavailable` where the lead is lost."""
+        """Persist and renew, if it is time; `UnavailableError` where the lead is lost."""
         if time.monotonic() > self._expires_at - self._lease_seconds * 2 / 3:
             await self.persist()
 
@@ -116,7 +116,7 @@ class RelayLeadership:
             failpoint.reach("relay.not_persisted")
         xid = await log.hold(self._session, self._cursor, self._lease_seconds)
         if xid is None:
-            raise Unavailable("another relay leads now, or Postgres was failed over")
+            raise UnavailableError("another relay leads now, or Postgres was failed over")
         self._progress.bound(xid)
         self._expires_at = sent_at + self._lease_seconds
         self._publisher.tell()

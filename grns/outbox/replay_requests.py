@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grns.errors import BadInput, Conflict, NotFound
+from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.outbox import log
 from grns.postgres.database import Database, Row, Session
 
@@ -41,7 +41,7 @@ async def request(
 ) -> int:
     """Ask for a replay between two times, or two numbers of seconds ago; returns its number.
 
-    `Conflict` where it begins earlier than event handlers remember what they handled: they would
+    `ConflictError` where it begins earlier than event handlers remember what they handled: they would
     handle it again. None asks for it all the same.
     """
     (row,) = await database.run(
@@ -49,9 +49,11 @@ async def request(
         remembered_seconds,
     )  # fmt: skip
     if not row["is_stretch"]:
-        raise BadInput("bad_stretch", "nothing lies there: it has to begin in the past, and before it ends")
+        raise InvalidInputError(
+            "bad_stretch", "nothing lies there: it has to begin in the past, and before it ends"
+        )
     if row["id"] is None:
-        raise Conflict("it begins earlier than event handlers remember what they handled")
+        raise ConflictError("it begins earlier than event handlers remember what they handled")
     number: int = row["id"]
     return number
 
@@ -65,7 +67,7 @@ async def progress(database: Database, number: int) -> Row:
     """Return how far a replay is."""
     rows = await database.run("read_replay", number)
     if not rows:
-        raise NotFound(f"there is no replay {number} any more")
+        raise NotFoundError(f"there is no replay {number} any more")
     return rows[0]
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grns.errors import Drift, GrnsError
+from grns.errors import DriftError, GrnsError
 from grns.model import subjects
 from grns.nats.interface import Receipt, StreamState, Transport, whole_number
 from grns.outbox import log
@@ -176,7 +176,7 @@ class StreamLossDetector:
     def _fail(self, error: GrnsError) -> None:
         """Tell what could not be looked at; look again soon where that may pass by itself."""
         self._emit(TickFailed("broker_watch", str(error)))
-        if not isinstance(error, Drift):
+        if not isinstance(error, DriftError):
             self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
 
     async def next_replay(self, *, is_settled: bool) -> Sequence[OutboxMessage]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import events as payloads
 from grns.model.envelope import first_problem
 from grns.model.json import dumps
@@ -27,12 +27,12 @@ async def note(
     """Log one event, in the transaction of the change where `on` is its connection; returns its message id.
 
     `actor` is who did it, as `key:<id>` or `cli:<user>@<host>`; None is grns itself. It becomes part of the
-    payload, which has to fit the kind's model (`BadInput`).
+    payload, which has to fit the kind's model (`InvalidInputError`).
     """
     try:
         said = payloads.model_of(kind).model_validate({**payload, "actor": actor})
     except ValidationError as error:
-        raise BadInput("bad_payload", f"{kind}: payload.{first_problem(error)}") from error
+        raise InvalidInputError("bad_payload", f"{kind}: payload.{first_problem(error)}") from error
     text = dumps(said.model_dump(mode="json", by_alias=True))
     if isinstance(on, Database | Session):
         rows = await on.run("note_change", workspace, kind, actor, text, task_id)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.telemetry import failpoint
 
 Item = TypeVar("Item")
@@ -45,7 +45,7 @@ class Batch(Generic[Item, Answer]):
         try:
             failpoint.reach("batch.sending")
             answers = await self._send([item for item, _ in batch])
-        except BadInput as error:
+        except InvalidInputError as error:
             if len(batch) == 1:
                 _fail(batch, error)
                 return

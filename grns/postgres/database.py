@@ -12,7 +12,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
-from grns.errors import OutcomeUnknown, SettingsError, Unavailable, Unusable
+from grns.errors import OutcomeUnknownError, SettingsError, UnavailableError, UnusableError
 from grns.postgres.errors import DRIVER_ERRORS, translated
 from grns.postgres.statements import statement
 from grns.telemetry import failpoint
@@ -59,7 +59,7 @@ class Database:
     """A pool of connections, and the statements run on them.
 
     `answer_seconds` bounds the wait for each answer; an answer that never comes is
-    `OutcomeUnknown`, a connection that cannot be had `Unavailable`. One `for_handlers` is as the
+    `OutcomeUnknownError`, a connection that cannot be had `UnavailableError`. One `for_handlers` is as the
     server is set up, opens nothing until somebody borrows, and lets borrowers wait for their turn.
     """
 
@@ -116,9 +116,9 @@ class Database:
                         pass
         except (ValueError, TypeError) as error:
             raise SettingsError(f"GRNS_DATABASE_URL is no URL of a PostgreSQL database: {error}") from error
-        except OutcomeUnknown as error:
+        except OutcomeUnknownError as error:
             await self.close()
-            raise Unavailable(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
+            raise UnavailableError(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
 
     @asynccontextmanager
     async def opened(self, patiently: Patiently | None = None) -> AsyncIterator[None]:
@@ -152,7 +152,7 @@ class Database:
         pool, connection = await self._borrow()
         try:
             yield connection
-        except OutcomeUnknown:
+        except OutcomeUnknownError:
             if not _is_broken(connection):
                 connection.terminate()
             raise
@@ -177,7 +177,7 @@ class Database:
             with suppress(*DRIVER_ERRORS):
                 await pool.release(connection)
             if isinstance(error, DRIVER_ERRORS):
-                raise OutcomeUnknown(f"Postgres did not begin a transaction: {error}") from error
+                raise OutcomeUnknownError(f"Postgres did not begin a transaction: {error}") from error
             raise
         raised: BaseException | None = None
         try:
@@ -190,21 +190,21 @@ class Database:
         is_broken, failure = await asyncio.shield(ending)
         found = raised if raised is not None else failure
         if is_broken and isinstance(found, DRIVER_ERRORS):
-            raise OutcomeUnknown(f"Postgres went away inside a transaction: {found}") from found
+            raise OutcomeUnknownError(f"Postgres went away inside a transaction: {found}") from found
         if raised is None and isinstance(failure, OSError):
-            raise OutcomeUnknown("no answer to the end of a transaction") from failure
+            raise OutcomeUnknownError("no answer to the end of a transaction") from failure
         if found is not None:
             raise found
 
     async def _borrow(self) -> tuple[asyncpg.Pool, PoolConnectionProxy]:
         """Return a connection, and the pool that it goes back to."""
         if (pool := self._pool) is None:
-            raise Unusable("the connection to Postgres is closed")
+            raise UnusableError("the connection to Postgres is closed")
         try:
             with translated():
                 return pool, await pool.acquire(timeout=self._turn_seconds)
-        except OutcomeUnknown as error:
-            raise Unavailable(str(error)) from error
+        except OutcomeUnknownError as error:
+            raise UnavailableError(str(error)) from error
 
 
 class Session:

@@ -8,7 +8,14 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown, Unavailable, Unusable
+from grns.errors import (
+    ContendedError,
+    GrnsError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnusableError,
+)
 
 # SQLSTATE classes that blame the values: the row that has them fails, not its neighbours.
 _DATA_CLASSES = ("22", "23", "54", "P0")
@@ -35,38 +42,38 @@ def translated() -> Iterator[None]:
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise _from_driver(error) from error
     except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-        raise OutcomeUnknown(f"no answer from Postgres: {_said(error)}") from error
+        raise OutcomeUnknownError(f"no answer from Postgres: {_said(error)}") from error
 
 
 def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     state = error.sqlstate or ""
     if state in _TRANSIENT:
-        return Contended(f"Postgres asks to try again: {error}")
+        return ContendedError(f"Postgres asks to try again: {error}")
     if (state, error.schema_name, error.table_name, error.constraint_name) == _NO_PARTITION:
-        return Unavailable("the log has no room: is a janitor running (`grns janitor`)?")
+        return UnavailableError("the log has no room: is a janitor running (`grns janitor`)?")
     if state.startswith(_DATA_CLASSES):
-        return BadInput("refused_by_database", str(error)[:500])
+        return InvalidInputError("refused_by_database", str(error)[:500])
     if state in _MISSING_SCHEMA:
-        return Unusable(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
+        return UnusableError(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
     if state in _LOGIN:
-        return Unusable(f"Postgres refuses: {error}")
+        return UnusableError(f"Postgres refuses: {error}")
     if state == _BROKEN_TRANSACTION:
-        return BadInput(
+        return InvalidInputError(
             "transaction_broken",
             "a statement of this transaction failed, and all that was written in it is undone: where you"
             " catch such an error, put the statement into `async with connection.transaction():`",
         )
     if state.startswith("53"):
-        return Unavailable(f"Postgres has no room: {error}")
+        return UnavailableError(f"Postgres has no room: {error}")
     # Connection failures, shutdowns, crashes: the commit may have happened.
-    return OutcomeUnknown(f"Postgres went away: {error}")
+    return OutcomeUnknownError(f"Postgres went away: {error}")
 
 
 def _from_driver(error: asyncpg.InterfaceError | asyncpg.InternalClientError) -> GrnsError:
     text = str(error)
     if isinstance(error, asyncpg.DataError):
-        return BadInput("refused_by_database", text[:500])
-    return OutcomeUnknown(f"the connection to Postgres broke: {text[:500]}")
+        return InvalidInputError("refused_by_database", text[:500])
+    return OutcomeUnknownError(f"the connection to Postgres broke: {text[:500]}")
 
 
 def _said(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def cursor(*parts: datetime | str | int) -> str:
 
 
 def parts(said: str) -> list[str]:
-    """Return the parts of a cursor; `BadInput` where nobody was given such a one."""
+    """Return the parts of a cursor; `InvalidInputError` where nobody was given such a one."""
     try:
         padded = (said + "=" * (-len(said) % 4)).encode("ascii")
         text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
@@ -61,6 +61,6 @@ def place(said: str) -> tuple[datetime, str]:
         raise bad_cursor(said) from error
 
 
-def bad_cursor(said: str) -> BadInput:
+def bad_cursor(said: str) -> InvalidInputError:
     """Return what is raised for a cursor that is none of this list."""
-    return BadInput("bad_cursor", f"{ascii(said)[:100]} is no cursor of such a list")
+    return InvalidInputError("bad_cursor", f"{ascii(said)[:100]} is no cursor of such a list")

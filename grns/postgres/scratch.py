@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from grns.errors import Unusable
+from grns.errors import UnusableError
 from grns.postgres.database import Database
 from grns.postgres.errors import translated
 
@@ -41,14 +41,14 @@ async def left_over(server: Database) -> list[str]:
 
 
 async def make(server: Database, name: str) -> None:
-    """Make an empty database; `Unavailable` where the role may not."""
+    """Make an empty database; `UnavailableError` where the role may not."""
     try:
         await _run(server, name, "make_statement")
-    except Unusable as error:
+    except UnusableError as error:
         if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
             raise
         role = (await server.run("read_role"))[0]["role"]
-        refused = Unusable(
+        refused = UnusableError(
             f"the role {role} may not create databases, and a scratch database is needed:"
             f" have a superuser run `alter role {role} createdb`, or name another role in GRNS_DATABASE_URL"
         )

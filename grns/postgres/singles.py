@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from grns.errors import Contended, GrnsError, Unavailable
+from grns.errors import ContendedError, GrnsError, UnavailableError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -21,7 +21,7 @@ async def send_all(send: Send[Item, Answer], batch: Sequence[Item]) -> Sequence[
     """Send many in one statement; where a stranger holds what one of them needs, each by itself."""
     try:
         return await send(batch)
-    except Contended:
+    except ContendedError:
         if len(batch) == 1:
             raise
     return await _Singles(send).send(batch)
@@ -33,7 +33,7 @@ class _Singles(Generic[Item, Answer]):
     def __init__(self, send: Send[Item, Answer]) -> None:
         self._send = send
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._refused: list[Unavailable] = []
+        self._refused: list[UnavailableError] = []
 
     async def send(self, batch: Sequence[Item]) -> list[Answer | GrnsError]:
         """Return what became of each."""
@@ -42,10 +42,10 @@ class _Singles(Generic[Item, Answer]):
     async def _send_one(self, item: Item) -> Answer | GrnsError:
         async with self._turns:
             if len(self._refused) >= _MOST_REFUSED:
-                return Unavailable(f"not sent: {self._refused[-1]}")
+                return UnavailableError(f"not sent: {self._refused[-1]}")
             try:
                 return (await self._send([item]))[0]
-            except Unavailable as error:
+            except UnavailableError as error:
                 self._refused.append(error)
                 return error
             except GrnsError as error:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from grns.errors import GrnsError, Unavailable, Unusable
+from grns.errors import GrnsError, UnavailableError, UnusableError
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import PostgresAwaited, ServiceStarted, ServiceStopped, TickFailed
 
@@ -29,15 +29,15 @@ class Service(Protocol):
 async def wait_for_postgres(work: Callable[[], Awaitable[Answer]], *, emit: Emit) -> Answer:
     """Call `work` until Postgres answers, at growing intervals of up to 2 s, and return what it returns.
 
-    Raises Unusable and all but Unavailable: waiting does not help there.
+    Raises UnusableError and all but Unavailable: waiting does not help there.
     """
     failures = 0
     while True:
         try:
             return await work()
-        except Unusable:
+        except UnusableError:
             raise
-        except Unavailable as error:
+        except UnavailableError as error:
             failures += 1
             emit(PostgresAwaited(str(error), "this process continues when Postgres answers"))
         pause = min(_LONGEST_PAUSE_SECONDS, 0.05 * 2 ** min(failures, 10))

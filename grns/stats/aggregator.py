@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from grns.outbox.watermark import Span, Watermark
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -46,7 +46,7 @@ class AggregatorLeadership:
     async def step(self, rows: int) -> bool:
         """Count what is new and what was missing; True where there may be more.
 
-        Raises `Unavailable` where it leads no more.
+        Raises `UnavailableError` where it leads no more.
         """
         progress = self._progress
         reading = await count.read(self._database, progress.missing, progress.high, rows)
@@ -72,7 +72,7 @@ class AggregatorLeadership:
             lease_seconds=self._lease_seconds,
         )
         if counted is None:
-            raise Unavailable("another counter counts now, or Postgres was failed over")
+            raise UnavailableError("another counter counts now, or Postgres was failed over")
         self._progress.bound(counted.xid)
         self._cursor = replace(self._cursor, moves=self._cursor.moves + 1, low=done.low, counted=done.beyond)
         self._emit(LogCounted(rows, done.low, self._progress.missing_count, counted.age_seconds))
@@ -111,7 +111,7 @@ class StatsAggregator:
         except GrnsError as error:
             # Whatever is known may be wrong by now: the cursor is read again.
             self._follow(str(error))
-            if isinstance(error, BadInput | Contended | OutcomeUnknown):
+            if isinstance(error, InvalidInputError | ContendedError | OutcomeUnknownError):
                 self._batch_size.shorten()  # a smaller batch may fit in time, or leave out the bad row
             raise
         self._batch_size.lengthen()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.task import LETTERS, STATUS_AFTER, Status
 from grns.outbox.log import Span
 from grns.postgres.database import Database, Session
@@ -109,10 +109,10 @@ async def read_minutes(
     A row has the step's beginning (`at`), how many tasks were `submitted`, `claimed`, `succeeded`, `failed`,
     `dead`, `cancelled`, `retried`, `expired`, `released` and `redriven` in it, and two sums of milliseconds
     with how many they are of: `queue_ms_sum` of `queue_count` claims, `run_ms_sum` of `run_count` attempts
-    that came to their own end. Steps in which nothing happened have no row; too many are `BadInput`.
+    that came to their own end. Steps in which nothing happened have no row; too many are `InvalidInputError`.
     """
     if step_seconds < 60 or (until - since).total_seconds() > _MOST_STEPS * step_seconds:
-        raise BadInput(
+        raise InvalidInputError(
             "bad_step", f"a step is a minute at least, and of these there are {_MOST_STEPS} at most"
         )
     rows = await database.run("read_minutes", workspace, since, until, step_seconds, task_type)

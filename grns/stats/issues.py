@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
-from grns.errors import BadInput, NotFound, Stale
+from grns.errors import InvalidInputError, NotFoundError, StaleVersionError
 from grns.model.json import check
 from grns.postgres.database import Database, Row, Session
 from grns.postgres.paging import Page, cursor, place
@@ -53,14 +53,14 @@ async def list_issues(
 
 
 async def read_issue(database: Database | Session, *, workspace: str, fingerprint: str) -> dict[str, Any]:
-    """Return one issue: a row of `list_issues`, and its `facets`; `NotFound` where there is none.
+    """Return one issue: a row of `list_issues`, and its `facets`; `NotFoundError` where there is none.
 
     `facets` has, for each of `task_type`, `worker`, `version` and `error`, how often each value was seen, the
     most frequent first; beyond the first 20 values all others together, as `other`.
     """
     rows = await database.run("read_issue", workspace, fingerprint)
     if not rows:
-        raise NotFound(f"there is no issue {ascii(fingerprint)[:100]} in workspace {workspace}")
+        raise NotFoundError(f"there is no issue {ascii(fingerprint)[:100]} in workspace {workspace}")
     return {**rows[0], "facets": _facets(rows[0])}
 
 
@@ -82,8 +82,9 @@ async def change_issue(
 ) -> dict[str, Any]:
     """Say something of an issue, and return it as it is then. The log has who said it.
 
-    `version` is the one that was looked at: `Stale` where somebody else has said something since. Raises
-    `BadInput` and `NotFound`.
+    `version` is the one that was looked at: `StaleVersionError` where somebody else has said something
+    since. Raises
+    `InvalidInputError` and `NotFoundError`.
     """
     _check(change)
     rows = await database.run(
@@ -92,29 +93,31 @@ async def change_issue(
     )  # fmt: skip
     issue = await read_issue(database, workspace=workspace, fingerprint=fingerprint)
     if not rows:
-        raise Stale(f"issue {fingerprint} is at version {issue['version']}, not at {version}")
+        raise StaleVersionError(f"issue {fingerprint} is at version {issue['version']}, not at {version}")
     return issue
 
 
 def _check(change: IssueUpdate) -> None:
     if not change:
-        raise BadInput("bad_issue", "nothing is said: name the issue's state, note, owner or snoozed_until")
+        raise InvalidInputError(
+            "bad_issue", "nothing is said: name the issue's state, note, owner or snoozed_until"
+        )
     if "state" in change and change["state"] not in _SAID:
         said = ascii(change["state"])[:100]
-        raise BadInput("bad_issue", f"an issue's state is one of {', '.join(_SAID)}, not {said}")
+        raise InvalidInputError("bad_issue", f"an issue's state is one of {', '.join(_SAID)}, not {said}")
     _check_text("note", change.get("note"), _LONGEST_NOTE)
     _check_text("owner", change.get("owner"), _LONGEST_OWNER)
     moment = change.get("snoozed_until")
     if moment is not None and moment.tzinfo is None:
-        raise BadInput("bad_issue", "snoozed_until has no zone: write a Z behind it for UTC")
+        raise InvalidInputError("bad_issue", "snoozed_until has no zone: write a Z behind it for UTC")
 
 
 def _check_text(name: str, text: str | None, longest: int) -> None:
     if text is None:
         return
     if len(text) > longest:
-        raise BadInput("bad_issue", f"{name} has {longest} characters at most")
+        raise InvalidInputError("bad_issue", f"{name} has {longest} characters at most")
     try:
         check(text)
-    except BadInput as error:
-        raise BadInput("bad_issue", f"{name}: {error}") from error
+    except InvalidInputError as error:
+        raise InvalidInputError("bad_issue", f"{name}: {error}") from error

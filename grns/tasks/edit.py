@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grns.errors import Conflict, NotFound, Stale
+from grns.errors import ConflictError, NotFoundError, StaleVersionError
 from grns.model.task import Task
 from grns.postgres.database import Database, Session
 
@@ -27,19 +27,22 @@ async def edit_task(
 ) -> None:
     """Change a task that does not run, if it still is as it was seen; what is None stays.
 
-    Raises `Stale` where it is not, `Conflict` where it cannot be changed, and `NotFound`.
+    Raises `StaleVersionError` where it is not, `ConflictError` where it cannot be changed, and
+    `NotFoundError`.
     """
     rows = await database.run(
         "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority, delay_seconds, payload,
         actor, reason,
     )  # fmt: skip
     if not rows:
-        raise NotFound(f"there is no task {seen.id} in workspace {seen.workspace}")
+        raise NotFoundError(f"there is no task {seen.id} in workspace {seen.workspace}")
     answer: str = rows[0]["answer"]
     if answer == "changed meanwhile":
-        raise Stale(f"task {seen.id} cannot be changed: somebody has changed it since it was read")
+        raise StaleVersionError(
+            f"task {seen.id} cannot be changed: somebody has changed it since it was read"
+        )
     if answer != "changed":
-        raise Conflict(f"task {seen.id} cannot be changed: {_REFUSALS[answer]}")
+        raise ConflictError(f"task {seen.id} cannot be changed: {_REFUSALS[answer]}")
 
 
 async def discard_tasks(

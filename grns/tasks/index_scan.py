@@ -97,7 +97,7 @@ class IndexScan:
         return [column.desc() for column in columns] if self.is_descending else columns
 
     def place(self, texts: list[str], said: str) -> Key:
-        """Return the place that the parts of a cursor name; `BadInput` where they name none."""
+        """Return the place that the parts of a cursor name; `InvalidInputError` where they name none."""
         if texts and len(texts) != len(self.order):
             raise bad_cursor(said)
         try:

@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 from datetime import datetime
 
-from grns.errors import BadInput, GrnsError
+from grns.errors import GrnsError, InvalidInputError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database, Session
@@ -44,11 +44,13 @@ class PoolPauses:
         """Pause a pool, or one task type of it, until then, for so many seconds, or until it is resumed.
 
         No claim that begins later takes anything of it. One that is paused already is from now on paused
-        for this reason and until this time. Raises `BadInput`.
+        for this reason and until this time. Raises `InvalidInputError`.
         """
         _check(agent_type, task_type)
         if reason is not None and (len(reason) > _LONGEST_REASON or "\x00" in reason):
-            raise BadInput("bad_reason", f"a reason has no NUL and at most {_LONGEST_REASON} characters")
+            raise InvalidInputError(
+                "bad_reason", f"a reason has no NUL and at most {_LONGEST_REASON} characters"
+            )
         begun = await pause.begin(
             self._database,
             workspace=self._workspace,
@@ -64,7 +66,7 @@ class PoolPauses:
         return begun
 
     async def resume(self, agent_type: str, task_type: str | None = None, *, actor: str) -> Pause | None:
-        """End a pause, and return what it was; None where there was none. Raises `BadInput`.
+        """End a pause, and return what it was; None where there was none. Raises `InvalidInputError`.
 
         That of a whole pool ends none of its task types.
         """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.postgres import audit_log as change
 from grns.postgres.database import Connection, Database, Row, Session, run
 
@@ -52,7 +52,7 @@ async def begin(
             connection, "pause_pool", workspace, agent_type, task_type or _ALL, actor, reason, at, seconds
         )
         if not rows:
-            raise BadInput("bad_until", "a pause ends in the future")
+            raise InvalidInputError("bad_until", "a pause ends in the future")
         begun = Pause(**rows[0])
         await change.note(
             connection,

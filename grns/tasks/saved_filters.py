@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import Filter, parse
 from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session, run
@@ -18,7 +18,7 @@ async def save(
         BadInput: `bad_filter`, the filter has no terms: an operation on it would mean all tasks.
     """
     if not wanted.terms:
-        raise BadInput("bad_filter", "a saved filter needs at least one term, such as state:dead")
+        raise InvalidInputError("bad_filter", "a saved filter needs at least one term, such as state:dead")
     async with database.transaction() as connection:
         await run(connection, "save_filter", workspace, name, str(wanted), actor)
         await change.note(
@@ -31,7 +31,7 @@ async def save(
 
 
 async def read(database: Database | Session, *, workspace: str, name: str) -> Filter:
-    """Return the filter of a name; `NotFound` where there is none."""
+    """Return the filter of a name; `NotFoundError` where there is none."""
     rows = await database.run("read_filter", workspace, name)
     if not rows:
         raise _missing(name)
@@ -49,7 +49,7 @@ async def list_saved(
 
 
 async def delete(database: Database | Session, *, workspace: str, name: str, actor: str | None) -> None:
-    """Forget a filter; `NotFound` where there is none."""
+    """Forget a filter; `NotFoundError` where there is none."""
     async with database.transaction() as connection:
         rows = await run(connection, "delete_filter", workspace, name)
         if not rows:
@@ -70,5 +70,5 @@ def _name(after: str) -> str:
     return name
 
 
-def _missing(name: str) -> NotFound:
-    return NotFound(f"there is no saved filter {name}")
+def _missing(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no saved filter {name}")

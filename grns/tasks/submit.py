@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import getrandbits
 from typing import Any
 
-from grns.errors import BadInput, Conflict, GrnsError
+from grns.errors import ConflictError, GrnsError, InvalidInputError
 from grns.model.json import Limits, dumps
 from grns.model.submission import Submission
 from grns.model.task import new_id
@@ -42,7 +42,8 @@ class Submitted:
 
 
 def prepare(submission: Submission, limits: Limits) -> Prepared:
-    """Give a submission its id and its payload's text; `BadInput` where the payload cannot be kept."""
+    """Give a submission its id and its payload's text; `InvalidInputError` where the payload cannot be
+    kept."""
     return _prepared(submission, submission.payload, limits)
 
 
@@ -55,7 +56,7 @@ def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -
 class Preparer:
     """Prepares many submissions: what they say alike, all but their payloads, is checked once.
 
-    `read` checks all of one and returns it, or raises `BadInput`.
+    `read` checks all of one and returns it, or raises `InvalidInputError`.
     """
 
     def __init__(self, read: Callable[[Any], Submission], limits: Limits) -> None:
@@ -64,14 +65,16 @@ class Preparer:
         self._known: dict[tuple[Any, ...] | None, Submission] = {}
 
     def prepare(self, fields: Any) -> Prepared:
-        """Prepare one submission; `BadInput` where anything in it is wrong."""
+        """Prepare one submission; `InvalidInputError` where anything in it is wrong."""
         key = _all_but_payload(fields)
         try:
             said = self._known.get(key)
         except TypeError:  # lists and the like, which are wrong everywhere
             key = said = None
         if said is not None:
-            with suppress(BadInput):  # met again below, where all of it is read: its first fault is told
+            with suppress(
+                InvalidInputError
+            ):  # met again below, where all of it is read: its first fault is told
                 return _prepared(said, fields.get("payload", _EMPTY), self._limits)
         said = self._read(fields)
         if key is not None and len(self._known) < _MOST_KNOWN:
@@ -116,26 +119,28 @@ def _none_if_unsaid(column: list[Any]) -> list[Any]:
     return column if any(column) else []
 
 
-def answers(batch: Sequence[Prepared], rows: Sequence[Row]) -> list[Submitted | Conflict]:
-    """Match the statement's rows to the batch; a key that belongs to another task is a `Conflict`.
+def answers(batch: Sequence[Prepared], rows: Sequence[Row]) -> list[Submitted | ConflictError]:
+    """Match the statement's rows to the batch; a key that belongs to another task is a `ConflictError`.
 
     What has no row was created.
     """
-    answered: list[Submitted | Conflict] = [Submitted(one.id, True, one.trace_id) for one in batch]
+    answered: list[Submitted | ConflictError] = [Submitted(one.id, True, one.trace_id) for one in batch]
     for row in rows:
         place = row["ordinal"] - 1
         answered[place] = _answer(batch[place], row)
     return answered
 
 
-def _answer(prepared: Prepared, row: Row) -> Submitted | Conflict:
+def _answer(prepared: Prepared, row: Row) -> Submitted | ConflictError:
     key = prepared.submission.idempotency_key
     if row["task_id"] is None:
-        return Conflict(
+        return ConflictError(
             f"idempotency_key {key!r} is taken by a task that this transaction cannot see; try again"
         )
     if not row["same"]:
-        return Conflict(f"idempotency_key {key!r} belongs to task {row['task_id']}, which is another one")
+        return ConflictError(
+            f"idempotency_key {key!r} belongs to task {row['task_id']}, which is another one"
+        )
     return Submitted(row["task_id"], False, row["trace_id"])
 
 
@@ -157,7 +162,7 @@ class Submissions:
             raise answer
         return answer
 
-    async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | Conflict]:
+    async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         """Create many tasks in one statement and one transaction: all that do not conflict."""
         return answers(batch, await self._database.run("submit_tasks", *columns(batch, self._actor)))
 
@@ -168,7 +173,7 @@ class Submissions:
 
 async def submit_in(
     connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
-) -> list[Submitted | Conflict]:
+) -> list[Submitted | ConflictError]:
     """Create tasks inside the caller's transaction.
 
     `connection` is an asyncpg connection, or an AsyncSession or AsyncConnection of
@@ -179,7 +184,7 @@ async def submit_in(
         return answers(batch, await connection.fetch(statement("submit_tasks"), *arguments))
     if not hasattr(connection, "exec_driver_sql"):
         if not hasattr(connection, "connection"):
-            raise BadInput(
+            raise InvalidInputError(
                 "bad_connection",
                 "connection must be asyncpg's, or an AsyncSession or AsyncConnection, "
                 f"not {type(connection).__name__}",

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grns.errors import OutcomeUnknown, SettingsError
+from grns.errors import OutcomeUnknownError, SettingsError
 
 ACTIONS = ("kill", "stop", "raise", "sleep", "drop")
 _RULE = re.compile(
@@ -72,4 +72,4 @@ def reach(name: str, drop: Callable[[], None] | None = None) -> None:
     elif rule.action == "drop" and drop is not None:
         drop()
     else:
-        raise OutcomeUnknown(f"failpoint {name}")
+        raise OutcomeUnknownError(f"failpoint {name}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.telemetry import registry
 from grns.telemetry.collectors import CounterSeries, GaugeSeries, HistogramSeries
 from grns.telemetry.fact import Fact
@@ -172,11 +172,11 @@ class MetricsLeaf:
 
 
 def serve(leaf: MetricsLeaf, host: str, port: int) -> Callable[[], None]:
-    """Serve the metrics over HTTP; returns what stops it. `Unavailable` where the port is taken."""
+    """Serve the metrics over HTTP; returns what stops it. `UnavailableError` where the port is taken."""
     try:
         server, thread = start_http_server(port, addr=host, registry=leaf.registry)
     except OSError as error:
-        raise Unavailable(f"metrics cannot be served on {host}:{port}: {error.strerror}") from error
+        raise UnavailableError(f"metrics cannot be served on {host}:{port}: {error.strerror}") from error
 
     def stop() -> None:
         server.shutdown()

@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from grns.api.route import OPERATION
-from grns.errors import GrnsError, NotFound, Unavailable
+from grns.errors import GrnsError, NotFoundError, UnavailableError
 from grns.model import problem
 from grns.model.problem import Problem
 from grns.telemetry.facts.http import RequestFailed
@@ -87,7 +87,7 @@ async def _file(request: Request) -> Response:
 
 
 async def _missing(_call: PageRequest) -> Response:
-    raise NotFound("there is no such page")
+    raise NotFoundError("there is no such page")
 
 
 async def _misled(call: PageRequest) -> Response:
@@ -123,12 +123,12 @@ async def _entered(
             if call.who is not None and not is_open:
                 room.entry.check(request, call.who, call.form.text(_TOKEN) or "")
         if call.who is not None and not call.who.principal.reaches(call.place):
-            raise NotFound(f"there is no workspace {call.place}")
+            raise NotFoundError(f"there is no workspace {call.place}")
         return await handler(call)
     except ApiRefusal as error:
         return await _trouble(call, error.problem)
     except GrnsError as error:
-        if isinstance(error, Unavailable):
+        if isinstance(error, UnavailableError):
             room.context.emit(RequestFailed(request.scope.get(OPERATION, "web_none"), str(error)))
         return await _trouble(call, problem.of(error))
 

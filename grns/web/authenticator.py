@@ -11,7 +11,7 @@ from grns.access.keys import authenticate, create_first_key, end_session, resume
 from grns.access.principals import BOOTSTRAP, Principal
 from grns.api.access import is_bootstrap
 from grns.api.context import ApiContext
-from grns.errors import Denied, Forbidden
+from grns.errors import PermissionDeniedError, UnauthenticatedError
 from grns.model import api_key as key
 from grns.web.session import COOKIE, SECURE_COOKIE, Sessions, WebSession
 
@@ -35,22 +35,23 @@ class Authenticator:
         self._sessions = sessions
 
     async def user(self, request: Request) -> CurrentUser | None:
-        """Return who asks, None where they have to show a key; `Forbidden` for what another site asks."""
+        """Return who asks, None where they have to show a key; `PermissionDeniedError` for what another site
+        asks."""
         if not is_ours(request) and request.headers.get("sec-fetch-mode") != "navigate":
-            raise Forbidden("nothing is shown inside the page of another site")
+            raise PermissionDeniedError("nothing is shown inside the page of another site")
         session = self._sessions.read(request.cookies.get(cookie_name(request)))
         if session is None:
             return None
         try:
             principal, digest = await resume(self._context.database, session.key_id, session.nonce)
-        except Denied:
+        except UnauthenticatedError:
             return None  # the key was revoked or has expired since, or the session was ended
         if not self._sessions.is_signed(session, digest):
             return None
         return CurrentUser(principal, session, self._sessions.token(session))
 
     async def begin(self, text: str) -> str:
-        """Return the cookie of a session for whoever shows a key; `Denied`."""
+        """Return the cookie of a session for whoever shows a key; `UnauthenticatedError`."""
         await authenticate(self._context.database, text)
         shown = key.parse(text)
         return self._sessions.begin(shown.id, key.digest(shown.secret))
@@ -73,7 +74,7 @@ class Authenticator:
     async def bootstrap(self) -> tuple[str, dict[str, Any]]:
         """Create the first key; returns the cookie of a session with it, and what to show of the key.
 
-        Raises `Denied` if there is a key by now.
+        Raises `UnauthenticatedError` if there is a key by now.
         """
         made, row = await create_first_key(
             self._context.database, workspace=None, name="first", scopes=["admin"], actor=BOOTSTRAP.actor
@@ -81,10 +82,12 @@ class Authenticator:
         return self._sessions.begin(made.id, key.digest(made.secret)), {**row, "key": made.reveal()}
 
     def check(self, request: Request, user: CurrentUser, token: str) -> None:
-        """Refuse, with `Forbidden`, what a page of ours cannot have asked for."""
+        """Refuse, with `PermissionDeniedError`, what a page of ours cannot have asked for."""
         refuse_others(request)
         if not self._sessions.is_token(token, user.session):
-            raise Forbidden("this page is older than your session, or than the server: load it again")
+            raise PermissionDeniedError(
+                "this page is older than your session, or than the server: load it again"
+            )
 
 
 def is_secure(request: Request) -> bool:
@@ -103,9 +106,9 @@ def is_ours(request: Request) -> bool:
 
 
 def refuse_others(request: Request) -> None:
-    """Refuse, with `Forbidden`, what the page of another site has a browser do."""
+    """Refuse, with `PermissionDeniedError`, what the page of another site has a browser do."""
     origin = request.headers.get("origin")
     is_same = origin is None or origin.partition("://")[2] == request.headers.get("host", "")
     # Who speaks of the site itself is believed: behind a proxy, the host may be another one.
     if not is_ours(request) or not (is_same or "sec-fetch-site" in request.headers):
-        raise Forbidden("nothing is done for the page of another site")
+        raise PermissionDeniedError("nothing is done for the page of another site")

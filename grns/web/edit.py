@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import duration
 from grns.web.api_client import ApiRefusal
 from grns.web.page import WebPages
@@ -32,7 +32,7 @@ async def edit_task(call: PageRequest) -> Response:
     task_id, form = name(call.request.path_params["task_id"]), call.form
     try:
         await call.act(f"/tasks/{task_id}", _change(call), method="PATCH", edition=form.text("edition"))
-    except (BadInput, ApiRefusal) as error:
+    except (InvalidInputError, ApiRefusal) as error:
         call.mend(error, f"/tasks/{task_id}/edit")
         return await _shown(call, task_id)
     if not form.is_set("redrive"):
@@ -56,5 +56,5 @@ def _change(call: PageRequest) -> dict[str, Any]:
 def _seconds(text: str) -> float:
     found = duration.parse(text)
     if found is None:
-        raise BadInput("bad_form", "delay: write 30, 5m, 2h or 1d")
+        raise InvalidInputError("bad_form", "delay: write 30, 5m, 2h or 1d")
     return found

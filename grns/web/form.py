@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.json import Limits, parse
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
@@ -40,50 +40,52 @@ class Form:
         return any(key == name for key, _ in self._fields)
 
     def number(self, name: str) -> float | None:
-        """Return a field's number, None where nothing was written; `BadInput`."""
+        """Return a field's number, None where nothing was written; `InvalidInputError`."""
         said = self.text(name)
         if said is None:
             return None
         if not _NUMBER.fullmatch(said):
-            raise BadInput("bad_form", f"{name}: {ascii(said)[:40]} is no number, as 5000 or 0.5")
+            raise InvalidInputError("bad_form", f"{name}: {ascii(said)[:40]} is no number, as 5000 or 0.5")
         return float(said)
 
     def whole(self, name: str) -> int | None:
-        """Return a field's whole number, None where nothing was written; `BadInput`."""
+        """Return a field's whole number, None where nothing was written; `InvalidInputError`."""
         said = self.number(name)
         if said is not None and not said.is_integer():
-            raise BadInput("bad_form", f"{name}: it is a whole number")
+            raise InvalidInputError("bad_form", f"{name}: it is a whole number")
         return None if said is None else int(said)
 
     def document(self, name: str, limits: Limits) -> Any:
-        """Return a field's JSON, None where nothing was written; `BadInput` says what is wrong with it."""
+        """Return a field's JSON, None where nothing was written; `InvalidInputError` says what is wrong with
+        it."""
         said = self.text(name)
         if said is None:
             return None
         try:
             return parse(said.encode(), limits)
-        except BadInput as error:
-            raise BadInput(error.code, f"{name}: {error}") from error
+        except InvalidInputError as error:
+            raise InvalidInputError(error.code, f"{name}: {error}") from error
 
 
 async def read(request: Request, *, is_open: bool = False) -> Form:
-    """Return what was sent; `BadInput` where it is no form of ours, or too long; `is_open`: from anybody."""
+    """Return what was sent; `InvalidInputError` where it is no form of ours, or too long; `is_open`: from
+    anybody."""
     most = _MOST_OPEN_BYTES if is_open else _MOST_BYTES
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _TYPE:
-        raise BadInput("bad_content_type", f"a form is sent as {_TYPE}")
+        raise InvalidInputError("bad_content_type", f"a form is sent as {_TYPE}")
     body = bytearray()
     try:
         async for part in request.stream():
             body += part
             if len(body) > most:
-                raise BadInput("too_large", f"a form has {most} bytes at most")
+                raise InvalidInputError("too_large", f"a form has {most} bytes at most")
     except ClientDisconnect as error:
-        raise BadInput("cut_off", "the form ended before it was whole") from error
+        raise InvalidInputError("cut_off", "the form ended before it was whole") from error
     try:
         fields = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
         )
     except ValueError as error:  # a UnicodeError is one
-        raise BadInput("bad_form", "these are no fields of a form") from error
+        raise InvalidInputError("bad_form", "these are no fields of a form") from error
     return Form([(name, value.replace("\r\n", "\n")) for name, value in fields])

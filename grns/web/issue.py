@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.web.api_client import ApiRefusal
 from grns.web.page import WebPages
 from grns.web.page_request import PageRequest, name
@@ -101,7 +101,7 @@ async def change_issue(call: PageRequest) -> Response:
     path, edition = f"/issues/{fingerprint}", call.form.text("edition")
     try:
         await call.act(path, await _change(call), method="PATCH", edition=edition)
-    except (BadInput, ApiRefusal) as error:
+    except (InvalidInputError, ApiRefusal) as error:
         call.mend(error, path)
         return await _shown(call, fingerprint)
     return call.go(path, said="issue")
@@ -127,5 +127,5 @@ async def _until(call: PageRequest, snooze: str) -> str | None:
     if snooze == "wake":
         return None
     if snooze not in _SNOOZES:
-        raise BadInput("bad_issue", "snooze: it is one of the times that the form names")
+        raise InvalidInputError("bad_issue", "snooze: it is one of the times that the form names")
     return (await call.room.clock.now() + timedelta(seconds=_SNOOZES[snooze])).isoformat()

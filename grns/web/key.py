@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.access.principals import SCOPES
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import duration
 from grns.web.api_client import ApiRefusal
 from grns.web.page import WebPages
@@ -27,7 +27,7 @@ async def create_key(call: PageRequest) -> Response:
     """Make a key, and show it: this once, on this page alone."""
     try:
         made = await _made(call)
-    except (BadInput, ApiRefusal) as error:
+    except (InvalidInputError, ApiRefusal) as error:
         call.mend(error, "/keys")
         made = None
     return await _shown(call, made=made)
@@ -45,7 +45,7 @@ async def _made(call: PageRequest) -> Any:
     if (expires := form.text("expires")) is not None:
         seconds = duration.parse(expires)
         if seconds is None:
-            raise BadInput("bad_expiry", "expires: write 30d or 12h")
+            raise InvalidInputError("bad_expiry", "expires: write 30d or 12h")
         said["expires_seconds"] = seconds
     return await call.act("/keys", said)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import RedirectResponse, Response
 
-from grns.errors import Denied
+from grns.errors import UnauthenticatedError
 from grns.web import preferences as look
 from grns.web.address import ours
 from grns.web.authenticator import cookie_name, is_secure, refuse_others
@@ -42,7 +42,7 @@ async def log_in(call: PageRequest) -> Response:
             _keep(call, answer, cookie_name(call.request), cookie)
             return answer
         cookie = await entry.begin_invited(shown) or await entry.begin(shown)
-    except Denied:
+    except UnauthenticatedError:
         return await call.show("login.html", status=403, back=back, token="", is_refused=True)
     return _logged_in(call, back, cookie)
 

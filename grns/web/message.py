@@ -9,7 +9,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.web.api_client import ApiRefusal
 from grns.web.page import WebPages
 from grns.web.page_request import PageRequest
@@ -49,7 +49,7 @@ async def resend_message(call: PageRequest) -> Response:
     """Send a message again, as it was or mended."""
     try:
         await call.act(f"/messages/{_id(call)}/resend", _order(call))
-    except (BadInput, ApiRefusal) as error:
+    except (InvalidInputError, ApiRefusal) as error:
         call.mend(error, f"/messages/{_id(call)}")
         return await _shown(call)
     return call.go(f"/messages/{_id(call)}", said="resent")
@@ -63,7 +63,7 @@ def _order(call: PageRequest) -> dict[str, Any]:
         if form.text(field) is not None and form.text(field) != form.text(f"{field}_seen"):
             said[field] = form.text(field) if field == "subject" else form.document(field, limits)
     if not isinstance(said.get("headers", {}), dict) or not isinstance(said.get("body", {}), dict):
-        raise BadInput("bad_message", "headers and body are JSON objects")
+        raise InvalidInputError("bad_message", "headers and body are JSON objects")
     return said
 
 
@@ -78,7 +78,7 @@ def _id(call: PageRequest) -> str:
     try:
         return str(UUID(call.request.path_params["message_id"]))
     except ValueError as error:
-        raise NotFound("there is no such page") from error
+        raise NotFoundError("there is no such page") from error
 
 
 def _parsed(text: str | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.operations.model import ENDED, Action
 from grns.web.api_client import ApiRefusal
 from grns.web.form import Form
@@ -107,7 +107,7 @@ async def change_operation(call: PageRequest) -> Response:
     """Pause an operation, let it go on, or end it."""
     number, change = call.request.path_params["number"], call.request.path_params["change"]
     if change not in _SAID:
-        raise BadInput("bad_operation", "an operation is paused, resumed or aborted")
+        raise InvalidInputError("bad_operation", "an operation is paused, resumed or aborted")
     await call.act(f"/operations/{number}/{change}", {"reason": call.form.text("reason")})
     return call.go(f"/operations/{number}", said=_SAID[change])
 
@@ -130,7 +130,7 @@ async def _count(call: PageRequest, draft: Draft) -> Any:
         raise _ToMend(_NO_FILTER)
     try:
         return await call.act("/operations", {**_body(call, draft), "dry_run": True})
-    except BadInput as error:
+    except InvalidInputError as error:
         raise _ToMend(str(error)) from error
     except ApiRefusal as error:
         if error.problem.status != 400:
@@ -170,7 +170,8 @@ def _draft(form: Form) -> Draft:
 
 
 def _body(call: PageRequest, draft: Draft) -> dict[str, Any]:
-    """Return the order, as the API takes it; `BadInput` where a text is not what its field asks for."""
+    """Return the order, as the API takes it; `InvalidInputError` where a text is not what its field asks
+    for."""
     form = Form([(name, getattr(draft, name) or "") for name in ("rate", "patch")])
     return {
         "action": draft.action,

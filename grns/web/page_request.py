@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from grns.access.principals import Scope
 from grns.api.context import ApiContext
-from grns.errors import BadInput, Forbidden, NotFound
+from grns.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from grns.model import problem
 from grns.model.problem import Problem
 from grns.web import preferences as look
@@ -94,7 +94,7 @@ class PageRequest:
         found = before(self.request.headers.get("referer"), self.request.headers.get("host", ""))
         return None if found is None or found == self.request.url.path else Exact(found)
 
-    def mend(self, error: BadInput | ApiRefusal, path: str) -> None:
+    def mend(self, error: InvalidInputError | ApiRefusal, path: str) -> None:
         """Have the page at `path` shown again, with what was written; raise what no writing mends."""
         said = error.problem if isinstance(error, ApiRefusal) else problem.of(error)
         if said.status not in _MENDABLE:
@@ -118,9 +118,10 @@ class PageRequest:
         return self.who is not None and self.who.principal.may(scope, self.place)
 
     def need(self, scope: Scope) -> None:
-        """Refuse, with `Forbidden`, whoever may not do what takes this scope, whatever they have written."""
+        """Refuse, with `PermissionDeniedError`, whoever may not do what takes this scope, whatever they have
+        written."""
         if not self.may(scope):
-            raise Forbidden(f"the scope {scope} is needed")
+            raise PermissionDeniedError(f"the scope {scope} is needed")
 
     async def ask(self, path: str, **query: Any) -> Any:
         """Return what the API answers; `ApiRefusal` where it is a problem."""
@@ -200,7 +201,7 @@ class PageRequest:
 
 
 def name(text: str) -> str:
-    """Return a part of an address that is to be a name; `NotFound` where nothing can have such a one."""
+    """Return a part of an address that is to be a name; `NotFoundError` where nothing can have such a one."""
     if not _TOKEN.fullmatch(text):
-        raise NotFound("there is no such page")
+        raise NotFoundError("there is no such page")
     return text

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.web import alarm
 from grns.web.api_client import ApiRefusal
 from grns.web.form import Form
@@ -64,7 +64,7 @@ async def _pool(call: PageRequest, agent_type: str) -> dict[str, Any]:
     page = await call.ask("/pools", limit=1, cursor=_before(agent_type))
     found: list[dict[str, Any]] = [one for one in page["items"] if one["agent_type"] == agent_type]
     if not found:
-        raise NotFound(f"there is no pool {agent_type}: it has no worker, no queued task and no pause")
+        raise NotFoundError(f"there is no pool {agent_type}: it has no worker, no queued task and no pause")
     return found[0]
 
 
@@ -83,11 +83,11 @@ async def change_pool(call: PageRequest) -> Response:
     """Pause a pool, or one task type of it, or let it go on."""
     agent_type, change = name(call.request.path_params["agent_type"]), call.request.path_params["change"]
     if change not in ("pause", "resume"):
-        raise BadInput("bad_pause", "a pool is paused or resumed")
+        raise InvalidInputError("bad_pause", "a pool is paused or resumed")
     path = f"/pools/{agent_type}" if call.form.is_set("stay") else "/pools"
     try:
         await call.act(f"/pools/{agent_type}/{change}", _order(call.form, change))
-    except (BadInput, ApiRefusal) as error:
+    except (InvalidInputError, ApiRefusal) as error:
         if change == "resume" or path == "/pools":
             raise
         call.mend(error, path)
@@ -100,7 +100,7 @@ def _order(form: Form, change: str) -> dict[str, Any]:
     if change == "pause":
         lasts = form.text("lasts") or "until resumed"
         if lasts not in _LASTS:
-            raise BadInput("bad_until", "lasts: it is one of the times that the form names")
+            raise InvalidInputError("bad_until", "lasts: it is one of the times that the form names")
         seconds = _LASTS[lasts]
         said |= {"reason": form.text("reason"), "seconds": None if seconds is None else float(seconds)}
     return said

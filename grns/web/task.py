@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.api.app import ROUTES
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.envelope import SCHEMA_VERSION
 from grns.model.task import REDRIVABLE, TERMINAL, Status
 from grns.web.formatting import instant
@@ -81,7 +81,7 @@ async def change_task(call: PageRequest) -> Response:
     """Cancel a task, redrive or discard it."""
     task_id, change = name(call.request.path_params["task_id"]), call.request.path_params["change"]
     if change not in _CHANGES:
-        raise BadInput("bad_change", "a task is cancelled, redriven or discarded")
+        raise InvalidInputError("bad_change", "a task is cancelled, redriven or discarded")
     answered = await call.act(f"/tasks/{task_id}/{change}", {"reason": call.form.text("reason")})
     done = {"cancelled", "requested", "redriven", "discarded"}
     return call.go(

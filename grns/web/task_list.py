@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import MOST_VALUES
 from grns.model.filter_term import TERMS
 from grns.model.task import Status
@@ -109,7 +109,7 @@ def _offered(call: PageRequest, whole: str) -> list[Action]:
 def _can_be_done(action: Action, whole: str) -> bool:
     try:
         request(action=action, filter=whole)
-    except BadInput:
+    except InvalidInputError:
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import Filter, parse
 from grns.model.filter_term import Pattern, Term
 
@@ -16,7 +16,7 @@ def split(text: str) -> tuple[str | None, str]:
     """Return the one state that a filter asks for, None where it is none or several; and the rest of it."""
     try:
         found = parse(text)
-    except BadInput:  # the list says so
+    except InvalidInputError:  # the list says so
         return None, text
     rest = Filter(tuple(one for one in found.terms if one.name != "state"))
     states = [one for one in found.terms if one.name == "state"]

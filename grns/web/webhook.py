@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.web.api_client import ApiRefusal
 from grns.web.form import Form
 from grns.web.page import WebPages
@@ -52,7 +52,7 @@ async def edit_webhook(call: PageRequest) -> Response:
     try:
         edition = f'"{call.form.whole("version") or 0}"'
         await call.act(_path(call), said, method="PATCH", edition=edition)
-    except (BadInput, ApiRefusal) as error:
+    except (InvalidInputError, ApiRefusal) as error:
         call.mend(error, _path(call))
         return await _shown(call)
     return call.go(_path(call), said="webhook")

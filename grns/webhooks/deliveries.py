@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from grns.errors import Conflict, NotFound
+from grns.errors import ConflictError, NotFoundError
 from grns.postgres.database import Database, Row, Session
 from grns.postgres.paging import Page
 from grns.webhooks.service import read_webhook
@@ -89,7 +89,7 @@ async def list_deliveries(
     limit: int,
     after: int | None = None,
 ) -> Page:
-    """Return what a webhook was told of, the latest first; `NotFound` where there is no such webhook.
+    """Return what a webhook was told of, the latest first; `NotFoundError` where there is no such webhook.
 
     A row has `seq` (the event's number in the log, and the delivery's), `webhook_id`, `message_id`, `kind`,
     `task_id`, `created_at`, `state`, `attempts`, `due_at` (null while an attempt is under way), and of the
@@ -111,7 +111,7 @@ async def list_deliveries(
 async def read_delivery(
     database: Database | Session, webhook_id: str, seq: int, *, workspace: str
 ) -> dict[str, Any]:
-    """Return one delivery: a row of `list_deliveries`; `NotFound` where there is none."""
+    """Return one delivery: a row of `list_deliveries`; `NotFoundError` where there is none."""
     rows = await database.run("read_delivery", workspace, webhook_id, seq)
     if not rows:
         raise _missing(webhook_id, seq)
@@ -123,15 +123,15 @@ async def resend_delivery(
 ) -> dict[str, Any]:
     """Have an event sent to a webhook once more, whatever came of it before; returns the delivery.
 
-    Raises `NotFound`, and `Conflict` where the webhook is disabled or an attempt is under way.
+    Raises `NotFoundError`, and `ConflictError` where the webhook is disabled or an attempt is under way.
     """
     rows = await database.run("resend_delivery", workspace, webhook_id, seq, actor)
     if not rows:
         raise _missing(webhook_id, seq)
     if not rows[0]["is_enabled"]:
-        raise Conflict(f"webhook {webhook_id} is disabled: enable it first")
+        raise ConflictError(f"webhook {webhook_id} is disabled: enable it first")
     if not rows[0]["is_again"]:
-        raise Conflict(f"delivery {seq} of webhook {webhook_id} is under way")
+        raise ConflictError(f"delivery {seq} of webhook {webhook_id} is under way")
     return await read_delivery(database, webhook_id, seq, workspace=workspace)
 
 
@@ -206,5 +206,5 @@ def _shown(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("looked_at", "last_seq")}
 
 
-def _missing(webhook_id: str, seq: int) -> NotFound:
-    return NotFound(f"there is no delivery {seq} of webhook {ascii(webhook_id)[1:-1][:100]}")
+def _missing(webhook_id: str, seq: int) -> NotFoundError:
+    return NotFoundError(f"there is no delivery {seq} of webhook {ascii(webhook_id)[1:-1][:100]}")

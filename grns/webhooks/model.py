@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import events as payloads
 from grns.model.envelope import assemble
 from grns.model.retry import JITTER
@@ -76,14 +76,15 @@ def document(*, workspace: str, version: int, **envelope: Any) -> bytes:
 
 
 def check_kinds(kinds: Sequence[str]) -> list[str]:
-    """Return kinds as `evt.task.dead` and `evt.task.*`, each once; `BadInput` where one can never come."""
+    """Return kinds as `evt.task.dead` and `evt.task.*`, each once; `InvalidInputError` where one can never
+    come."""
     wanted = list(dict.fromkeys(kinds))
     if not 0 < len(wanted) <= MOST_KINDS:
-        raise BadInput("bad_kind", f"a webhook is told of 1 to {MOST_KINDS} kinds of events")
+        raise InvalidInputError("bad_kind", f"a webhook is told of 1 to {MOST_KINDS} kinds of events")
     for kind in wanted:
         if not _KIND.fullmatch(kind) or not _may_come(kind):
             shown = ascii(kind)[:100]
-            raise BadInput(
+            raise InvalidInputError(
                 "bad_kind", f"{shown} is no kind of event: write evt.task.dead, evt.task.* or dlq.task.*"
             )
     return wanted
@@ -95,15 +96,19 @@ def pattern(kinds: Iterable[str]) -> str:
 
 
 def check_description(text: str | None) -> None:
-    """Refuse what nobody could read, with `BadInput`."""
+    """Refuse what nobody could read, with `InvalidInputError`."""
     if text is not None and not (0 < len(text) <= LONGEST_DESCRIPTION and text.isprintable()):
-        raise BadInput("bad_webhook", f"a description is 1 to {LONGEST_DESCRIPTION} printable characters")
+        raise InvalidInputError(
+            "bad_webhook", f"a description is 1 to {LONGEST_DESCRIPTION} printable characters"
+        )
 
 
 def check_overlap(seconds: float) -> None:
-    """Refuse a time for which no two secrets can be good, with `BadInput`."""
+    """Refuse a time for which no two secrets can be good, with `InvalidInputError`."""
     if not 0 <= seconds <= LONGEST_OVERLAP_SECONDS:
-        raise BadInput("bad_overlap", "the secret that is replaced is good for 0 seconds to 30 days more")
+        raise InvalidInputError(
+            "bad_overlap", "the secret that is replaced is good for 0 seconds to 30 days more"
+        )
 
 
 def delay_seconds(attempts: int, random: float, *, asked_seconds: float | None = None) -> float:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from uuid import uuid4
 
-from grns.errors import BadInput, Contended, GrnsError, OutcomeUnknown
+from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -113,7 +113,7 @@ class WebhookSender:
         """Look through the next stretch of the log; True where it goes on."""
         try:
             made = await delivery.make(self._database, self._batch_size.rows)
-        except (BadInput, Contended, OutcomeUnknown):
+        except (InvalidInputError, ContendedError, OutcomeUnknownError):
             self._batch_size.shorten()
             raise
         self._batch_size.lengthen()
@@ -202,7 +202,7 @@ class WebhookSender:
             return SendResult(error="given_up", detail="whoever attempted it last never came back")
         try:
             to = self._guard.destination(claimed.url)
-        except BadInput as error:  # what may be named has changed since it was
+        except InvalidInputError as error:  # what may be named has changed since it was
             return SendResult(error=error.code, detail=str(error))
         body = _document(claimed, event)
         timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)

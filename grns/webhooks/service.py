@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from grns.errors import BadInput, Conflict, NotFound, Stale
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, StaleVersionError
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
@@ -40,8 +40,8 @@ async def create_webhook(
 ) -> tuple[Secret, dict[str, Any]]:
     """Have events from now on sent to a URL; returns the secret, shown now and never again, and the row.
 
-    Raises `BadInput` (`bad_url`, `forbidden_address`, `bad_kind`, `bad_webhook`), and `Conflict` where there
-    are a hundred already.
+    Raises `InvalidInputError` (`bad_url`, `forbidden_address`, `bad_kind`, `bad_webhook`), and
+    `ConflictError` where there are a hundred already.
     """
     wanted = webhook.check_kinds(kinds)
     webhook.check_description(description)
@@ -53,7 +53,7 @@ async def create_webhook(
         secret.value, actor, _MOST,
     )  # fmt: skip
     if not rows:
-        raise Conflict(f"workspace {workspace} has {_MOST} webhooks: it may have no more")
+        raise ConflictError(f"workspace {workspace} has {_MOST} webhooks: it may have no more")
     return secret, await read_webhook(database, made_id, workspace=workspace)
 
 
@@ -72,7 +72,7 @@ async def list_webhooks(
 
 
 async def read_webhook(database: Database | Session, webhook_id: str, *, workspace: str) -> dict[str, Any]:
-    """Return one webhook: a row of `list_webhooks`; `NotFound` where there is none."""
+    """Return one webhook: a row of `list_webhooks`; `NotFoundError` where there is none."""
     rows = await database.run("read_webhooks", workspace, webhook_id, None, 1)
     if not rows:
         raise _missing(webhook_id, workspace)
@@ -91,11 +91,13 @@ async def change_webhook(
 ) -> dict[str, Any]:
     """Change a webhook, and return it as it is then. What happened while it was disabled is not sent.
 
-    `version` is the one that was looked at: `Stale` where somebody has changed it since. Raises `BadInput`
-    and `NotFound`.
+    `version` is the one that was looked at: `StaleVersionError` where somebody has changed it since. Raises
+    `InvalidInputError` and `NotFoundError`.
     """
     if not change:
-        raise BadInput("bad_webhook", "nothing is said: name its url, kinds, description or is_enabled")
+        raise InvalidInputError(
+            "bad_webhook", "nothing is said: name its url, kinds, description or is_enabled"
+        )
     kinds = webhook.check_kinds(change["kinds"]) if "kinds" in change else None
     webhook.check_description(change.get("description"))
     url = guard.destination(change["url"]).url if "url" in change else None
@@ -106,14 +108,14 @@ async def change_webhook(
     )  # fmt: skip
     found = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
-        raise Stale(f"webhook {webhook_id} is at version {found['version']}, not at {version}")
+        raise StaleVersionError(f"webhook {webhook_id} is at version {found['version']}, not at {version}")
     return found
 
 
 async def delete_webhook(
     database: Database | Session, webhook_id: str, *, workspace: str, actor: str
 ) -> None:
-    """Send nothing there any more; `NotFound` where there is none."""
+    """Send nothing there any more; `NotFoundError` where there is none."""
     if not await database.run("delete_webhook", workspace, webhook_id, actor):
         raise _missing(webhook_id, workspace)
 
@@ -128,21 +130,21 @@ async def rotate_secret(
 ) -> tuple[Secret, dict[str, Any]]:
     """Sign with a new secret, and for a while with the one before, too; returns it, and the webhook's row.
 
-    Raises `BadInput` and `NotFound`, and `Conflict` where somebody else does the same.
+    Raises `InvalidInputError` and `NotFoundError`, and `ConflictError` where somebody else does the same.
     """
     webhook.check_overlap(overlap_seconds)
     secret = webhook.make_secret()
     rows = await database.run("rotate_secret", workspace, webhook_id, secret.value, overlap_seconds, actor)
     row = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
-        raise Conflict(f"somebody else has just given webhook {webhook_id} a new secret")
+        raise ConflictError(f"somebody else has just given webhook {webhook_id} a new secret")
     return secret, row
 
 
 async def ping_webhook(database: Database | Session, webhook_id: str, *, workspace: str, actor: str) -> int:
     """Have an event of its own sent to a webhook; returns the delivery's number.
 
-    Raises `NotFound`, and `Conflict` where it is disabled.
+    Raises `NotFoundError`, and `ConflictError` where it is disabled.
     """
     rows = await database.run("ping_webhook", workspace, webhook_id, actor)
     if not rows:
@@ -153,9 +155,9 @@ async def ping_webhook(database: Database | Session, webhook_id: str, *, workspa
     return seq
 
 
-def _missing(webhook_id: str, workspace: str) -> NotFound:
-    return NotFound(f"there is no webhook {ascii(webhook_id)[1:-1][:100]} in workspace {workspace}")
+def _missing(webhook_id: str, workspace: str) -> NotFoundError:
+    return NotFoundError(f"there is no webhook {ascii(webhook_id)[1:-1][:100]} in workspace {workspace}")
 
 
-def _disabled(webhook_id: str) -> Conflict:
-    return Conflict(f"webhook {webhook_id} is disabled: enable it first")
+def _disabled(webhook_id: str) -> ConflictError:
+    return ConflictError(f"webhook {webhook_id} is disabled: enable it first")

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 from uuid import UUID
 
-from grns.errors import OutcomeUnknown, Unavailable
+from grns.errors import OutcomeUnknownError, UnavailableError
 from grns.model.outcome import Claim, Unclaimed
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
@@ -102,7 +102,7 @@ class Claims:
                 "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,
                 self._types, self._maxima, self._who.lease_seconds, older_than_seconds,
             )  # fmt: skip
-        except OutcomeUnknown:
+        except OutcomeUnknownError:
             rows = await self._settle(sent_at, "read_next_claims", leases)
         claims = [self._made(row, sent_at) for row in rows]
         self._expect((claim, "") for claim in claims)
@@ -112,7 +112,7 @@ class Claims:
         sent_at = time.monotonic()
         try:
             rows = await self._claim(wishes)
-        except OutcomeUnknown:
+        except OutcomeUnknownError:
             rows = await self._settle(
                 sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
             )
@@ -129,7 +129,7 @@ class Claims:
         refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
         reasons: dict[str, Unclaimed] = {}
         try:
-            with suppress(Unavailable):  # what was claimed must not be lost to a missing explanation
+            with suppress(UnavailableError):  # what was claimed must not be lost to a missing explanation
                 reasons = await self._explain(refused)
         except BaseException:
             self._forget(claims)
@@ -166,7 +166,7 @@ class Claims:
         while True:
             try:
                 rows = await self._database.run(read, *arguments)
-            except Unavailable:
+            except UnavailableError:
                 if time.monotonic() - sent_at > self._who.lease_seconds / 2:
                     raise
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -174,7 +174,7 @@ class Claims:
                 # Nothing claimed may also mean that the statement is still under way.
                 if rows:
                     return rows
-                raise Unavailable("the claim got no answer and claimed nothing")
+                raise UnavailableError("the claim got no answer and claimed nothing")
 
     def _made(self, row: Row, sent_at: float) -> Claim:
         return Claim(*(*_FIELDS(row), sent_at + self._who.lease_seconds, self._who.workspace))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from grns.errors import Rejected
+from grns.errors import RejectedError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.events import TaskExecute
@@ -43,7 +43,7 @@ class Command:
 
 
 def read(body: bytes, *, subject: str, limits: Limits) -> Command:
-    """Return the command in `body`; `Rejected` says why it cannot be accepted.
+    """Return the command in `body`; `RejectedError` says why it cannot be accepted.
 
     Codes: those of `envelope.decode` and `payloads.read`, and `unexpected_kind`.
     """
@@ -65,11 +65,11 @@ def read_own(body: bytes, *, subject: str, limits: Limits) -> Command | None:
 
 
 def read_any(body: bytes, *, subject: str, limits: Limits) -> Command:
-    """Return the command in `body` as the models read it, or raise `Rejected`."""
+    """Return the command in `body` as the models read it, or raise `RejectedError`."""
     said = envelope.decode(body, subject=subject, limits=limits)
     wanted = payloads.read(said)
     if not isinstance(wanted, TaskExecute):
-        raise Rejected("unexpected_kind", f"{said.kind} is not served here")
+        raise RejectedError("unexpected_kind", f"{said.kind} is not served here")
     return Command(said.message_id, wanted.task_id, wanted.target_agent_type)
 
 

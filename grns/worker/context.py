@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from grns.errors import BadInput, LeaseLost, OutcomeUnknown, Unavailable
+from grns.errors import InvalidInputError, LeaseLostError, OutcomeUnknownError, UnavailableError
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Connection, Database
@@ -51,7 +51,7 @@ class Context:
         self.finish: Finish | None = None
         self.finished: Finished | None = None
         # Set where Postgres was away during the handler's transaction: not the handler's fault.
-        self.outage: Unavailable | None = None
+        self.outage: UnavailableError | None = None
 
     @property
     def id(self) -> str:
@@ -108,12 +108,13 @@ class Context:
         """Open a transaction that ends the task as succeeded when it commits.
 
         The handler's own writes and the finish commit together or not at all; where the
-        lease is lost, everything is undone and `LeaseLost` raised. What fails after the
-        block is logged; the outcome stands. Where Postgres goes away meanwhile, `Unavailable` is raised: let
+        lease is lost, everything is undone and `LeaseLostError` raised. What fails after the
+        block is logged; the outcome stands. Where Postgres goes away meanwhile, `UnavailableError` is
+        raised: let
         it pass, and the attempt is given back without being counted, unless the commit had succeeded.
         """
         if self.finish is not None:
-            raise BadInput(
+            raise InvalidInputError(
                 "finished_already", "this task's transaction was opened already; there is one per attempt"
             )
         try:
@@ -122,10 +123,10 @@ class Context:
                 yield transaction
                 finished = await self._finish_in(connection, transaction)
             failpoint.reach("worker.committed")
-        except OutcomeUnknown as error:
+        except OutcomeUnknownError as error:
             self.outage = error
             raise  # it may have committed: the walk finds out
-        except Unavailable as error:
+        except UnavailableError as error:
             self.finish, self.outage = None, error
             raise
         except BaseException:
@@ -135,7 +136,7 @@ class Context:
 
     async def _finish_in(self, connection: Connection, transaction: Transaction) -> Finished:
         if self._lease.is_lost:
-            raise LeaseLost(f"attempt {self.attempt} of task {self.id} has lost its lease")
+            raise LeaseLostError(f"attempt {self.attempt} of task {self.id} has lost its lease")
         outcome = Outcome(Verb.SUCCEED, result=dumps(transaction.result, self._result_limits))
         self.finish = Finish(self._claim, outcome, uuid4(), is_unsure=True)
         finished = await finish_in(connection, self.finish)

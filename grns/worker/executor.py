@@ -11,7 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import BadInput, Rejected, Unavailable
+from grns.errors import InvalidInputError, RejectedError, UnavailableError
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import random_uuid
@@ -79,7 +79,7 @@ class Claimer:
         """Return the command, or bury bytes that are none and end their delivery."""
         try:
             return command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
-        except Rejected as error:
+        except RejectedError as error:
             await self._dead_letters.reject(delivery, error.code, str(error))
             return None
 
@@ -101,10 +101,10 @@ class Claimer:
         began_ns = time.time_ns()
         try:
             answer = await self._claims.claim(wanted.task_id, wanted.message_id, token=token)
-        except Unavailable as error:
+        except UnavailableError as error:
             await self.put_off(delivery, wanted.task_id, error)
             return None
-        except BadInput as error:
+        except InvalidInputError as error:
             await self._dead_letters.reject(delivery, error.code, str(error))
             return None
         if isinstance(answer, Unclaimed):
@@ -150,7 +150,7 @@ class Claimer:
             )
         )
 
-    async def put_off(self, delivery: Delivery, task_id: str, error: Unavailable) -> None:
+    async def put_off(self, delivery: Delivery, task_id: str, error: UnavailableError) -> None:
         """Give a delivery back for when Postgres answers again."""
         await self._defer(delivery, task_id, type(error).__name__, str(error), random.uniform(1.0, 5.0))
 
@@ -249,7 +249,7 @@ class Executor(Claimer):
             return await self._persist(partial(self._release, claim, reason))
         try:
             return await self._persist(partial(self._finishes.finish, Finish(claim, outcome, random_uuid())))
-        except BadInput as error:
+        except InvalidInputError as error:
             return await self._persist(
                 partial(self._finishes.finish, Finish(claim, _unstorable(error), random_uuid()))
             )
@@ -260,14 +260,14 @@ class Executor(Claimer):
         while True:
             try:
                 return await ask()
-            except Unavailable:
+            except UnavailableError:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     async def _release(self, claim: Claim, reason: str) -> Finished:
         verdict = (await self._finishes.release([claim], reason))[claim.id]
         if verdict == "locked":
-            raise Unavailable(f"task {claim.id} is locked by another transaction")
+            raise UnavailableError(f"task {claim.id} is locked by another transaction")
         self._emit(TaskReleased(claim.id, claim.attempt, claim.trace_id, verdict))
         return Finished(verdict)
 
@@ -283,7 +283,7 @@ class Executor(Claimer):
         )  # fmt: skip
 
 
-def _unstorable(error: BadInput) -> Outcome:
+def _unstorable(error: InvalidInputError) -> Outcome:
     return Outcome(
         Verb.FAIL,
         error='{"class": "bad_result", "message": "Postgres refuses what the handler returned or raised"}',

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from grns.errors import Contended, LeaseLost, OutcomeUnknown, Unavailable
+from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError
 from grns.model.outcome import Claim, Finished, Outcome
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
@@ -36,10 +36,10 @@ class Finishes:
         self._batch: Batch[Finish, Finished] = Batch(self._send, limit=batch_limit)
 
     async def finish(self, finish: Finish) -> Finished:
-        """Write one outcome. After `Unavailable`, ask again with the same `Finish`."""
+        """Write one outcome. After `UnavailableError`, ask again with the same `Finish`."""
         finished = await self._batch.ask(finish)
         if finished.status == "locked":
-            raise Contended(f"task {finish.claim.id} is locked by another transaction")
+            raise ContendedError(f"task {finish.claim.id} is locked by another transaction")
         return finished
 
     async def read_back(self, finish: Finish) -> Finished | None:
@@ -67,7 +67,7 @@ class Finishes:
         open_ones = [finish for finish in finishes if finish.event_id not in known]
         try:
             rows = await self._database.run("finish", *_columns(open_ones)) if open_ones else ()
-        except OutcomeUnknown:
+        except OutcomeUnknownError:
             for finish in open_ones:
                 finish.is_unsure = True
             raise
@@ -93,18 +93,18 @@ class Finishes:
 
 
 async def finish_in(connection: Connection, finish: Finish) -> Finished:
-    """Write one outcome inside the caller's transaction; `LeaseLost` must undo that transaction."""
+    """Write one outcome inside the caller's transaction; `LeaseLostError` must undo that transaction."""
     for _ in range(_LOCKED_TRIES_IN_TRANSACTION):
         rows = await run(connection, "finish", *_columns([finish]))
         finished = _finished(rows[0])
         if finished.is_lost:
-            raise LeaseLost(
+            raise LeaseLostError(
                 f"attempt {finish.claim.attempt} of task {finish.claim.id} does not own it any more"
             )
         if finished.status != "locked":
             return finished
         await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
-    raise Unavailable(f"task {finish.claim.id} stays locked by another transaction")
+    raise UnavailableError(f"task {finish.claim.id} stays locked by another transaction")
 
 
 def _columns(finishes: Sequence[Finish]) -> tuple[Sequence[object], ...]:

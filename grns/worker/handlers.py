@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from grns.errors import BadInput, Fail, LeaseLost, Retry
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
 from grns.model import traces
 from grns.model.envelope import first_problem
 from grns.model.failure import clean, failed, said
@@ -122,7 +122,7 @@ class Handlers:
             result = result.model_dump(mode="json")
         try:
             return dumps(result, self._result_limits)
-        except BadInput as error:
+        except InvalidInputError as error:
             raise Fail(f"the result cannot be stored: {error}", error_class="bad_result") from error
 
     def _judge(
@@ -131,9 +131,9 @@ class Handlers:
         """Turn what a handler raised into an outcome."""
         if error is context.outage:
             return Outcome(Verb.RELEASE)
-        if lease.ended in _STOPPED and not isinstance(error, (Retry, Fail, LeaseLost)):
+        if lease.ended in _STOPPED and not isinstance(error, (Retry, Fail, LeaseLostError)):
             return Outcome(_STOPPED[lease.ended])  # whatever its cleaning up raised
-        if isinstance(error, LeaseLost):
+        if isinstance(error, LeaseLostError):
             lease.end("lost")
         error_class, message = _describe(error, handler)
         traceback = "" if _is_on_purpose(error) else redacted(traces.text(error))

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import HeartbeatRestarted, HeartbeatStuck
 
@@ -74,7 +74,7 @@ class HeartbeatProcess:
                 pass_fds=(self._book_descriptor, write_end),
             )
         except OSError as error:
-            raise Unavailable(f"the keeper's process cannot be started: {error}") from error
+            raise UnavailableError(f"the keeper's process cannot be started: {error}") from error
         finally:
             os.close(write_end)
         try:
@@ -83,10 +83,10 @@ class HeartbeatProcess:
         except (BlockingIOError, BrokenPipeError) as error:
             self._process.kill()
             self._end()
-            raise Unavailable("the keeper did not start") from error
+            raise UnavailableError("the keeper did not start") from error
         if not is_ready:
             self._end()
-            raise Unavailable("the keeper ended at once; its log says why")
+            raise UnavailableError("the keeper ended at once; its log says why")
 
     def look(self) -> None:
         """Look after it, a few times a second: is it there, and does it show life?"""
@@ -113,7 +113,7 @@ class HeartbeatProcess:
         self._end()
         try:
             await self.start()
-        except Unavailable:
+        except UnavailableError:
             await asyncio.sleep(_RETRY_SECONDS)  # Postgres may be away, and a start is no small thing
             raise
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.retry import Backoff
 from grns.model.submission import MAX_ATTEMPTS_LIMIT
@@ -76,7 +76,9 @@ class Pool:
 
         def register(function: HandlerFunction) -> HandlerFunction:
             if task_type in self._handlers:
-                raise BadInput("duplicate_handler", f"the task type {task_type} has a handler already")
+                raise InvalidInputError(
+                    "duplicate_handler", f"the task type {task_type} has a handler already"
+                )
             self._handlers[task_type] = Handler(
                 task_type,
                 function,
@@ -95,16 +97,18 @@ def _check_bounds(max_attempts: int | None, timeout_seconds: float | None) -> No
     if max_attempts is not None and not (
         type(max_attempts) is int and 1 <= max_attempts <= MAX_ATTEMPTS_LIMIT
     ):
-        raise BadInput("bad_handler", f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, not {max_attempts}")
+        raise InvalidInputError(
+            "bad_handler", f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, not {max_attempts}"
+        )
     if timeout_seconds is not None and not (type(timeout_seconds) in (int, float) and timeout_seconds > 0):
-        raise BadInput("bad_handler", f"timeout_seconds must be more than 0, not {timeout_seconds}")
+        raise InvalidInputError("bad_handler", f"timeout_seconds must be more than 0, not {timeout_seconds}")
 
 
 def _payload_of(function: Callable[..., Any]) -> tuple[TypeAdapter[Any] | None, bool]:
     """Return how to check the payload (None: a plain dict), and whether the function takes one."""
     parameters = list(inspect.signature(function).parameters.values())
     if not 1 <= len(parameters) <= 2:
-        raise BadInput(
+        raise InvalidInputError(
             "bad_handler",
             f"{function.__qualname__} must take (task) or (task, payload), not {len(parameters)}",
         )
@@ -113,7 +117,7 @@ def _payload_of(function: Callable[..., Any]) -> tuple[TypeAdapter[Any] | None, 
     try:
         annotation = get_type_hints(function).get(parameters[1].name, dict)
     except NameError as error:
-        raise BadInput(
+        raise InvalidInputError(
             "bad_handler", f"the payload's annotation of {function.__qualname__} cannot be resolved: {error}"
         ) from error
     if annotation is dict or annotation is Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats.interface import Delivery
 from grns.postgres.database import Database
@@ -67,7 +67,7 @@ class CommandRouter:
                 await delivery.ack()
                 return
             reason = await explain(self._database, task_id, self._claimant)
-        except Unavailable as error:
+        except UnavailableError as error:
             await self._claimer.put_off(delivery, task_id, error)
             return
         await self._claimer.refuse(Unclaimed(task_id, reason), delivery)

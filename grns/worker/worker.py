@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from grns.errors import GrnsError, Unavailable
+from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
 from grns.model.outcome import Claim
 from grns.nats.interface import Consumer, Delivery, Transport
@@ -223,7 +223,7 @@ class Worker:
             if not self._heartbeat.is_renewing:
                 await self._guard(self._excuse_heartbeat())
             if self._heartbeat.is_missing:
-                raise Unavailable("there has been no keeper for too long: its log says why")
+                raise UnavailableError("there has been no keeper for too long: its log says why")
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def _excuse_heartbeat(self) -> None:
@@ -232,7 +232,7 @@ class Worker:
             await agent.touch(
                 self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.taken
             )
-        except Unavailable:
+        except UnavailableError:
             self._heartbeat.excuse()
 
     async def _close(self, poller: asyncio.Task[None]) -> None:

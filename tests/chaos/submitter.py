@@ -25,7 +25,7 @@ import httpx2
 import nats
 
 import grns
-from grns.errors import GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from tests.chaos import strangers
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
@@ -102,7 +102,7 @@ class Submitter:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 task_id = await self._submit(wanted)
-        except (OutcomeUnknown, TimeoutError) as error:
+        except (OutcomeUnknownError, TimeoutError) as error:
             self._journal.note("unknown", key=key, error=repr(error)[:200])
             return None
         except GrnsError as error:
@@ -120,7 +120,7 @@ class Submitter:
         try:
             if self.cancel is not None:
                 self._journal.note("answered", task=task_id, answer=await self.cancel(task_id))
-        except (OutcomeUnknown, Unavailable) as error:
+        except (OutcomeUnknownError, UnavailableError) as error:
             self._journal.note("cancel_unanswered", task=task_id, error=repr(error)[:200])
         except Exception as error:
             self._journal.note("crash", task=task_id, error=repr(error)[:500])
@@ -153,7 +153,7 @@ async def by_sql(per_second: float) -> None:
         try:
             connection = await asyncpg.connect(os.environ["GRNS_DATABASE_URL"], timeout=3)
         except (*_DRIVERS, TimeoutError) as error:
-            raise grns.Unavailable(str(error)) from error
+            raise grns.UnavailableError(str(error)) from error
         try:
             task_id = await connection.fetchval(
                 _SUBMIT, wanted["task_type"], json.dumps(wanted["payload"]), wanted["agent_type"],
@@ -161,7 +161,7 @@ async def by_sql(per_second: float) -> None:
             )  # fmt: skip
             return str(task_id)
         except (*_DRIVERS, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            raise OutcomeUnknown(str(error)) from error
+            raise OutcomeUnknownError(str(error)) from error
         finally:
             connection.terminate()
 
@@ -186,12 +186,12 @@ async def by_request(per_second: float) -> None:
         try:
             said = await client.request("req.task.submit.v1", message, timeout=_ANSWER_SECONDS)
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise OutcomeUnknown(repr(error)) from error
+            raise OutcomeUnknownError(repr(error)) from error
         answer = json.loads(said.data)
         if answer.get("code") == "outcome_unknown":
-            raise OutcomeUnknown(answer["detail"])
+            raise OutcomeUnknownError(answer["detail"])
         if "code" in answer:
-            raise Unavailable(answer["detail"])
+            raise UnavailableError(answer["detail"])
         return str(answer["id"])
 
     await Submitter(per_second, submit).run()
@@ -209,16 +209,16 @@ async def by_http(per_second: float) -> None:
             try:
                 answer = await client.post("/tasks", json=fields, headers=key)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                raise Unavailable(repr(error)) from error
+                raise UnavailableError(repr(error)) from error
             except httpx2.HTTPError as error:
-                raise OutcomeUnknown(repr(error)) from error
+                raise OutcomeUnknownError(repr(error)) from error
             said = answer.json()
             if answer.is_success:
                 return str(said["id"])
             if said["code"] == "outcome_unknown":
-                raise OutcomeUnknown(said["detail"])
+                raise OutcomeUnknownError(said["detail"])
             if answer.status_code in (429, 503):
-                raise Unavailable(said["detail"])
+                raise UnavailableError(said["detail"])
             raise RuntimeError(f"{answer.status_code} {said}")
 
         await Submitter(per_second, submit).run()

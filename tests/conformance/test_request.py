@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
-from grns.errors import BrokerRefused
+from grns.errors import BrokerRefusedError
 from grns.model import subjects
 from grns.nats.interface import Request, Serving, Transport
 from tests.conformance.test_transport import LIMIT, eventually
@@ -138,7 +138,7 @@ async def test_an_answer_that_is_too_large_may_be_followed_by_a_smaller_one(
     def answer(request: Request) -> None:
         try:
             request.answer(b"x" * 2 * 1024 * 1024, {})
-        except BrokerRefused as error:
+        except BrokerRefusedError as error:
             refusals.append(error.code)
             request.answer(b"too much to say", {})
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grns.errors import BadInput, BrokerRefused, Drift, GrnsError, NotFound, OutcomeUnknown, Unavailable
+from grns.errors import (
+    BrokerRefusedError,
+    DriftError,
+    GrnsError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Done, Message, Receipt, Transport
 
@@ -110,7 +118,7 @@ async def insist(transport: Transport, wanted: Message, *, seconds: float = LIMI
     while True:
         try:
             return await transport.publish(wanted)
-        except Unavailable:
+        except UnavailableError:
             assert time.monotonic() < deadline, "it was never stored"
             await asyncio.sleep(0.05)
 
@@ -208,7 +216,7 @@ async def test_what_was_not_confirmed_is_an_error_and_can_be_sent_again(
     await eventually(lambda: all(answers.values()))
     assert all(len(given) == 1 for given in answers.values())
     failed = [name for name, given in answers.items() if isinstance(given[0], GrnsError)]
-    assert all(isinstance(answers[name][0], OutcomeUnknown) for name in failed)
+    assert all(isinstance(answers[name][0], OutcomeUnknownError) for name in failed)
     for name in failed:
         await insist(transport, message(id=name))
     assert (await transport.state(subjects.CMD_STREAM)).messages == 400
@@ -220,7 +228,7 @@ async def test_a_lost_connection_is_told_at_once(transport: Transport, broker: B
     await send(transport, message(), answers.append)
     await broker.kill()
     await eventually(lambda: answers, seconds=1)
-    assert isinstance(answers[0], OutcomeUnknown)
+    assert isinstance(answers[0], OutcomeUnknownError)
 
 
 async def test_sending_waits_for_the_broker(transport: Transport, broker: Broker) -> None:
@@ -242,8 +250,8 @@ async def test_closing_answers_what_is_open(transport: Transport, broker: Broker
     await send(transport, message(), answers.append)
     await transport.close()
     await send(transport, message(), answers.append)
-    assert [isinstance(answer, Unavailable) for answer in answers] == [True, True]
-    with pytest.raises(Unavailable):
+    assert [isinstance(answer, UnavailableError) for answer in answers] == [True, True]
+    with pytest.raises(UnavailableError):
         await transport.publish(message())
     assert not transport.is_connected
 
@@ -258,7 +266,7 @@ async def test_closing_answers_those_who_wait_for_room(
     await eventually(lambda: sending[0].done())
     await transport.close()
     await asyncio.gather(*sending)
-    assert [isinstance(answer, Unavailable) for answer in answers] == [True] * 5
+    assert [isinstance(answer, UnavailableError) for answer in answers] == [True] * 5
 
 
 async def test_without_a_stream_nothing_is_stored_and_no_room_is_lost(
@@ -266,9 +274,9 @@ async def test_without_a_stream_nothing_is_stored_and_no_room_is_lost(
 ) -> None:
     transport = await transport_factory(relay_window=2, provision=False)
     for _ in range(5):
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(UnavailableError) as caught:
             await transport.publish(message())
-        assert not isinstance(caught.value, OutcomeUnknown)
+        assert not isinstance(caught.value, OutcomeUnknownError)
     await transport.provision()
     assert (await transport.publish(message())).seq == 1
 
@@ -280,7 +288,7 @@ async def test_a_full_lane_refuses_and_leaves_the_others_alone(transport_factory
         await send(transport, message(), answers.append)
     await eventually(lambda: len(answers) == 10)
     assert sum(isinstance(answer, Receipt) for answer in answers) == 3
-    refusals = [answer for answer in answers if isinstance(answer, BrokerRefused)]
+    refusals = [answer for answer in answers if isinstance(answer, BrokerRefusedError)]
     assert [refusal.code for refusal in refusals] == ["full"] * 7
     assert isinstance(await transport.publish(message(OTHER_LANE)), Receipt)
     worker = Worker()
@@ -297,7 +305,7 @@ async def test_a_message_that_is_too_large_is_refused(transport: Transport, size
         "headers": message(headers={"X": "x" * (most + 10_000)}),
         "both": message(body=b"x" * most, headers={"X": "é" * 5_000}),
     }[size]
-    with pytest.raises(BrokerRefused) as caught:
+    with pytest.raises(BrokerRefusedError) as caught:
         await transport.publish(wanted)
     assert caught.value.code == "too_large"
     assert isinstance(await transport.publish(message(body=b"x" * most)), Receipt)
@@ -307,7 +315,7 @@ async def test_a_message_that_is_too_large_is_refused(transport: Transport, size
     "subject", ["", "cmd.a b", "cmd.a\r\nPUB evil 0\r\n\r\n", "cmd." + "x" * 5_000, "cmd.\t"], ids=ascii
 )
 async def test_a_bad_subject_is_refused_and_harms_nothing(transport: Transport, subject: str) -> None:
-    with pytest.raises(BrokerRefused) as caught:
+    with pytest.raises(BrokerRefusedError) as caught:
         await transport.publish(message(subject))
     assert caught.value.code == "bad_subject"
     assert isinstance(await transport.publish(message()), Receipt)
@@ -593,7 +601,7 @@ async def test_two_consumers_share_the_work(transport_factory: TransportFactory)
 
 
 async def test_a_subject_of_nobody_cannot_be_consumed(transport: Transport) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         await transport.consume("what.is.this", Inbox(), depth=1)
 
 
@@ -723,7 +731,7 @@ async def test_ends_survive_a_lost_connection(brisk: Transport, broker: Broker) 
 async def test_no_broker_is_told_with_what_to_do(transport_factory: TransportFactory, broker: Broker) -> None:
     await broker.stop()
     began = time.monotonic()
-    with pytest.raises(Unavailable, match="GRNS_NATS_URL"):
+    with pytest.raises(UnavailableError, match="GRNS_NATS_URL"):
         await transport_factory(nats_startup_seconds=0.5)
     assert time.monotonic() - began < 2
 
@@ -756,7 +764,7 @@ async def test_a_wiped_broker_has_another_epoch(transport: Transport, broker: Br
     assert await transport.state(subjects.EVT_STREAM) == before
     await broker.wipe()
     await eventually(lambda: transport.is_connected)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await transport.state(subjects.EVT_STREAM)
     assert await transport.provision() is True
     after = await transport.state(subjects.EVT_STREAM)
@@ -775,14 +783,14 @@ async def test_settings_are_applied_and_the_epoch_stays(transport_factory: Trans
 
 async def test_verify_reports_and_changes_nothing(transport_factory: TransportFactory) -> None:
     checker = await transport_factory(provision=False, nats_manage="verify", nats_evt_max_bytes=20_000_000)
-    with pytest.raises(Drift, match="GRNS_CMD does not exist"):
+    with pytest.raises(DriftError, match="GRNS_CMD does not exist"):
         await checker.provision()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await checker.state(subjects.CMD_STREAM)
     maker = await transport_factory(nats_evt_max_bytes=10_000_000)
-    with pytest.raises(Drift, match="GRNS_EVT: max_bytes is 10000000, grns would make it 20000000"):
+    with pytest.raises(DriftError, match="GRNS_EVT: max_bytes is 10000000, grns would make it 20000000"):
         await checker.provision()
-    with pytest.raises(Drift, match="does not exist"):
+    with pytest.raises(DriftError, match="does not exist"):
         await checker.consume(LANE, Inbox(), depth=1)
     await maker.consume(LANE, Inbox(), depth=1)
     inbox = Inbox()
@@ -797,7 +805,7 @@ async def test_a_durable_with_another_filter_is_an_error(transport: Transport, b
         f"CONSUMER.CREATE.{subjects.CMD_STREAM}.{name}",
         {"stream_name": subjects.CMD_STREAM, "config": config},
     )
-    with pytest.raises(Drift, match=name):
+    with pytest.raises(DriftError, match=name):
         await transport.consume(LANE, Inbox(), depth=1)
     info = await broker.manage(f"CONSUMER.INFO.{subjects.CMD_STREAM}.{name}")
     assert info["config"]["filter_subject"] == OTHER_LANE
@@ -852,7 +860,7 @@ async def test_a_subscriber_starts_at_the_first_event_and_goes_on_where_it_was(
     await again.subscribe("billing", wanted, second, depth=10)
     await second.has(1)
     assert (first.bodies, second.bodies) == ([b"1"], [b"3"])
-    with pytest.raises(Drift):
+    with pytest.raises(DriftError):
         await again.subscribe("billing", [EVENT], second, depth=10)
 
 
@@ -862,7 +870,7 @@ async def test_a_subscriber_starts_at_the_first_event_and_goes_on_where_it_was(
 async def test_a_subscription_that_makes_no_sense_is_refused(
     transport: Transport, name: str, filters: list[str]
 ) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         await transport.subscribe(name, filters, Inbox(), depth=1)
 
 
@@ -881,7 +889,7 @@ async def test_the_last_message_is_the_newest_that_is_left(transport: Transport)
         "dlq.task.failed.v1",
     )
     assert (last.body, last.headers["X"]) == (b"\xff\x00", "é")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await transport.last_message("NOTHING")
 
 
@@ -902,7 +910,7 @@ async def test_what_was_stored_between_two_moments_is_read_in_its_order(transpor
     assert [one async for one in transport.stored(subjects.EVT_STREAM, since=ages[1], until=ages[1])] == []
     assert [one async for one in transport.stored(subjects.DLQ_STREAM, since=ages[0], until=ages[1])] == []
     assert (await transport.state(subjects.DLQ_STREAM)).first_at is None
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         [one async for one in transport.stored("NOTHING", since=ages[0], until=ages[1])]
 
 

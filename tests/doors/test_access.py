@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.access.principals import SCOPES, Principal, Scope, scopes
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 
 OURS, THEIRS = "acme", "rival"
 
@@ -35,6 +35,6 @@ def test_scopes_are_known_by_their_names() -> None:
 
 @pytest.mark.parametrize("names", [[], ["root"], ["read", "root"], [""], ["READ"], ["read "]])
 def test_what_is_no_scope_is_refused(names: list[str]) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         scopes(names)
     assert refused.value.code == "bad_scope"

@@ -15,7 +15,7 @@ import pytest
 import grns
 from grns.agent.task import AgentTask
 from grns.api.server import ApiServer
-from grns.errors import Denied, Forbidden, TooManyRequests
+from grns.errors import PermissionDeniedError, RateLimitedError, UnauthenticatedError
 from grns.maintenance.due import reap
 from grns.postgres.database import Database
 from tests.doors.test_api_kit import OURS, Door, serving
@@ -86,7 +86,7 @@ async def test_what_is_said_by_hand(client: grns.AgentClient, shared: Database) 
     task = await taken(client)
     assert await client.complete_task(task, [1, 2]) == "succeeded"
     assert await client.complete_task(task, [1, 2]) == "succeeded"
-    with pytest.raises(grns.LeaseLost):
+    with pytest.raises(grns.LeaseLostError):
         await client.release_task(task)
     assert (await client.queue_status())["waiting"] == {}
 
@@ -255,7 +255,7 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
     url, port = server.url, int(server.url.rpartition(":")[2])
     server._socket.close()
     async with grns.AgentClient(url, key=await door.root(), task_types=["noop"]) as client:
-        with pytest.raises(grns.Unavailable):
+        with pytest.raises(grns.UnavailableError):
             await client.next_task(0)
         async with aclosing(client.tasks()) as tasks:
             coming = asyncio.ensure_future(anext(tasks))
@@ -271,28 +271,28 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
 
 async def test_what_the_api_refuses_is_told(door: Door, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = partial(grns.AgentClient, url, key=await door.root(), task_types=["noop"])
-    with pytest.raises(grns.BadInput):
+    with pytest.raises(grns.InvalidInputError):
         grns.AgentClient("nowhere", task_types=["noop"])
-    with pytest.raises(grns.BadInput):
+    with pytest.raises(grns.InvalidInputError):
         agent(task_types="noop")
     async with agent(agent_type="instance") as client:
-        with pytest.raises(grns.BadInput):
+        with pytest.raises(grns.InvalidInputError):
             await client.next_task(0)
     monkeypatch.setattr(door.context.agent_claims.places, "most_of_one", 0)
     async with agent() as client:
-        with pytest.raises(TooManyRequests):
+        with pytest.raises(RateLimitedError):
             await client.next_task(0)
     monkeypatch.undo()
-    for key, error in (("nonsense", Denied), (await door.key("read"), Forbidden)):
+    for key, error in (("nonsense", UnauthenticatedError), (await door.key("read"), PermissionDeniedError)):
         async with agent(key=key) as client:
             with pytest.raises(error):
                 await client.next_task(0)
     async with agent(key=await door.key("work"), workspace="elsewhere") as client:
-        with pytest.raises(grns.NotFound):
+        with pytest.raises(grns.NotFoundError):
             await client.next_task(0)
     async with agent(key=await door.key("work"), workspace=OURS) as client:
         assert await client.next_task(0) is None
-        with pytest.raises(Forbidden):
+        with pytest.raises(PermissionDeniedError):
             await client.queue_status()
 
 

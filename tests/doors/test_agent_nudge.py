@@ -10,7 +10,7 @@ import pytest
 
 from grns.access.principals import BOOTSTRAP, Principal
 from grns.api.route import PREFIX
-from grns.errors import BadInput, TooManyRequests, Unavailable
+from grns.errors import InvalidInputError, RateLimitedError, UnavailableError
 from grns.gateway import wakeups as agent_nudge
 from grns.gateway.wakeup_http import post
 from grns.gateway.wakeups import Wakeups
@@ -156,19 +156,19 @@ async def test_nobody_has_all_the_bells(nudges: tuple[Wakeups, Facts], bell: Bel
     found.places.most_of_one = 2
     for n in range(2):
         keep(found, f"{bell.url}/{n}")
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(RateLimitedError):
         keep(found, f"{bell.url}/3")
     keep(found, f"{bell.url}/0")  # it has one already
     keep(found, f"{bell.url}/4", actor="key:another")
     found.places.most = 3
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(RateLimitedError):
         keep(found, f"{bell.url}/5", actor="key:third")
 
 
 async def test_nobody_else_is_asked(nudges: tuple[Wakeups, Facts], bell: Bell) -> None:
     found, _ = nudges
     for url in ("http://127.0.0.1:1/", f"http://localhost:{bell.port}/", "http://169.254.169.254/"):
-        with pytest.raises(BadInput):
+        with pytest.raises(InvalidInputError):
             keep(found, url)
 
 
@@ -188,7 +188,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_a_while
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             await post(f"http://127.0.0.1:{port}/", b"{}")
         await asyncio.wait_for(left.wait(), LIMIT_SECONDS)
 

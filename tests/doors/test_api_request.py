@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from grns.api.route import PREFIX
-from grns.errors import Drift
+from grns.errors import DriftError
 from grns.postgres.database import Database
 from grns.telemetry.facts.http import RequestBroke
 from tests.bad_input import FRAMING, NOT_OBJECTS, OPTIONS, TEXTS, Case
@@ -192,7 +192,7 @@ async def test_what_there_is_not_is_a_problem_too(local: httpx2.AsyncClient) -> 
     assert set(answer.headers["allow"].split(", ")) <= {"GET", "POST"}
 
 
-@pytest.mark.parametrize("kind", [ZeroDivisionError, Drift])
+@pytest.mark.parametrize("kind", [ZeroDivisionError, DriftError])
 async def test_a_bug_tells_nothing_of_our_inside_but_where_to_look(
     door: Door, local: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:

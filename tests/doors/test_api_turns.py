@@ -9,7 +9,7 @@ import pytest
 from grns.api import context as context
 from grns.api.context import QueryLimiter
 from grns.api.route import PREFIX
-from grns.errors import TooManyRequests
+from grns.errors import RateLimitedError
 from grns.postgres.database import Database
 from tests.doors.test_api_kit import OURS, THEIRS, Door, good
 from tests.harness import eventually
@@ -39,7 +39,7 @@ async def test_whose_turn_does_not_come_is_told_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(context, "_PATIENCE_SECONDS", 0.01)
     turns = QueryLimiter(1)
     async with turns.of(OURS):
-        with pytest.raises(TooManyRequests):
+        with pytest.raises(RateLimitedError):
             async with turns.of(OURS):
                 pytest.fail("there is one turn")
         async with turns.of(THEIRS):
@@ -56,7 +56,7 @@ async def test_workspace_with_its_most_requests_under_way_is_refused_at_once(
     monkeypatch.setattr(context, "_MOST_OF_WORKSPACE", 2)
     turns = QueryLimiter(2)
     async with turns.of(OURS), turns.of(OURS):
-        with pytest.raises(TooManyRequests, match="2 requests"):
+        with pytest.raises(RateLimitedError, match="2 requests"):
             async with turns.of(OURS):
                 pytest.fail("it has its most")
         async with turns.of(THEIRS):

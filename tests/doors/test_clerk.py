@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from grns.bootstrap.app import App
-from grns.errors import BrokerRefused, TooManyRequests, Unavailable
+from grns.errors import BrokerRefusedError, RateLimitedError, UnavailableError
 from grns.gateway.command_store import CommandStore
 from grns.gateway.commands import CommandHandler
 from grns.model.events import Truncated
@@ -47,7 +47,7 @@ class Asked:
         """Take note."""
         assert self.said is None, "it is answered once"
         if len(body) > self.most_bytes:
-            raise BrokerRefused("too_large", "more than the broker takes")
+            raise BrokerRefusedError("too_large", "more than the broker takes")
         self.said, self.told = json.loads(body), headers
 
     @property
@@ -226,7 +226,7 @@ class Silent:
 
     def _note(self, how: str, what: Any = None) -> None:
         if self._is_deaf:
-            raise Unavailable("the broker is away")
+            raise UnavailableError("the broker is away")
         self.end = (how, what)
 
     async def ack(self) -> None:
@@ -337,7 +337,7 @@ async def test_one_without_an_inbox_is_kept_and_not_carried_out(stage: Stage) ->
 
 async def test_one_that_is_turned_away_is_told_so(stage: Stage) -> None:
     request = Asked(ASK_CANCEL, b"")
-    stage.clerk.refuse(request, TooManyRequests("1000 are under way"))
+    stage.clerk.refuse(request, RateLimitedError("1000 are under way"))
     assert request.problem == (429, "too_many_requests")
     assert stage.words == [("request", "too_many_requests")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.url_policy import LONGEST, Destination, UrlPolicy, guard, place
 
 PUBLIC = UrlPolicy()
@@ -60,14 +60,14 @@ def test_a_request_names_the_host_as_it_should(url: str, authority: str) -> None
     ],
 )  # fmt: skip
 def test_what_is_no_url_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         OPEN.destination(url)
     assert refused.value.code == "bad_url"
     assert "secret" not in str(refused.value)
 
 
 def test_http_has_to_be_allowed() -> None:
-    with pytest.raises(BadInput, match="https://"):
+    with pytest.raises(InvalidInputError, match="https://"):
         PUBLIC.destination("http://example.org/")
     assert guard("", allows_http=True).destination("http://example.org/").port == 80
 
@@ -115,14 +115,14 @@ def test_addresses_that_may_be_connected_to(address: str) -> None:
 @pytest.mark.parametrize("address", [one for one in FORBIDDEN if "%" not in one])
 def test_a_url_names_no_forbidden_address(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         PUBLIC.destination(f"https://{host}/")
     assert refused.value.code in ("forbidden_address", "bad_url")  # bad: brackets around no plain version 6
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "a.localhost", "127.0.0.1"])
 def test_this_machine_is_refused_under_each_of_its_names(host: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         PUBLIC.destination(f"https://{host}/")
     assert refused.value.code == "forbidden_address"
     assert guard("127.0.0.0/8", allows_http=False).destination(f"https://{host}/").host == host.lower()

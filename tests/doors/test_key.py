@@ -9,7 +9,7 @@ import json
 import pytest
 import structlog
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import api_key as key
 from grns.telemetry import log
 from grns.telemetry.facts.bus import TransportFailing
@@ -64,7 +64,7 @@ def test_only_the_digest_of_a_secret_is_kept() -> None:
 @pytest.mark.parametrize("text", NO_KEYS, ids=range(len(NO_KEYS)))
 def test_what_is_no_key_is_refused_and_not_repeated(text: str) -> None:
     for read in (key.parse, key.key_id):
-        with pytest.raises(BadInput) as refused:
+        with pytest.raises(InvalidInputError) as refused:
             read(text)
         assert refused.value.code == "bad_key"
         assert KEY.secret[:16] not in str(refused.value)
@@ -78,14 +78,14 @@ def test_an_id_is_taken_from_a_whole_key_too() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 101, "a\nb", "\x1b[31m", "\u202egnp", "\ud800", "a\x00"])
 def test_a_name_that_nobody_can_read_is_refused(name: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         key.check(name, None)
     assert refused.value.code == "bad_name"
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e10])
 def test_a_time_in_which_no_key_can_expire_is_refused(seconds: float) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         key.check("ci", seconds)
     assert refused.value.code == "bad_expiry"
     key.check("ci of the shop, née till", 0.5)

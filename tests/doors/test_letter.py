@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from grns.dead_letters.message import MessagePatch, ResentMessage, copy
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import envelope
 from grns.settings import load
 
@@ -109,14 +109,14 @@ def test_copy_to_agents_keeps_its_subject() -> None:
     assert resend(kept=content, subject=subject, workspace="acme").subject == subject
     for other in ("cmd.agent.worker.pong.v1.acme", "cmd.agent.instance.w-1.v1.acme"):
         kind = other.removesuffix(".v1.acme")
-        with pytest.raises(BadInput, match="cannot be sent again on"):
+        with pytest.raises(InvalidInputError, match="cannot be sent again on"):
             resend(
                 MessagePatch(other, body=body(kind, action="x")),
                 kept=content,
                 subject=subject,
                 workspace="acme",
             )
-    with pytest.raises(BadInput, match="names another kind"):
+    with pytest.raises(InvalidInputError, match="names another kind"):
         resend(MessagePatch(body=body("cmd.agent.worker.pong")), subject=subject, workspace="acme")
 
 
@@ -138,7 +138,7 @@ def test_copy_to_agents_keeps_its_subject() -> None:
 def test_copy_on_another_subject_is_refused(subject: str) -> None:
     """M1: a submit that was rejected cannot become an event, an agent's command or a priority command."""
     kind = subject.partition(".v1")[0]
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         resend(MessagePatch(subject, body=body(kind)), subject="cmd.task.submit.v1.acme", workspace="acme")
     assert caught.value.code == "bad_subject"
 
@@ -149,7 +149,7 @@ def test_copy_on_another_subject_is_refused(subject: str) -> None:
 def test_copy_of_another_workspace_or_of_an_event_is_refused(subject: str) -> None:
     """M1, M2: a message goes through the same check if nothing in it is changed."""
     for mend in (None, MessagePatch(headers={}), MessagePatch("cmd.task.execute.v1.acme", body=body())):
-        with pytest.raises(BadInput) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             resend(mend, kept=body(subject.partition(".v1")[0]), subject=subject, workspace="acme")
         assert caught.value.code == "bad_subject"
 
@@ -171,7 +171,7 @@ def test_copy_of_another_workspace_or_of_an_event_is_refused(subject: str) -> No
     ],
 )
 def test_copy_that_would_be_rejected_again_is_refused(wanted: MessagePatch | None, code: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         resend(wanted)
     assert caught.value.code == code
 
@@ -183,5 +183,5 @@ def test_copy_of_a_submission_stays_in_its_workspace() -> None:
         assert resend(MessagePatch(body=content), subject=subject, workspace="mine").subject == subject
     theirs = body("cmd.task.submit", **said, workspace="theirs")
     for mend, kept in ((None, theirs), (MessagePatch(body=theirs), b"{no json")):
-        with pytest.raises(BadInput, match="belongs to workspace mine"):
+        with pytest.raises(InvalidInputError, match="belongs to workspace mine"):
             resend(mend, kept=kept, subject=subject, workspace="mine")

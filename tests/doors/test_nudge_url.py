@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grns.errors import BadInput, SettingsError
+from grns.errors import InvalidInputError, SettingsError
 from grns.model import wakeup_url as nudge_url
 from grns.settings import load
 
@@ -40,7 +40,7 @@ def test_a_host_that_was_named_is_allowed(url: str) -> None:
     ],
 )  # fmt: skip
 def test_any_other_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         nudge_url.check(url, ALLOWED)
     assert refused.value.code == "bad_nudge_url"
     assert "evil" not in str(refused.value)
@@ -49,7 +49,7 @@ def test_any_other_is_refused_and_not_repeated(url: str) -> None:
 def test_without_the_setting_nobody_is_nudged() -> None:
     allowed = nudge_url.hosts(load().agent_nudge_hosts)
     assert not allowed
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         nudge_url.check("http://agents.internal/", allowed)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import parse
 from grns.model.json import DEFAULT_LIMITS
 from grns.operations.model import Action, batch_size, request, since
@@ -42,7 +42,7 @@ def test_a_filter_says_which_states_it_means(action: str, text: str, settled: st
     ],
 )
 def test_a_filter_that_finds_what_it_cannot_be_done_to_is_refused(action: str, text: str) -> None:
-    with pytest.raises(BadInput, match=f"one can {action} only") as caught:
+    with pytest.raises(InvalidInputError, match=f"one can {action} only") as caught:
         request(action=action, filter=text)
     assert caught.value.code == "bad_filter"
 
@@ -73,13 +73,13 @@ def test_a_filter_that_finds_what_it_cannot_be_done_to_is_refused(action: str, t
     ],
 )
 def test_what_is_wrong_is_refused(fields: dict[str, Any], code: str) -> None:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         request(**{"filter": ""} | fields)
     assert caught.value.code == code
 
 
 def test_nobody_means_all_tasks_by_saying_nothing() -> None:
-    with pytest.raises(BadInput, match="filter"):
+    with pytest.raises(InvalidInputError, match="filter"):
         request(action="redrive")
 
 
@@ -107,7 +107,7 @@ def test_its_words_are_those_of_the_table() -> None:
 
 def test_request_of_a_rate_below_one_a_day_says_the_least() -> None:
     """L4: Postgres cannot add so long a pause, so the operation would move nothing."""
-    with pytest.raises(BadInput, match=r"rate_per_minute: .*at least 0.0007, one task a day"):
+    with pytest.raises(InvalidInputError, match=r"rate_per_minute: .*at least 0.0007, one task a day"):
         request(action="redrive", filter="state:dead", rate_per_minute=1e-12)
     assert (
         request(action="redrive", filter="state:dead", rate_per_minute=1 / 1440).rate_per_minute == 1 / 1440

@@ -12,7 +12,7 @@ from grns.access.isolation import as_tenant
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.dead_letters import listing
-from grns.errors import OutcomeUnknown
+from grns.errors import OutcomeUnknownError
 from grns.model.filter import parse
 from grns.operations.model import State
 from grns.postgres.database import Database
@@ -61,7 +61,7 @@ async def test_what_is_cut_there_is_unknown_and_no_bug(shared: Database, asking:
             way.word = word
             try:
                 await ASK[asking](database)
-            except OutcomeUnknown:
+            except OutcomeUnknownError:
                 assert way.met
             else:
                 assert not way.met, "it does not come along here"
@@ -80,7 +80,7 @@ async def test_an_answer_that_comes_too_late_there_is_unknown(
         async with database.opened():
             await ASK[asking](database)
             way.word, way.delay_seconds = word, 0.6
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(OutcomeUnknownError):
                 await ASK[asking](database)
             way.word = None
             await eventually(lambda: _is_well(database, asking))
@@ -89,7 +89,7 @@ async def test_an_answer_that_comes_too_late_there_is_unknown(
 async def _is_well(database: Database, asking: str) -> bool:
     try:
         await ASK[asking](database)
-    except OutcomeUnknown:
+    except OutcomeUnknownError:
         return False
     return True
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from grns.errors import Conflict
+from grns.errors import ConflictError
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks import deliveries as delivery
@@ -447,7 +447,7 @@ async def test_what_was_sent_is_sent_again_with_a_fresh_budget(shared: Database)
 
 async def test_what_waits_is_brought_forward_and_what_is_under_way_is_not(shared: Database) -> None:
     webhook_id, taken = await one_taken(shared)
-    with pytest.raises(Conflict, match="under way"):
+    with pytest.raises(ConflictError, match="under way"):
         await resend_delivery(shared, webhook_id, taken.seq, **WHO)
     await end(shared, taken, Ending("pending", 3600.0, 500, "http_500"))
     assert await take(shared, is_failing=True) == []
@@ -455,7 +455,7 @@ async def test_what_waits_is_brought_forward_and_what_is_under_way_is_not(shared
     assert [one.attempt for one in await take(shared, is_failing=True)] == [1]
     await fetch(shared, "update grns.webhook_deliveries set claim_id = null")
     await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
-    with pytest.raises(Conflict, match="disabled"):
+    with pytest.raises(ConflictError, match="disabled"):
         await resend_delivery(shared, webhook_id, taken.seq, **WHO)
     assert len(await said(shared, "evt.webhook.resent")) == 1
 

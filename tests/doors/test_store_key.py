@@ -14,7 +14,7 @@ from grns.access.keys import authenticate, create_key, list_keys, read_key, revo
 from grns.access.principals import SCOPES, Principal
 from grns.access.token_keys import TokenKeys, rotate
 from grns.access.workspaces import create_workspace, list_workspaces
-from grns.errors import BadInput, Conflict, Denied, NotFound, Unusable
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError, UnusableError
 from grns.model import api_key as words
 from grns.model.api_key import ApiKey
 from grns.model.claim_token import ShownClaimToken, SigningKey
@@ -86,7 +86,7 @@ async def test_a_key_that_was_never_made_is_refused(
     peopled: Database, shown: Callable[[ApiKey], str]
 ) -> None:
     made = await make(peopled)
-    with pytest.raises(Denied) as refused:
+    with pytest.raises(UnauthenticatedError) as refused:
         await authenticate(peopled, shown(made))
     assert str(refused.value) == "this key is not known, has expired, or was revoked"
     assert await used_at(peopled, made.id) is None
@@ -96,7 +96,7 @@ async def test_a_key_that_has_expired_is_refused(peopled: Database) -> None:
     made = await make(peopled, expires_seconds=60.0)
     await authenticate(peopled, made.reveal())
     await fetch(peopled, "update grns.api_keys set expires_at = now()")
-    with pytest.raises(Denied):
+    with pytest.raises(UnauthenticatedError):
         await authenticate(peopled, made.reveal())
     assert (await read_key(peopled, made.id, workspace=OURS))["state"] == "expired"
 
@@ -104,7 +104,7 @@ async def test_a_key_that_has_expired_is_refused(peopled: Database) -> None:
 async def test_a_key_that_was_revoked_is_refused(peopled: Database) -> None:
     made = await make(peopled)
     assert await revoke_key(peopled, made.id, workspace=OURS, actor=ACTOR)
-    with pytest.raises(Denied):
+    with pytest.raises(UnauthenticatedError):
         await authenticate(peopled, made.reveal())
     assert not await revoke_key(peopled, made.id, workspace=None, actor="key:other")
     shown = await read_key(peopled, made.id, workspace=None)
@@ -137,7 +137,7 @@ async def test_who_shows_a_key_waits_for_nobody_who_writes_it(peopled: Database)
 async def test_a_secret_is_kept_nowhere(peopled: Database) -> None:
     made = await make(peopled)
     await authenticate(peopled, made.reveal())
-    with pytest.raises(Denied) as refused:
+    with pytest.raises(UnauthenticatedError) as refused:
         await authenticate(peopled, made.reveal() + "0")
     await revoke_key(peopled, made.id, workspace=None, actor=ACTOR)
     assert made.secret not in f"{made} {refused.value!r} {refused.value.__cause__!r}"
@@ -176,11 +176,11 @@ async def test_each_change_is_told_of_with_who_made_it(peopled: Database) -> Non
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ({"workspace": "nowhere"}, NotFound),
-        ({"scopes": []}, BadInput),
-        ({"scopes": ["root"]}, BadInput),
-        ({"name": ""}, BadInput),
-        ({"expires_seconds": 0.0}, BadInput),
+        ({"workspace": "nowhere"}, NotFoundError),
+        ({"scopes": []}, InvalidInputError),
+        ({"scopes": ["root"]}, InvalidInputError),
+        ({"name": ""}, InvalidInputError),
+        ({"expires_seconds": 0.0}, InvalidInputError),
     ],
     ids=["no_workspace", "no_scope", "unknown_scope", "no_name", "expired_at_once"],
 )
@@ -221,19 +221,19 @@ async def test_keys_are_listed_page_by_page_the_latest_first(peopled: Database) 
 async def test_a_key_of_another_workspace_is_not_there(peopled: Database) -> None:
     theirs, everybodys = await make(peopled, THEIRS), await make(peopled, None)
     for made in (theirs, everybodys):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await read_key(peopled, made.id, workspace=OURS)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await revoke_key(peopled, made.id, workspace=OURS, actor=ACTOR)
         await authenticate(peopled, made.reveal())
 
 
 async def test_a_workspace_is_made_once(peopled: Database) -> None:
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await create_workspace(peopled, OURS, actor=ACTOR)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await create_workspace(peopled, "default", actor=ACTOR)
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         await create_workspace(peopled, "a.b", actor=ACTOR)
     assert len(await told(peopled, "evt.workspace.created")) == 2
 
@@ -256,9 +256,9 @@ async def test_a_tenant_deals_with_its_own_keys(peopled: Database) -> None:
         listed = await list_keys(session, workspace=None, limit=10)
         assert [row["id"] for row in listed.rows] == [made.id]
         for other in (theirs, everybodys):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 await revoke_key(session, other.id, workspace=None, actor="key:1")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await create_key(session, workspace=THEIRS, name="theirs", scopes=["read"], actor="key:1")
         assert [row["workspace"] for row in (await list_workspaces(session, limit=10)).rows] == [OURS]
     assert (await authenticate(peopled, made.reveal())).workspace == OURS
@@ -269,7 +269,7 @@ async def test_a_tenant_deals_with_its_own_keys(peopled: Database) -> None:
 
 @pytest.mark.parametrize("workspace", [None, THEIRS])
 async def test_a_tenant_makes_no_key_that_reaches_beyond_it(peopled: Database, workspace: str | None) -> None:
-    with pytest.raises(NotFound if workspace else Unusable):
+    with pytest.raises(NotFoundError if workspace else UnusableError):
         async with as_tenant(peopled, OURS) as session:
             await create_key(session, workspace=workspace, name="all", scopes=["admin"], actor="key:1")
     assert not await fetch(peopled, "select from grns.api_keys")
@@ -294,7 +294,7 @@ async def test_key_bound_to_pools_works_for_these_alone(peopled: Database) -> No
 @pytest.mark.parametrize("pools", [[], ["a.b"], [""], ["*"], [f"p{number}" for number in range(101)]])
 async def test_key_bound_to_no_pool_or_a_bad_one_is_refused(peopled: Database, pools: list[str]) -> None:
     """L15: an empty list does not mean all."""
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         await make(peopled, scopes=["work"], pools=pools)
 
 
@@ -319,7 +319,7 @@ async def test_token_keys_rotated_verify_the_previous_secret_and_no_older(
     second = await fresh.latest()
     assert (second.id, second.secret != first.secret) == (first.id + 1, True)
     for one in (first, second):
-        with pytest.raises(BadInput):  # the signature is right, and then it is no ticket
+        with pytest.raises(InvalidInputError):  # the signature is right, and then it is no ticket
             await fresh.verify(shown(one))
     await rotate(database, actor=ACTOR)
     assert [row["id"] for row in await fetch(database, "select id from grns.token_keys order by id")] == [
@@ -346,12 +346,12 @@ async def test_token_keys_unknown_number_reads_again_and_garbage_does_not_hammer
         first = await keys.latest()
         await rotate(database, actor=ACTOR)
         keys._read_at -= 1.0
-        with pytest.raises(BadInput):
+        with pytest.raises(InvalidInputError):
             await keys.verify(ShownClaimToken(first.id + 1, bytes(32), b"{}"))
         assert (await keys.latest()).id == first.id + 1
         before = asked
         for number in range(100):
-            with pytest.raises(BadInput):
+            with pytest.raises(InvalidInputError):
                 await keys.verify(ShownClaimToken(1000 + number, bytes(32), b"{}"))
         assert asked - before <= 2
     finally:
@@ -361,5 +361,5 @@ async def test_token_keys_unknown_number_reads_again_and_garbage_does_not_hammer
 async def test_token_keys_are_not_readable_by_a_tenant(peopled: Database) -> None:
     """M3: whoever works for one workspace could sign for another."""
     async with as_tenant(peopled, OURS) as session:
-        with pytest.raises(Unusable):
+        with pytest.raises(UnusableError):
             await session.run("read_token_keys")

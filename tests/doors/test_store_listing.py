@@ -8,7 +8,7 @@ import pytest
 
 from grns.dead_letters import listing
 from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter
-from grns.errors import BadInput, NotFound
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import parse
 from grns.postgres.database import Database
 from grns.postgres.paging import Page, cursor
@@ -109,7 +109,7 @@ async def test_dead_letters_are_counted_by_kind(shared: Database) -> None:
 
 
 def test_a_filter_asks_for_nothing_that_messages_have() -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         DeadFilter(MESSAGE, parse("type:a"))
     assert raised.value.code == "bad_filter"
 
@@ -125,7 +125,7 @@ def test_a_filter_asks_for_nothing_that_messages_have() -> None:
     ],
 )
 async def test_a_cursor_that_nobody_was_given_is_refused(shared: Database, after: str) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await listing.list_dead(shared, workspace="default", wanted=DeadFilter(), limit=5, after=after)
     assert raised.value.code == "bad_cursor"
 
@@ -145,14 +145,14 @@ async def test_a_filter_is_saved_under_a_name(database: Database) -> None:
     assert await saved_filter.read(database, workspace="default", name="flaky") == parse(
         "state:dead error:Timeout*"
     )
-    with pytest.raises(BadInput, match="at least one term"):  # L5
+    with pytest.raises(InvalidInputError, match="at least one term"):  # L5
         await save(database, "flaky", "")
     await save(database, "flaky", "state:failed")
     assert await saved_filter.read(database, workspace="default", name="flaky") == parse("state:failed")
     await saved_filter.delete(database, workspace="default", name="flaky", actor="cli:bob@desk")
-    with pytest.raises(NotFound, match="no saved filter flaky"):
+    with pytest.raises(NotFoundError, match="no saved filter flaky"):
         await saved_filter.read(database, workspace="default", name="flaky")
-    with pytest.raises(NotFound, match="no saved filter flaky"):
+    with pytest.raises(NotFoundError, match="no saved filter flaky"):
         await saved_filter.delete(database, workspace="default", name="flaky", actor=None)
     told = await fetch(database, "select kind, actor from grns.events order by seq")
     assert [tuple(row) for row in told] == [
@@ -173,5 +173,5 @@ async def test_saved_filters_are_listed_by_their_names(database: Database) -> No
     assert {row["saved_by"] for row in first.rows} == {"cli:ann@desk"}
     second = await saved_filter.list_saved(database, workspace="default", limit=3, after=first.next_cursor)
     assert ([row["name"] for row in second.rows], second.next_cursor) == (["d"], None)
-    with pytest.raises(BadInput):
+    with pytest.raises(InvalidInputError):
         await saved_filter.list_saved(database, workspace="default", limit=3, after=cursor("a", "b"))

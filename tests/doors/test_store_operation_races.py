@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from grns.errors import BadInput, Conflict
+from grns.errors import ConflictError, InvalidInputError
 from grns.maintenance.due import promote
 from grns.operations import batches as batches
 from grns.operations.batches import Batch
@@ -96,7 +96,7 @@ async def test_an_abort_that_meets_a_batch_comes_before_it_or_after(shared: Data
         await connection.execute("rollback")
         _, conflict = await asyncio.gather(moving, ending, return_exceptions=True)
     done = await seen(shared, made)
-    if isinstance(conflict, Conflict):
+    if isinstance(conflict, ConflictError):
         assert (done.state, done.moved) == (State.DONE, 5)
     else:
         assert (done.state, done.moved) == (State.ABORTED, 0)
@@ -145,7 +145,7 @@ async def test_a_batch_that_the_database_refuses_leaves_nothing(shared: Database
     try:
         found = await taken(shared)
         in_hand = await batches.next_batch(shared, found, 200, LIMITS)
-        with pytest.raises(BadInput, match="not this one"):
+        with pytest.raises(InvalidInputError, match="not this one"):
             await batches.move(shared, found, in_hand)
         assert not await redrives(shared)
         assert (await seen(shared, made)).state is State.PENDING
@@ -221,11 +221,11 @@ async def test_a_paused_one_moves_nothing_until_it_is_resumed(shared: Database) 
     assert (paused.state, paused.state_reason) == (State.PAUSED, "lunch")
     assert await batches.move(shared, found, in_hand) is None
     assert await batches.take(shared, "one", lease_seconds=15.0, pause_seconds=0.0) is None
-    with pytest.raises(Conflict, match="is paused: it cannot pause"):
+    with pytest.raises(ConflictError, match="is paused: it cannot pause"):
         await pause_operation(shared, made.id, workspace="default", actor=ACTOR)
     resumed = await resume_operation(shared, made.id, workspace="default", actor=ACTOR)
     assert (resumed.state, resumed.state_reason) == (State.RUNNING, None)
-    with pytest.raises(Conflict, match="is running: it cannot resume"):
+    with pytest.raises(ConflictError, match="is running: it cannot resume"):
         await resume_operation(shared, made.id, workspace="default", actor=ACTOR)
     moved = await step(shared)
     assert (moved and moved.tasks) == 3
@@ -245,7 +245,7 @@ async def test_an_aborted_one_is_over(shared: Database, is_paused: bool) -> None
     ended = await abort_operation(shared, made.id, workspace="default", actor=ACTOR, reason="wrong ones")
     assert (ended.state, ended.state_reason, ended.moved) == (State.ABORTED, "wrong ones", 1)
     for change in (pause_operation, resume_operation, abort_operation):
-        with pytest.raises(Conflict, match="is aborted"):
+        with pytest.raises(ConflictError, match="is aborted"):
             await change(shared, made.id, workspace="default", actor=ACTOR)
     assert await batches.take(shared, "one", lease_seconds=15.0, pause_seconds=0.0) is None
     assert await statuses(shared, ids) == {"queued": 1, "dead": 3}

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from grns.errors import NotFound
+from grns.errors import NotFoundError
 from grns.maintenance import upkeep
 from grns.model.events import PAYLOADS
 from grns.model.json import loads_stored
@@ -88,7 +88,7 @@ async def test_another_workspace_has_another_ones_operations(shared: Database) -
         pause_operation(shared, made.id, workspace="other", actor=ACTOR),
         abort_operation(shared, made.id + 1, workspace="default", actor=ACTOR),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await look
     assert (await list_operations(shared, workspace="other", limit=10)).operations == []
     assert (await seen(shared, made)).state is State.PENDING
@@ -362,6 +362,6 @@ async def test_what_ended_long_ago_is_forgotten(shared: Database) -> None:
     )
     assert await upkeep.delete_operations(shared, 10, 86_400.0) == 1
     assert (await seen(shared, fresh)).state is State.ABORTED
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await seen(shared, old)
     assert not await fetch(shared, "select from grns.operation_tasks")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.filter import parse
 from grns.model.task import Status
 from grns.postgres.database import Database
@@ -218,7 +218,7 @@ async def test_tasks_are_listed_among_some_states(shared: Database) -> None:
     ids=lambda value: ascii(value)[:40],
 )
 async def test_a_cursor_that_nobody_was_given_is_refused(shared: Database, text: str, after: str) -> None:
-    with pytest.raises(BadInput) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await pages(shared, text, after=after)
     assert raised.value.code == "bad_cursor"
 

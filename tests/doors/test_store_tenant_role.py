@@ -18,7 +18,7 @@ import pytest
 from grns.access import isolation as access
 from grns.access.isolation import as_tenant
 from grns.dev.servers import LocalPostgres
-from grns.errors import Unusable
+from grns.errors import UnusableError
 from grns.postgres import migrate
 from grns.postgres.database import Database
 from tests.doors.test_store_tenant import OURS, THEIRS, ours, unconfined
@@ -98,7 +98,7 @@ async def test_who_may_not_is_told_what_to_have_done_and_works_all_the_same(serv
     async with connected(server, "owner") as database:
         assert f"have an administrator run `{GRANT}`" in str(await access.obstacle(database))
         assert await access.obstacle(database) is not None
-        with pytest.raises(Unusable, match="no role grns_tenant"):
+        with pytest.raises(UnusableError, match="no role grns_tenant"):
             await as_tenant(database, OURS).__aenter__()
         assert (
             await finish(database, await claim(database, (await submit(database)).id))

@@ -12,7 +12,7 @@ import pytest
 
 from grns.access import isolation as access
 from grns.access.isolation import as_tenant
-from grns.errors import BadInput, Unusable
+from grns.errors import InvalidInputError, UnusableError
 from grns.postgres.database import Connection, Database
 from tests.doors.test_store_tenant import OURS, THEIRS, ours, spread
 from tests.harness import as_role, eventually, submit
@@ -58,7 +58,7 @@ async def test_a_tenant_makes_and_drops_no_tables(database: Database, sql: str) 
 
 async def test_a_name_that_is_no_workspaces_is_refused(database: Database) -> None:
     for workspace in ("", "a.b", "'; reset role; --", "x" * 65):
-        with pytest.raises(BadInput):
+        with pytest.raises(InvalidInputError):
             await as_tenant(database, workspace).__aenter__()
 
 
@@ -221,6 +221,6 @@ async def test_nothing_is_taken_from_other_roles(app: Database, database: Databa
 
 async def test_who_may_not_become_a_tenant_is_told_so(app: Database) -> None:
     assert "may not act as the role grns_tenant" in str(await access.obstacle(app))
-    with pytest.raises(Unusable, match="grns_tenant"):
+    with pytest.raises(UnusableError, match="grns_tenant"):
         await as_tenant(app, OURS).__aenter__()
     assert (await state_of(app))["who"].startswith("app_")

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from grns.access.isolation import as_tenant
-from grns.errors import BadInput, Conflict, NotFound, Stale
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, StaleVersionError
 from grns.maintenance import upkeep
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
@@ -100,7 +100,7 @@ async def test_what_is_refused_is_not_made(shared: Database) -> None:
     ]
     for change, code in wrong:
         order = {"url": URL, "kinds": ["evt.task.dead"], **change}
-        with pytest.raises(BadInput) as refused:
+        with pytest.raises(InvalidInputError) as refused:
             await store.create_webhook(shared, guard=UrlPolicy(), **order, **WHO)
         assert refused.value.code == code
     assert await fetch(shared, "select from grns.webhooks") == []
@@ -114,7 +114,7 @@ async def test_a_workspace_has_a_hundred_at_most(shared: Database) -> None:
         "insert into grns.webhooks (id, workspace, url, kinds, pattern, since_seq, created_by)"
         " select 'wh-' || n, 'default', '', '{}', '', 1, 'me' from generate_series(2, 100) as n",
     )
-    with pytest.raises(Conflict, match="has 100 webhooks"):
+    with pytest.raises(ConflictError, match="has 100 webhooks"):
         await made(shared)
     await made(shared, workspace="acme")
     await store.delete_webhook(shared, first, **WHO)
@@ -139,7 +139,7 @@ async def test_a_webhook_is_changed_as_it_was_seen(shared: Database) -> None:
 
     row = await change(kinds=["dlq.task.*"], version=1)
     assert (row["kinds"], row["url"], row["version"]) == (["dlq.task.*"], URL, 2)
-    with pytest.raises(Stale, match="at version 2, not at 1"):
+    with pytest.raises(StaleVersionError, match="at version 2, not at 1"):
         await change(url=URL + "x", version=1)
     row = await change(url=URL + "x", description="new")
     assert (row["url"], row["description"], row["kinds"]) == (URL + "x", "new", ["dlq.task.*"])
@@ -147,7 +147,7 @@ async def test_a_webhook_is_changed_as_it_was_seen(shared: Database) -> None:
     told = [payload_of(event)["fields"] for event in await said(shared, "evt.webhook.changed")]
     assert told == [["kinds"], ["url", "description"], ["description"]]
     for wrong in ({}, {"url": "https://127.0.0.1/"}, {"kinds": ["evt.task.ded"]}, {"description": "\n"}):
-        with pytest.raises(BadInput):
+        with pytest.raises(InvalidInputError):
             await change(**wrong)
     assert len(await said(shared, "evt.webhook.changed")) == 3
 
@@ -182,7 +182,7 @@ async def test_a_secret_is_rotated_and_two_are_good_for_a_while(shared: Database
     told = [payload_of(event)["fields"] for event in await said(shared, "evt.webhook.changed")]
     assert told == [["secret"]] * 3
     for seconds in (-1.0, 31 * 86_400.0, float("nan")):
-        with pytest.raises(BadInput, match="30 days"):
+        with pytest.raises(InvalidInputError, match="30 days"):
             await store.rotate_secret(shared, webhook_id, overlap_seconds=seconds, **WHO)
 
 
@@ -193,7 +193,7 @@ async def test_two_who_rotate_at_once_leave_one_latest_secret(shared: Database) 
     )
     won = [answer for answer in answers if not isinstance(answer, BaseException)]
     assert won
-    assert all(isinstance(answer, tuple | Conflict) for answer in answers)
+    assert all(isinstance(answer, tuple | ConflictError) for answer in answers)
     good = await secrets_of(shared, webhook_id)
     assert [stays for _, stays in good] == [True, False]
     assert good[0][0] in {secret.value for secret, _ in won}
@@ -209,7 +209,7 @@ async def test_a_ping_is_an_event_and_a_delivery(shared: Database) -> None:
     assert (row["kind"], row["state"], row["attempts"]) == ("evt.webhook.pinged", "pending", 0)
     assert row["message_id"] == event["message_id"]
     await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
-    with pytest.raises(Conflict, match="is disabled"):
+    with pytest.raises(ConflictError, match="is disabled"):
         await store.ping_webhook(shared, webhook_id, **WHO)
     assert len(await said(shared, "evt.webhook.pinged")) == 1
 
@@ -229,7 +229,7 @@ async def test_what_is_not_there_is_not_found(shared: Database) -> None:
             read_delivery(shared, webhook_id, 1, **WHERE),
             resend_delivery(shared, webhook_id, 1, **WHO),
         ):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 await asked
     assert (await store.read_webhook(shared, theirs, workspace="acme"))["version"] == 1
 

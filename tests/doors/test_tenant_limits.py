@@ -17,7 +17,7 @@ from grns.api import event_tail as tail
 from grns.api import key_watch, stream, task
 from grns.api.route import PREFIX
 from grns.api.stream import EVENT_STREAM
-from grns.errors import Conflict, TooManyRequests
+from grns.errors import ConflictError, RateLimitedError
 from grns.gateway import claims as agent_claims
 from grns.gateway import wakeups as agent_nudge
 from grns.maintenance import upkeep
@@ -47,7 +47,7 @@ def taken(places: WorkspaceLimiter, workspace: str | None) -> int:
     for number in range(places.most + 1):
         try:
             places.take(of(workspace, number))
-        except TooManyRequests:
+        except RateLimitedError:
             return number
     pytest.fail("all places were given away")
 
@@ -68,7 +68,7 @@ def test_places_of_one_key_are_bounded() -> None:
     """M5: other keys of the same workspace keep some, too."""
     places = WorkspaceLimiter("claims", most=12, most_of_one=2)
     places.take(of(OURS))
-    with places.place(of(OURS)), pytest.raises(TooManyRequests):
+    with places.place(of(OURS)), pytest.raises(RateLimitedError):
         places.take(of(OURS))
     places.take(of(OURS))
     places.take(of(OURS, 1))
@@ -78,7 +78,7 @@ def test_places_given_back_are_free_again() -> None:
     """M5: nothing of a workspace that holds no place is kept."""
     places = WorkspaceLimiter("claims", most=2, most_of_one=2)
     for _ in range(3):
-        with places.place(of(OURS)), pytest.raises(TooManyRequests):
+        with places.place(of(OURS)), pytest.raises(RateLimitedError):
             places.take(of(OURS, 1))
     assert not places._of_actor
     assert not places._of_share
@@ -152,7 +152,7 @@ def test_nudge_urls_of_one_workspace_leave_places_for_others(
     for number in (0, 1, 1):
         keep(number, of(OURS, number))
     keep(1, of(OURS, 3))
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(RateLimitedError):
         keep(2, of(OURS, 2))
     keep(2, of(THEIRS))
 
@@ -171,7 +171,7 @@ async def test_create_key_beyond_the_most_of_a_workspace_is_refused(
     first, _ = await create_key(shared, workspace=OURS, name="first", **said)
     for name in ("second", "third"):
         await create_key(shared, workspace=OURS, name=name, **said)
-    with pytest.raises(Conflict, match="workspace acme has 3 keys"):
+    with pytest.raises(ConflictError, match="workspace acme has 3 keys"):
         await create_key(shared, workspace=OURS, name="fourth", **said)
     for workspace in (THEIRS, None):
         await create_key(shared, workspace=workspace, name="theirs", **said)

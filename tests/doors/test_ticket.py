@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import claim_token as ticket
 from grns.model.claim_token import ClaimToken, SigningKey
 from tests.test_store_kit import forged
@@ -85,7 +85,7 @@ def test_what_ends_an_attempt_is_known_again_by_its_id() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_ticket_is_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         taken(text)
     assert refused.value.code == "bad_token"
     assert CANARY not in str(refused.value)
@@ -98,14 +98,14 @@ def test_token_any_byte_changed_is_refused(place: int) -> None:
     body = bytearray(base64.urlsafe_b64decode(text[3:] + "=" * (-len(text[3:]) % 4)))
     body[place % len(body)] ^= 1
     changed = "t1." + base64.urlsafe_b64encode(body).decode().rstrip("=")
-    with pytest.raises(BadInput, match="token"):
+    with pytest.raises(InvalidInputError, match="token"):
         taken(changed)
 
 
 @pytest.mark.parametrize("key", [OTHER, SigningKey(1, bytes(range(32))), SigningKey(3, bytes(32)), None])
 def test_token_signed_with_another_key_is_refused(key: SigningKey | None) -> None:
     """M3: neither another secret nor another number of the same secret signs for this one."""
-    with pytest.raises(BadInput, match="token"):
+    with pytest.raises(InvalidInputError, match="token"):
         taken(made().reveal(KEY), key)
 
 
@@ -115,7 +115,7 @@ def test_token_spelled_otherwise_is_refused() -> None:
     for agent_id in ("worker-1", "worker-12", "worker-123"):
         text = made(agent_id=agent_id).reveal(KEY)
         for letter in letters.replace(text[-1], ""):
-            with pytest.raises(BadInput, match="token"):
+            with pytest.raises(InvalidInputError, match="token"):
                 taken(text[:-1] + letter)
 
 

@@ -18,7 +18,7 @@ from grns.dead_letters.message import MessagePatch
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.dead_letters.triage import Triage
 from grns.dev.servers import LocalNats
-from grns.errors import BadInput, Conflict, NotFound
+from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.model.events import PAYLOADS
 from grns.model.json import loads_stored
 from grns.model.subjects import shared_execute
@@ -97,7 +97,7 @@ async def test_what_does_not_run_and_has_not_succeeded_can_be_edited(
     task_id = (await place(shared, road)).id
     before, log = await row_of(shared, task_id), await log_of(shared, task_id)
     if before["status"] in ("running", "succeeded"):
-        with pytest.raises(Conflict, match=f"task {task_id} cannot be changed"):
+        with pytest.raises(ConflictError, match=f"task {task_id} cannot be changed"):
             await triage.edit(task_id, edit(priority=3), actor=ACTOR)
         assert (await row_of(shared, task_id), await log_of(shared, task_id)) == (before, log)
         return
@@ -105,7 +105,7 @@ async def test_what_does_not_run_and_has_not_succeeded_can_be_edited(
     kinds = [row["kind"] for row in (await log_of(shared, task_id))[len(log) :]]
     assert kinds == ["evt.task.changed", *(["cmd.task.execute"] if before["status"] == "queued" else [])]
     if before["status"] not in ("waiting", "retry_wait"):
-        with pytest.raises(Conflict, match="waits for no time"):
+        with pytest.raises(ConflictError, match="waits for no time"):
             await triage.edit(task_id, edit(delay_seconds=5.0), actor=ACTOR)
 
 
@@ -117,7 +117,7 @@ async def test_of_two_who_saw_the_same_one_edits(shared: Database, triage: Triag
         *(triage.edit(task_id, edit(priority=n), actor=ACTOR, seen_edition=seen) for n in range(4)),
         return_exceptions=True,
     )
-    assert sum(isinstance(answer, Conflict) for answer in answers) == 3
+    assert sum(isinstance(answer, ConflictError) for answer in answers) == 3
     assert len(await said(shared, "evt.task.changed")) == 1
 
 
@@ -132,19 +132,19 @@ async def test_an_edit_that_waited_for_a_claim_changes_nothing(shared: Database,
             " owner_agent_id = 'x', queued_at = null, version = 2, updated_at = now()"
         )
         await connection.execute("commit")
-        with pytest.raises(Conflict, match="somebody has changed it"):
+        with pytest.raises(ConflictError, match="somebody has changed it"):
             await editing
     assert not await said(shared, "evt.task.changed")
 
 
 async def test_what_cannot_be_edited_is_refused(shared: Database, triage: Triage) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await triage.edit("gr-nothing", edit(priority=0), actor=ACTOR)
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         await triage.edit("a b", edit(priority=0), actor=ACTOR)
     assert caught.value.code == "bad_name"
     task_id = (await submit(shared, workspace="other")).id
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await triage.edit(task_id, edit(priority=0), actor=ACTOR)
 
 
@@ -218,7 +218,7 @@ async def test_another_workspaces_messages_are_not_there(shared: Database, triag
     theirs = await letter(shared, workspace="other")
     assert await triage.discard_letters([theirs], actor=ACTOR) == set()
     for look in (triage.letter(theirs), triage.resend(theirs, actor=ACTOR), triage.letter(uuid4())):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await look
 
 
@@ -253,13 +253,17 @@ async def test_a_message_is_sent_again_once(shared: Database, broker: LocalNats)
             *(triage.resend(dead_letter_id, actor=ACTOR, reason="mended elsewhere") for _ in range(3)),
             return_exceptions=True,
         )
-        assert sorted(type(answer).__name__ for answer in answers) == ["Conflict", "Conflict", "NoneType"]
+        assert sorted(type(answer).__name__ for answer in answers) == [
+            "ConflictError",
+            "ConflictError",
+            "NoneType",
+        ]
 
         async def is_heard() -> bool:
             return bool(heard)
 
         await eventually(is_heard)
-        with pytest.raises(Conflict, match="was redriven before"):
+        with pytest.raises(ConflictError, match="was redriven before"):
             await triage.resend(dead_letter_id, actor=ACTOR)
     (message,) = heard
     assert (message.subject, message.data) == ("cmd.task.execute.v1", content)
@@ -275,7 +279,7 @@ async def test_a_message_is_sent_again_once(shared: Database, broker: LocalNats)
 async def test_a_message_is_mended_and_sent_again(shared: Database, broker: LocalNats) -> None:
     dead_letter_id, content = await letter(shared), body()
     async with on_the_bus(shared, broker) as (triage, heard):
-        with pytest.raises(BadInput) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             await triage.resend(dead_letter_id, actor=ACTOR, mend=MessagePatch(body=b"{}"))
         assert caught.value.code == "bad_envelope"
         assert await state_of(shared, dead_letter_id) == "new", "it can be mended better"
@@ -303,7 +307,7 @@ async def test_resend_that_is_refused_publishes_nothing(shared: Database, broker
             MessagePatch("cmd.task.execute.v1.default.worker.p0", body=body()),
             MessagePatch("cmd.task.execute.v1.other", body=body()),
         ):
-            with pytest.raises(BadInput):
+            with pytest.raises(InvalidInputError):
                 await triage.resend(broken, actor=ACTOR, mend=mend)
         assert await state_of(shared, broken) == "new"
         await triage.resend(broken, actor=ACTOR, mend=MessagePatch(body=body()))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model.api_key import redacted
 from grns.model.events import PAYLOADS
 from grns.webhooks import model as webhook
@@ -69,7 +69,7 @@ def test_kinds_say_what_is_told(kinds: list[str], told: set[str], untold: set[st
      "dlq.agent.a.b", "evt.*.*.*.*"],
 )  # fmt: skip
 def test_kinds_that_never_come_are_refused(kind: str) -> None:
-    with pytest.raises(BadInput, match="is no kind of event") as refused:
+    with pytest.raises(InvalidInputError, match="is no kind of event") as refused:
         webhook.check_kinds(["evt.task.dead", kind])
     assert refused.value.code == "bad_kind"
 
@@ -79,14 +79,14 @@ def test_how_many_kinds_there_may_be() -> None:
     assert len(known) > webhook.MOST_KINDS
     webhook.check_kinds(known[: webhook.MOST_KINDS])
     for wrong in ([], known):
-        with pytest.raises(BadInput, match="1 to 20 kinds"):
+        with pytest.raises(InvalidInputError, match="1 to 20 kinds"):
             webhook.check_kinds(wrong)
 
 
 def test_every_known_kind_but_commands_can_be_asked_for() -> None:
     for kind in PAYLOADS:
         if kind.startswith("cmd."):
-            with pytest.raises(BadInput):
+            with pytest.raises(InvalidInputError):
                 webhook.check_kinds([kind])
         else:
             webhook.check_kinds([kind])

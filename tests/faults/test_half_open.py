@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import grns
-from grns.errors import GrnsError, OutcomeUnknown, Unavailable
+from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
 from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit_many
@@ -121,14 +121,14 @@ async def test_submit_while_postgres_is_silent(database: Database, network: Prox
         behind = asyncio.create_task(_refusal(client.submit("noop", idempotency_key="behind")))
         for refusing in (one, all_of_many):
             said, seconds = await refusing
-            assert said is OutcomeUnknown
+            assert said is OutcomeUnknownError
             assert lease / 3 - 0.1 < seconds < lease / 3 + SLACK / 2
         said, seconds = await behind
-        assert said in (OutcomeUnknown, Unavailable)
+        assert said in (OutcomeUnknownError, UnavailableError)
         assert seconds < 2 * lease / 3 + SLACK / 2
         # No connection can be had: this one has not been sent.
         said, seconds = await _refusal(client.submit("noop", idempotency_key="new"))
-        assert said is Unavailable
+        assert said is UnavailableError
         assert seconds < lease / 3 + SLACK / 2
         network.heal()
         again = await client.submit("noop", idempotency_key="one")

@@ -18,7 +18,7 @@ import pytest
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicService
 from grns.worker import heartbeat_process as heartbeat_process
@@ -156,7 +156,7 @@ async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
         await all_in(database, before, within_seconds=20)
         await stops_without_keeper(worker)
         ids = await submit_many(database, 3)
-        with pytest.raises(Unavailable, match="no keeper"):
+        with pytest.raises(UnavailableError, match="no keeper"):
             await asyncio.wait_for(running, 30)
     rows = await rows_of(database, ids)
     assert {(row["status"], row["attempt"]) for row in rows.values()} == {("queued", 0)}
@@ -175,7 +175,7 @@ async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
         async def is_away(statement: str, *_: Any) -> Any:
             if statement == "touch_agent":
                 asked.set()
-            raise Unavailable("Postgres is away")
+            raise UnavailableError("Postgres is away")
 
         with monkeypatch.context() as away:
             away.setattr(connections, "run", is_away)

@@ -19,7 +19,7 @@ import pytest
 
 import grns
 from grns.dev.servers import LocalNats, LocalPostgres
-from grns.errors import NotFound, OutcomeUnknown, Unavailable
+from grns.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from grns.postgres import migrate
 from grns.postgres.database import Database
 from tests.harness import (
@@ -333,9 +333,9 @@ async def hangs_up(client: grns.Client) -> None:
     async def look() -> bool:
         try:
             await client.get("gr-0")
-        except NotFound:
+        except NotFoundError:
             return False
-        except Unavailable:
+        except UnavailableError:
             return True
         raise AssertionError("there is no such task")
 
@@ -352,13 +352,13 @@ async def test_submit_while_it_is_away(database_url: str, postgres: LocalPostgre
         await hangs_up(client)
         for turn in range(3):
             began_at = time.monotonic()
-            with pytest.raises(Unavailable) as one:
+            with pytest.raises(UnavailableError) as one:
                 await client.submit("noop", idempotency_key=f"one-{turn}")
-            with pytest.raises(Unavailable) as all_of_many:
+            with pytest.raises(UnavailableError) as all_of_many:
                 await client.submit_many(many)
             assert time.monotonic() - began_at < AT_ONCE_SECONDS
-            assert not isinstance(one.value, OutcomeUnknown)
-            assert not isinstance(all_of_many.value, OutcomeUnknown)
+            assert not isinstance(one.value, OutcomeUnknownError)
+            assert not isinstance(all_of_many.value, OutcomeUnknownError)
         await asyncio.to_thread(postgres.start)
         await started_at(database_url)
         assert (await client.submit("noop", idempotency_key="one-0")).is_new
@@ -378,7 +378,7 @@ async def test_submit_while_it_goes_away(database_url: str, postgres: LocalPostg
             under_way.append(number)
             try:
                 await client.submit("noop", idempotency_key=f"key-{number}")
-            except Unavailable:
+            except UnavailableError:
                 return False
             finally:
                 took.append(time.monotonic() - began_at)

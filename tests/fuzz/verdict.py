@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from grns.errors import Rejected
+from grns.errors import RejectedError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.settings import load
@@ -29,10 +29,10 @@ def judge(sample: Sample) -> str:
     quick = command.read_own(sample.body, subject=sample.subject, limits=LIMITS)
     assert quick is None or quick == answer, "the fast reader agrees with the models"
     _is_plain(answer)
-    code = answer.code if isinstance(answer, Rejected) else ACCEPTED
+    code = answer.code if isinstance(answer, RejectedError) else ACCEPTED
     if code in _AN_ENVELOPE:
         _judge_envelope(sample.body)
-    if not isinstance(answer, Rejected):
+    if not isinstance(answer, RejectedError):
         assert isinstance(answer.message_id, UUID)
         assert subjects.token(answer.task_id, name="task id")
         assert subjects.agent_type(answer.agent_type)
@@ -52,20 +52,20 @@ def _judge_envelope(body: bytes) -> None:
 def _payload(said: envelope.Envelope) -> object:
     try:
         return payloads.read(said)
-    except Rejected as error:
+    except RejectedError as error:
         return error.with_traceback(None)
 
 
-def _command(sample: Sample) -> command.Command | Rejected:
+def _command(sample: Sample) -> command.Command | RejectedError:
     try:
         return command.read_any(sample.body, subject=sample.subject, limits=LIMITS)
-    except Rejected as error:
+    except RejectedError as error:
         return error.with_traceback(None)
 
 
 def _is_plain(answer: object) -> None:
     """Check that a refusal has a known code and a text that can be shown anywhere."""
-    if isinstance(answer, Rejected):
+    if isinstance(answer, RejectedError):
         assert answer.code in CODES, answer.code
         assert 0 < len(str(answer)) <= LONGEST_REFUSAL, str(answer)
         assert str(answer).isprintable(), ascii(str(answer))

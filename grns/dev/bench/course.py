@@ -20,8 +20,9 @@ from grns.tasks.submit import prepare
 async def run(settings: Settings, plan: Plan) -> Result:
     """Measure on the servers of `settings`, and remove all that it took, also where it is interrupted.
 
-    Raises `BadInput` (a payload beyond the settings' limit, before anything is made), `Unavailable`
-    (a server does not answer, or refuses what is needed), `WaitTimeout` (nothing moves any more).
+    Raises `InvalidInputError` (a payload beyond the settings' limit, before anything is made),
+    `UnavailableError`
+    (a server does not answer, or refuses what is needed), `WaitTimeoutError` (nothing moves any more).
     """
     prepare(submission(task_type=NOOP, agent_type=AGENT_TYPE, payload=plan.payload), settings.payload_limits)
     end_on_signals()

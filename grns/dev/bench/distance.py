@@ -10,7 +10,7 @@ from functools import partial
 from grns.dev.bench import measure
 from grns.dev.bench.plan import Distance
 from grns.dev.bench.show import BenchProgress, Step
-from grns.errors import Unavailable
+from grns.errors import UnavailableError
 from grns.model import subjects
 from grns.model.percentiles import spread
 from grns.model.task import random_uuid
@@ -62,7 +62,7 @@ async def _echo(transport: Transport) -> Trip:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await heard.wait()
         except TimeoutError as error:
-            raise Unavailable(
+            raise UnavailableError(
                 f"the broker passed no message on within {_ANSWER_SECONDS:.0f} s: may this user publish"
                 f" and subscribe to other subjects than cmd.>, evt.> and dlq.>?"
             ) from error

@@ -12,7 +12,7 @@ from grns.dev.bench.plan import Plan
 from grns.dev.bench.pool import AGENT_TYPE, CLOCK, NOOP
 from grns.dev.bench.show import BenchProgress, Step
 from grns.dev.bench.stage import BenchStage
-from grns.errors import GrnsError, WaitTimeout
+from grns.errors import GrnsError, WaitTimeoutError
 from grns.model import subjects
 from grns.model.percentiles import Percentiles, spread
 from grns.nats.interface import Transport
@@ -122,7 +122,7 @@ async def _until_published(bench: Bench, before: int, tasks: int, each: int, ste
         if now > seen:
             seen, moved_at = now, time.monotonic()
         elif time.monotonic() - moved_at > _STUCK_SECONDS:
-            raise WaitTimeout(
+            raise WaitTimeoutError(
                 f"nothing moves any more: of {tasks * each} events {seen - before} have been published"
             )
         step((seen - before) // each)

@@ -11,7 +11,7 @@ from typing import Self
 from grns.dev.servers.lock import FileLock
 from grns.dev.servers.nats import LocalNats
 from grns.dev.servers.postgres import LocalPostgres
-from grns.errors import InUse
+from grns.errors import InUseError
 
 
 class LocalStack:
@@ -55,7 +55,7 @@ class LocalStack:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._lock.held and not self._lock.acquire():
-            raise InUse(str(self.root), self._lock.holder())
+            raise InUseError(str(self.root), self._lock.holder())
         try:
             with ThreadPoolExecutor(2, thread_name_prefix="grns-local") as pool:
                 starts = [pool.submit(server.start) for server in (self.postgres, self.nats)]

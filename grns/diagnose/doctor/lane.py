@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from grns.diagnose.doctor.finding import Finding, Severity, error, note, or_ok, warning
 from grns.diagnose.doctor.snapshot import Snapshot, WorkerStats
-from grns.errors import BadInput
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import lasted
 
@@ -51,7 +51,7 @@ def _pool_of(subject: str) -> tuple[str, str] | None:
     """Return the workspace and the agent type of a lane; None where it is none."""
     try:
         parsed = subjects.parse(subject)
-    except BadInput:
+    except InvalidInputError:
         return None
     if parsed.kind != subjects.EXECUTE or len(parsed.routing) != 3:
         return None

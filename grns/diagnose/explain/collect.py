@@ -14,7 +14,7 @@ from grns.diagnose.daemons import read_pulse
 from grns.diagnose.explain.read import read_situation, read_story
 from grns.diagnose.explain.reason import Explanation, explain, gone
 from grns.diagnose.explain.snapshot import LaneSeen, TaskSnapshot
-from grns.errors import GrnsError, NotFound
+from grns.errors import GrnsError, NotFoundError
 from grns.model import subjects
 from grns.model.task import Status
 from grns.nats.interface import Transport
@@ -45,7 +45,7 @@ class Explainer:
         self._workspace = workspace
 
     async def explain(self, task_id: str) -> Explanation:
-        """Return why a task is where it is, or what the log has of one that was deleted; `NotFound`."""
+        """Return why a task is where it is, or what the log has of one that was deleted; `NotFoundError`."""
         seen = await read_situation(self._database, task_id, workspace=self._workspace)
         if seen is None:
             return await self._gone(task_id)
@@ -61,7 +61,7 @@ class Explainer:
             self._database, task_id, workspace=self._workspace
         )
         if not history:
-            raise NotFound(f"there is no task {task_id} in workspace {self._workspace}")
+            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return gone(task_id, self._workspace, history)
 
     async def _with_lane(self, seen: TaskSnapshot) -> TaskSnapshot:

@@ -15,7 +15,7 @@ from grns.diagnose.explain.snapshot import (
     RowLock,
     TaskSnapshot,
 )
-from grns.errors import NotFound
+from grns.errors import NotFoundError
 from grns.model.json import loads_stored
 from grns.model.task import Task
 from grns.postgres.database import Database, Row, Session
@@ -115,7 +115,7 @@ async def _issue(database: Database | Session, task: Task) -> IssueSeen | None:
         found: dict[str, Any] = await read_issue(
             database, workspace=task.workspace, fingerprint=task.fingerprint
         )
-    except NotFound:
+    except NotFoundError:
         return None
     names: Sequence[str] = [one.name for one in fields(IssueSeen)]
     return IssueSeen(**{name: found[name] for name in names})
