@@ -44,7 +44,7 @@ class Retry(GrnsError):
 
     Args:
         reason: shown as the task's error.
-        after: delay before the next attempt, in seconds or as a `timedelta`. Defaults to the handler's backoff.
+        after: delay in seconds or as a `timedelta`. Defaults to the handler's backoff.
         error_class: name under which issues group the failure. Defaults to `Retry`.
 
     Example:

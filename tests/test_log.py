@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import io
 import json
-import pkgutil
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -15,11 +13,12 @@ import pytest
 import structlog
 
 from grns.model.outcome import Claim
-from grns.telemetry import current, facts, log
+from grns.telemetry import current, log
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.bus import TransportFailing
 from grns.telemetry.facts.upkeep import Measured
 from grns.telemetry.facts.work import AttemptFinished, LeaseLost, TaskCrashed
+from tests.site.log_events import every_fact
 
 CLAIM = Claim("gr-1", "noop", 2, "{}", 3, 3, 0, uuid4(), "tr-1", None, 0.5, 0.0)
 OF_IT = {"task_id": "gr-1", "task_type": "noop", "attempt": 3, "trace_id": "tr-1"}
@@ -53,19 +52,6 @@ def stream() -> io.StringIO:
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     """Return what was logged."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def every_fact() -> list[type[Fact]]:
-    """Return all kinds of facts that there are."""
-    found = []
-    for module in pkgutil.iter_modules(facts.__path__):
-        room = importlib.import_module(f"{facts.__name__}.{module.name}")
-        found += [
-            value
-            for value in vars(room).values()
-            if isinstance(value, type) and issubclass(value, Fact) and value.__module__ == room.__name__
-        ]
-    return found
 
 
 # ---------------------------------------------------------------- lines

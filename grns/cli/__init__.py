@@ -79,7 +79,7 @@ root = Root(
         ],
     },
     hidden=[RootCommand("heartbeat", "", "worker:heartbeat")],
-    help="Run agents' tasks on NATS JetStream, with PostgreSQL as the only truth.",
+    help="A durable task queue. PostgreSQL is the source of truth; NATS JetStream delivers.",
     params=shared_options(),
 )
 

@@ -24,7 +24,7 @@ from grns.model import api_key as key
 
 _LONGEST_DETAIL = 500
 # The first that fits is the one.
-_KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
+KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
     (NotFoundError, HTTPStatus.NOT_FOUND, "not_found"),
     (StaleVersionError, HTTPStatus.PRECONDITION_FAILED, "stale"),
     (ConflictError, HTTPStatus.CONFLICT, "conflict"),
@@ -73,7 +73,7 @@ def of(error: Exception) -> Problem:
 def _kind(error: Exception) -> tuple[HTTPStatus, str]:
     if isinstance(error, InvalidInputError):
         return _STATUS_OF_INPUT.get(error.code, HTTPStatus.BAD_REQUEST), error.code
-    for kind, status, code in _KINDS:
+    for kind, status, code in KINDS:
         if isinstance(error, kind):
             return status, code
     return HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"

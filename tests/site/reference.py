@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.harness import ROOT
-from tests.site import commands, messages, settings
+from tests.site import commands, errors, log_events, messages, python_api, settings
 
 FOLDER = ROOT / "docs" / "reference"
 
@@ -16,6 +16,9 @@ def pages() -> dict[Path, str]:
         FOLDER / "cli.md": commands.page(),
         FOLDER / "settings.md": settings.page(),
         FOLDER / "messages.md": messages.page(),
+        FOLDER / "python.md": python_api.page(),
+        FOLDER / "errors.md": errors.page(),
+        FOLDER / "log-events.md": log_events.page(),
     }
 
 
