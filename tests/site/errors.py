@@ -14,9 +14,10 @@ from grns.model import problem
 from tests.site.text import GENERATED, code, table
 
 _INTRODUCTION = """
-Python raises an exception, the HTTP API answers with a problem ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)), the
-command line exits with a code and prints `<what failed>: <why>`, and a reply over NATS has the same `code`. Exceptions that
-have no code of their own have the one of their class.
+Python raises an exception, the HTTP API answers with a problem ([RFC
+9457](https://www.rfc-editor.org/rfc/rfc9457)), the command line exits with a code and prints `<what
+failed>: <why>`, and a reply over NATS has the same `code`. Exceptions that have no code of their own
+have the one of their class.
 
 """
 _CODED = ("InvalidInputError", "RejectedError", "BrokerRefusedError", "Unfit", "InvalidOption")

@@ -12,10 +12,10 @@ from grns.telemetry.fact import Fact
 from tests.site.text import GENERATED, code, table
 
 _INTRODUCTION = """
-A process writes one line per event to stderr: JSON, or text on a terminal (`GRNS_LOG_FORMAT`). Each line has `event`,
-`level`, `timestamp` and `service`, and lines about an attempt have `task_id`, `attempt` and `trace_id`. `GRNS_LOG_LEVEL` sets
-the lowest level. While a problem lasts, a throttled event is logged at growing intervals; `untold_repeats` counts the lines
-left out.
+A process writes one line per event to stderr: JSON, or text on a terminal (`GRNS_LOG_FORMAT`). Each
+line has `event`, `level`, `timestamp` and `service`, and lines about an attempt have `task_id`,
+`attempt` and `trace_id`. `GRNS_LOG_LEVEL` sets the lowest level. While a problem lasts, a throttled
+event is logged at growing intervals; `untold_repeats` counts the lines left out.
 
 """
 

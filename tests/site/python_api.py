@@ -10,8 +10,8 @@ import grns
 from tests.site.text import GENERATED
 
 _INTRODUCTION = """
-Everything public is in the package `grns`: `import grns`. Names that begin with `_`, and modules below `grns`, may change at
-any time. [Errors](errors.md) have a page of their own.
+Everything public is in the package `grns`: `import grns`. Names that begin with `_`, and modules below
+`grns`, may change at any time. [Errors](errors.md) have a page of their own.
 
 """
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import nats
 import pytest
 
 import grns
@@ -15,7 +20,6 @@ from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
 from tests.harness import Fleet, all_in, eventually, submit
 from tests.site.page import blocks, commands, written
-from tests.test_readme import from_nats, program
 
 LIMIT_SECONDS = 20
 
@@ -108,3 +112,27 @@ def test_every_program_can_be_read() -> None:
     for page in names():
         for code in blocks(page, "python"):
             ast.parse(code)
+
+
+async def program(path: Path) -> str:
+    """Run a program to its end, and return what it wrote; it has to end well."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    async with asyncio.timeout(LIMIT_SECONDS):
+        output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+async def from_nats(url: str, code: str, task_id: str) -> None:
+    """Publish what a page gives to `nats pub`."""
+    words = shlex.split(code.replace("TASK_ID", task_id))
+    assert words[:2] == ["nats", "pub"]
+    json.loads(words[3])
+    client = await nats.connect(url)
+    try:
+        await client.publish(words[2], words[3].encode())
+        await client.flush()
+    finally:
+        await client.close()

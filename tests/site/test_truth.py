@@ -20,6 +20,7 @@ RUN_BY = {
     "agents.md": "tests/site/test_api.py",
     "api.md": "tests/site/test_api.py",
     "dashboard.md": "tests/browser",
+    "events.md": "tests/test_readme.py",
     "guarantees.md": "tests/site/test_programs.py",
     "languages.md": "tests/site/test_programs.py",
     "metrics.md": "tests/site/test_services.py",
