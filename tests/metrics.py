@@ -13,7 +13,7 @@ from grns.telemetry.metrics import MetricsLeaf
 from grns.telemetry.registry import METRICS
 
 EVERYTHING: Sequence[Fact] = (
-    work.TaskClaimed("gr-1", "noop", 1, "tr-1", "priority", 0.5),
+    work.AttemptStarted("gr-1", "noop", 1, "tr-1", "priority", 0.5),
     work.TaskNotClaimed("gr-1", "lost_race"),
     work.AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, "ValueError"),
     work.AttemptFinished("gr-1", "noop", 1, "tr-1", "dead", 0.1, 2.0, "ValueError"),
@@ -21,9 +21,9 @@ EVERYTHING: Sequence[Fact] = (
     work.RenewalsUnanswered(2),
     work.DeliveryDeferred("gr-1", "UnavailableError", "", 1.0),
     work.PollClaimed(3),
-    work.PoolPaused("worker", None, "me", None, None),
+    work.WorkerPaused("worker", None, "me", None, None),
     order.CommandHandled("cmd.task.submit", "request", "created", None, None),
-    bus.MessageRejected("bad_json", "cmd.task.execute.v1", 1, ""),
+    bus.RejectedMessageStored("bad_json", "cmd.task.execute.v1", 1, ""),
     relay.MessagesPublished("evt.task.queued", 7),
     relay.MessageRefused("evt.task.queued", 1, "full"),
     relay.RelayProgressed(1, 2, 3, 4.0),

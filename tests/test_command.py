@@ -46,11 +46,11 @@ def written(
     )
 
 
-def quickly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.Command | None:
+def quickly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.ExecuteCommand | None:
     return command.read_own(body, subject=subject, limits=limits)
 
 
-def thoroughly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.Command | None:
+def thoroughly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.ExecuteCommand | None:
     try:
         return command.read_any(body, subject=subject, limits=limits)
     except RejectedError:
@@ -60,7 +60,7 @@ def thoroughly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> 
 def test_what_grns_writes_is_read_quickly() -> None:
     message_id = uuid4()
     body = written(message_id=message_id, causation_id=uuid4())
-    assert quickly(body) == command.Command(message_id, "gr-1", "worker")
+    assert quickly(body) == command.ExecuteCommand(message_id, "gr-1", "worker")
     assert quickly(written(emitted_at=datetime(2028, 2, 29, tzinfo=UTC))), "a time without a fraction"
     assert quickly(body, subject=subjects.shared_execute())
 

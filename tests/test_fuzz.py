@@ -70,8 +70,8 @@ def test_a_refusal_that_is_none_is_noticed(monkeypatch: pytest.MonkeyPatch, refu
 
 
 def test_a_fast_reader_of_its_own_mind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: object, **__: object) -> command.Command:
-        return command.Command(UUID(int=1), "gr-0", "worker")
+    def read(*_: object, **__: object) -> command.ExecuteCommand:
+        return command.ExecuteCommand(UUID(int=1), "gr-0", "worker")
 
     monkeypatch.setattr(command, "read_own", read)
     with pytest.raises(AssertionError, match="fast reader"):

@@ -219,7 +219,7 @@ def test_what_of_the_log_is_counted_is_counted() -> None:
 
 def test_the_end_of_an_attempt_is_counted() -> None:
     leaf = MetricsLeaf()
-    leaf.read(work.TaskClaimed("gr-1", "noop", 1, "tr-1", "priority", 0.5))
+    leaf.read(work.AttemptStarted("gr-1", "noop", 1, "tr-1", "priority", 0.5))
     for status in ("succeeded", "retry_wait", "dead"):
         leaf.read(work.AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
     value = leaf.registry.get_sample_value
@@ -245,8 +245,8 @@ def test_what_the_reaper_ends_is_a_dead_letter_too() -> None:
 def test_a_pool_is_shown_as_paused_until_it_is_resumed() -> None:
     leaf = MetricsLeaf()
     for task_type in (None, "noop"):
-        leaf.read(work.PoolPaused("worker", task_type, "cli:me@here", None, None))
-    leaf.read(work.PoolResumed("worker", None))
+        leaf.read(work.WorkerPaused("worker", task_type, "cli:me@here", None, None))
+    leaf.read(work.WorkerResumed("worker", None))
     value = leaf.registry.get_sample_value
     pools = {
         name: value("grns_pool_paused", {"agent_type": "worker", "task_type": name}) for name in ("*", "noop")

@@ -21,7 +21,7 @@ from grns.postgres.database import Database
 from grns.runtime.service import wait_for_postgres
 from grns.telemetry import log
 from grns.telemetry.facts.process import ChoresFailed, PostgresAwaited
-from grns.telemetry.facts.work import AttemptFailed, TaskReleased
+from grns.telemetry.facts.work import AttemptFailed, AttemptReleased
 from grns.worker.context import Context
 from tests.harness import eventually, settings_for, submit
 from tests.operations import Facts
@@ -133,7 +133,7 @@ async def test_handlers_transaction_in_an_outage_does_not_count_as_an_attempt(
     row = await row_of(shared, claimed.id)
     assert (row["status"], row["attempt"], row["forgiven"]) == ("queued", 1, 1)
     assert [fact for fact in stage.facts if isinstance(fact, AttemptFailed)] == []
-    assert [fact for fact in stage.facts if isinstance(fact, TaskReleased)]
+    assert [fact for fact in stage.facts if isinstance(fact, AttemptReleased)]
     await stage.executor.run(await claim(shared, claimed.id))
     assert (await row_of(shared, claimed.id))["status"] == "succeeded"
     assert (await kinds_of(shared, claimed.id)).count("evt.task.released") == 1

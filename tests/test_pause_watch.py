@@ -11,7 +11,7 @@ from grns.errors import UnavailableError
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.telemetry.fact import Fact
-from grns.telemetry.facts.work import PoolPaused, PoolResumed
+from grns.telemetry.facts.work import WorkerPaused, WorkerResumed
 from grns.worker.claims import Claimant
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.slots import Slots
@@ -79,13 +79,13 @@ async def test_a_pause_and_its_end_are_told_once(shared: Database) -> None:
     for _ in range(2):
         await stage.look()
     (told,) = stage.facts
-    assert isinstance(told, PoolPaused)
+    assert isinstance(told, WorkerPaused)
     assert (told.agent_type, told.task_type, told.paused_by, told.reason) == ("worker", None, ACTOR, "deploy")
     assert told.until is not None
     await end(shared)
     for _ in range(2):
         await stage.look()
-    assert stage.facts[1:] == [PoolResumed("worker", None)]
+    assert stage.facts[1:] == [WorkerResumed("worker", None)]
 
 
 async def test_a_pause_whose_time_is_over_has_ended(shared: Database) -> None:

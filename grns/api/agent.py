@@ -15,13 +15,13 @@ from starlette.responses import Response
 from grns.access.keys import ended_key
 from grns.api.access import Agent, Reader, RequestContext
 from grns.api.answer import Answer
-from grns.api.pool import Pool
+from grns.api.pool import PoolRow
 from grns.api.request import Body, around, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
 from grns.errors import NotFoundError
 from grns.gateway.attempts import Lend
-from grns.gateway.claims import AssignedTask, ClaimRequest
+from grns.gateway.claims import AssignedTask, WaitingWorker
 from grns.model import claim_token as ticket
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.json import dumps, loads_stored
@@ -39,7 +39,7 @@ Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False, str
 _Text = Annotated[str, Field(max_length=1000)]
 
 
-class ClaimOrder(Body):
+class ClaimRequest(Body):
     """Which tasks an agent takes, who it is, and for how long it waits.
 
     `agent` is a name of its own, for lists of workers, and `version` what it is a version of. It waits no
@@ -57,26 +57,26 @@ class ClaimOrder(Body):
     nudge_url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
 
 
-class Told(Body):
+class TokenRequest(Body):
     """What every word of an agent about its task begins with: the token that its claim was answered with."""
 
     token: Annotated[str, Field(min_length=1, max_length=2100)]
 
 
-class Renewal(Told):
+class RenewRequest(TokenRequest):
     """That it goes on. `progress` is from 0 to 1, `message` is for people: each new one is an event."""
 
     progress: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] | None = None
     message: _Text | None = None
 
 
-class Completion(Told):
+class CompleteRequest(TokenRequest):
     """That it is done. `result` is any JSON value."""
 
     result: Any = None
 
 
-class Failure(Body):
+class FailureDetail(Body):
     """What went wrong: as an exception's class, its message, and its frames, the innermost first."""
 
     class_: Annotated[str, Field(alias="class", min_length=1, max_length=255)]
@@ -84,21 +84,21 @@ class Failure(Body):
     frames: Annotated[list[_Text], Field(max_length=50)] = Field(default_factory=list)
 
 
-class Breakdown(Told):
+class FailRequest(TokenRequest):
     """That it failed: to be tried again, after so many seconds or the usual pause, or for good."""
 
-    error: Failure
+    error: FailureDetail
     retry: Annotated[bool, Field(strict=True)] = True
     retry_after_seconds: Seconds | None = None
 
 
-class Return(Told):
+class ReleaseRequest(TokenRequest):
     """That it is given back, unspent: because the agent ends, or was asked to."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1000)] = _RELEASED
 
 
-class HandedTask(BaseModel):
+class ClaimedTask(BaseModel):
     """A task, as the agent gets it that is to do it. Of `max_attempts` this is number `counted_attempt`."""
 
     id: str
@@ -111,7 +111,7 @@ class HandedTask(BaseModel):
     trace_id: str
 
 
-class HandedOut(BaseModel):
+class ClaimResponse(BaseModel):
     """A task that is the agent's from now on. `token` is a secret: whoever has it may say what came of it.
 
     The lease began when it had been waited for `waited_seconds`, or a moment later.
@@ -121,17 +121,17 @@ class HandedOut(BaseModel):
     lease_seconds: float
     waited_seconds: float
     agent_id: str
-    task: HandedTask
+    task: ClaimedTask
 
 
-class Renewed(BaseModel):
+class RenewResponse(BaseModel):
     """The task is the agent's for so long again. Where `cancel_requested`, it is to be released."""
 
     lease_seconds: float
     cancel_requested: bool
 
 
-class Written(BaseModel):
+class TaskStatus(BaseModel):
     """Where the task is now."""
 
     status: str
@@ -143,20 +143,20 @@ class QueueStatus(BaseModel):
     states: dict[str, int]
     total: int
     waiting: dict[str, int]
-    pools: list[Pool]
+    pools: list[PoolRow]
     has_more: bool
 
 
 @routes.post(
     "/queue/claim",
-    takes=ClaimOrder,
-    answers=HandedOut,
+    takes=ClaimRequest,
+    answers=ClaimResponse,
     others={204: {"description": "There was nothing to do in all that time"}},
 )
 async def claim_next_task(request: Request, request_context: Agent) -> Response:
     """Get the next task, most urgent and oldest first; wait for one where there is none yet."""
     began_at = time.monotonic()
-    wanted = await read(request, ClaimOrder, SMALL, code="bad_claim")
+    wanted = await read(request, ClaimRequest, SMALL, code="bad_claim")
     request_context.check_pool(wanted.agent_type)
     await (
         request_context.context.token_keys.latest()
@@ -176,10 +176,10 @@ async def claim_next_task(request: Request, request_context: Agent) -> Response:
     return Answer(_handed_out(handed, began_at, await request_context.context.token_keys.latest()))
 
 
-@routes.post("/queue/renew", takes=Renewal, answers=Renewed)
+@routes.post("/queue/renew", takes=RenewRequest, answers=RenewResponse)
 async def renew_claim(request: Request, request_context: Agent) -> Response:
     """Keep a task for another lease, and hear whether its end is asked for."""
-    said = await read(request, Renewal, SMALL, code="bad_renewal")
+    said = await read(request, RenewRequest, SMALL, code="bad_renewal")
     shown = await _ticket(request_context, said)
     is_asked = await request_context.context.agent_writes.renew(
         request_context.writing,
@@ -191,11 +191,11 @@ async def renew_claim(request: Request, request_context: Agent) -> Response:
     return Answer({"lease_seconds": shown.lease_seconds, "cancel_requested": is_asked})
 
 
-@routes.post("/queue/complete", takes=Completion, answers=Written)
+@routes.post("/queue/complete", takes=CompleteRequest, answers=TaskStatus)
 async def complete_claim(request: Request, request_context: Agent) -> Response:
     """End a task as succeeded, with its result. Said again, it is answered as the first time."""
     limits = request_context.context.result_limits
-    said = await read(request, Completion, around(limits), code="bad_completion")
+    said = await read(request, CompleteRequest, around(limits), code="bad_completion")
     outcome = Outcome(Verb.SUCCEED, result=dumps(said.result, limits))
     return await _written(
         request_context,
@@ -204,10 +204,10 @@ async def complete_claim(request: Request, request_context: Agent) -> Response:
     )
 
 
-@routes.post("/queue/fail", takes=Breakdown, answers=Written)
+@routes.post("/queue/fail", takes=FailRequest, answers=TaskStatus)
 async def fail_claim(request: Request, request_context: Agent) -> Response:
     """Say that a task failed: it is tried again while it has attempts left, unless `retry` is false."""
-    said = await read(request, Breakdown, SMALL, code="bad_failure")
+    said = await read(request, FailRequest, SMALL, code="bad_failure")
 
     async def write(lend: Lend, shown: ClaimToken) -> str:
         return await request_context.context.agent_writes.fail(
@@ -223,10 +223,10 @@ async def fail_claim(request: Request, request_context: Agent) -> Response:
     return await _written(request_context, said, write)
 
 
-@routes.post("/queue/release", takes=Return, answers=Written)
+@routes.post("/queue/release", takes=ReleaseRequest, answers=TaskStatus)
 async def release_claim(request: Request, request_context: Agent) -> Response:
     """Give a task back without spending an attempt: the next agent has it, unless it was cancelled."""
-    said = await read(request, Return, SMALL, code="bad_release")
+    said = await read(request, ReleaseRequest, SMALL, code="bad_release")
     return await _written(
         request_context,
         said,
@@ -257,7 +257,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _seeking(request_context: RequestContext, wanted: ClaimOrder) -> ClaimRequest:
+def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWorker:
     context = request_context.context
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or context.agent_lease_seconds
@@ -265,7 +265,7 @@ def _seeking(request_context: RequestContext, wanted: ClaimOrder) -> ClaimReques
     said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
     parts = (request_context.workspace, request_context.actor, *said, *types)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
-    return ClaimRequest(
+    return WaitingWorker(
         claimant=Claimant(
             agent_id=f"{wanted.agent_type}-{digest}",
             workspace=request_context.workspace,
@@ -302,7 +302,7 @@ def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[
     }
 
 
-async def _ticket(request_context: RequestContext, said: Told) -> ClaimToken:
+async def _ticket(request_context: RequestContext, said: TokenRequest) -> ClaimToken:
     """Return the ticket that was shown. Raises NotFoundError: another workspace, Forbidden: another pool."""
     shown = await request_context.context.token_keys.verify(ticket.read(said.token))
     if shown.workspace != request_context.workspace:
@@ -312,6 +312,6 @@ async def _ticket(request_context: RequestContext, said: Told) -> ClaimToken:
 
 
 async def _written(
-    request_context: RequestContext, said: Told, write: Callable[[Lend, ClaimToken], Awaitable[str]]
+    request_context: RequestContext, said: TokenRequest, write: Callable[[Lend, ClaimToken], Awaitable[str]]
 ) -> Answer:
     return Answer({"status": await write(request_context.writing, await _ticket(request_context, said))})

@@ -25,7 +25,7 @@ _READING = frozenset({"GET", "HEAD"})
 _LOOK_SECONDS = 20.0
 
 
-class Connection(H11Protocol):
+class WatchedConnection(H11Protocol):
     """uvicorn's connection, looked at now and then.
 
     It is closed where it looks as it did the last time: without a request, with one that does not become
@@ -66,7 +66,7 @@ class Connection(H11Protocol):
         """
         if len(self.connections) <= most:
             return True
-        all_here = [one for one in self.connections if isinstance(one, Connection)]
+        all_here = [one for one in self.connections if isinstance(one, WatchedConnection)]
         counted = [one for one in all_here if one._peer == self._peer] if of_peer else all_here
         if len(counted) <= most:
             return True

@@ -12,7 +12,7 @@ from grns.access import isolation as access
 from grns.access.token_keys import TokenKeys
 from grns.api.doctor_cache import DoctorCache
 from grns.api.event_tail import EventTail
-from grns.api.health import Health
+from grns.api.health import HealthProbe
 from grns.api.invitation import Invitation
 from grns.api.key_watch import KeyWatch
 from grns.errors import RateLimitedError
@@ -59,7 +59,7 @@ class ApiContext:
     invitation: Invitation = field(default_factory=Invitation)
     spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    health: Health = field(init=False)
+    health: HealthProbe = field(init=False)
     tail: EventTail = field(init=False)
     key_watch: KeyWatch = field(init=False)
     isolation: IsolationState = field(init=False)
@@ -68,7 +68,7 @@ class ApiContext:
     turns: QueryLimiter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.health = Health(self.database)
+        self.health = HealthProbe(self.database)
         self.tail = EventTail(self.database)
         self.key_watch = KeyWatch(self.database, emit=self.emit)
         self.isolation = IsolationState(self.database)

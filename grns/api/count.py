@@ -23,7 +23,7 @@ _STEP_SECONDS = 60
 _LONGEST_STEP_SECONDS = 366 * 86_400
 
 
-class Counts(BaseModel):
+class CountsResponse(BaseModel):
     """How many tasks are in each state, as far as the log is counted: half a second ago."""
 
     states: dict[str, int]
@@ -59,7 +59,7 @@ class Steps(BaseModel):
     step_seconds: int
 
 
-@routes.get("/counts", answers=Counts)
+@routes.get("/counts", answers=CountsResponse)
 async def count_tasks(request_context: Reader) -> Response:
     """Say how many tasks are in each state."""
     async with request_context.reading() as database:

@@ -17,7 +17,7 @@ from grns.diagnose.doctor.finding import Severity
 routes = Routes("installation")
 
 
-class Checked(BaseModel):
+class DoctorFinding(BaseModel):
     """What one check has found. `what_to_do` is empty where there is nothing to be done."""
 
     check: str
@@ -26,7 +26,7 @@ class Checked(BaseModel):
     what_to_do: str
 
 
-class Durable(BaseModel):
+class DurableConsumerState(BaseModel):
     """One durable, and how it differs from what grns expects. Of one that is not ours nothing is expected."""
 
     name: str
@@ -41,7 +41,7 @@ class Durable(BaseModel):
     drift: list[str]
 
 
-class Stream(BaseModel):
+class StreamStatus(BaseModel):
     """One stream of grns with its durables, and how it differs from what grns expects. -1 is no bound."""
 
     name: str
@@ -52,7 +52,7 @@ class Stream(BaseModel):
     duplicate_window_seconds: float
     replicas: int
     drift: list[str]
-    durables: list[Durable]
+    durables: list[DurableConsumerState]
 
 
 class Diagnosis(BaseModel):
@@ -63,8 +63,8 @@ class Diagnosis(BaseModel):
 
     at: datetime
     worst: Severity
-    findings: list[Checked]
-    streams: list[Stream] | None
+    findings: list[DoctorFinding]
+    streams: list[StreamStatus] | None
 
 
 @routes.get("/doctor", answers=Diagnosis)
@@ -75,7 +75,9 @@ async def examine(request_context: ReaderOfAll) -> Response:
     said = Diagnosis(
         at=read.at,
         worst=worst(findings),
-        findings=[Checked(**asdict(one)) for one in sorted(findings, key=lambda one: -one.severity.rank)],
-        streams=None if read.broker is None else [Stream(**asdict(one)) for one in read.broker.streams],
+        findings=[
+            DoctorFinding(**asdict(one)) for one in sorted(findings, key=lambda one: -one.severity.rank)
+        ],
+        streams=None if read.broker is None else [StreamStatus(**asdict(one)) for one in read.broker.streams],
     )
     return Answer(said.model_dump())

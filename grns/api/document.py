@@ -20,7 +20,7 @@ _KEY = {
 }
 
 
-class Problem(BaseModel):
+class ProblemDocument(BaseModel):
     """What could not be done. `code` is stable and short, `detail` is for people."""
 
     type: str
@@ -33,7 +33,10 @@ class Problem(BaseModel):
 
 def completed(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, Any]:
     """Return a document with the models of bodies and problems in it, and how keys are shown."""
-    models: set[type[BaseModel]] = {Problem, *(route.takes for route in routes if route.takes is not None)}
+    models: set[type[BaseModel]] = {
+        ProblemDocument,
+        *(route.takes for route in routes if route.takes is not None),
+    }
     in_order = sorted(models, key=lambda model: model.__name__)
     _, found = models_json_schema([(model, "validation") for model in in_order], ref_template=_REFERENCE)
     components = document.setdefault("components", {})

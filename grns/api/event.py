@@ -21,7 +21,7 @@ from grns.outbox.events import EventQuery, place
 routes = Routes("events")
 
 
-class Event(BaseModel):
+class EventRow(BaseModel):
     """One row of the log."""
 
     seq: int
@@ -40,7 +40,7 @@ class Event(BaseModel):
 
 @routes.get(
     "/events",
-    answers=PageOf[Event],
+    answers=PageOf[EventRow],
     others={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "Events"}},
 )
 async def list_events(
@@ -64,7 +64,7 @@ async def list_events(
 ) -> Response:
     """List what the log tells of the workspace; with `Accept: text/event-stream`, go on telling.
 
-    A stream has what happens from now on, or behind `Last-Event-ID` or `cursor`; the `id` of each event is
+    A stream has what happens from now on, or behind `Last-EventRow-ID` or `cursor`; the `id` of each event is
     its number in the log, below which nothing turns up any more. It ends now and then: come again.
     """
     wanted = EventQuery(request_context.workspace, kind or (), task_id)

@@ -15,13 +15,13 @@ _FRESH_SECONDS = 2.0
 _PATIENCE_SECONDS = 3.0
 
 
-class Condition(BaseModel):
+class Readiness(BaseModel):
     """How it is: `ok`, or what is missing."""
 
     status: str
 
 
-class Health:
+class HealthProbe:
     """Asks Postgres now and then, however often somebody asks us."""
 
     def __init__(self, database: Database) -> None:

@@ -27,7 +27,7 @@ routes = Routes("issues")
 Fingerprint = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The issue's fingerprint.")]
 
 
-class Issue(BaseModel):
+class IssueRow(BaseModel):
     """Failures with one fingerprint. `trend` is how often they were seen in each of the last 24 hours."""
 
     fingerprint: str
@@ -48,7 +48,7 @@ class Issue(BaseModel):
     trend: list[int]
 
 
-class IssueDetail(Issue):
+class IssueDetail(IssueRow):
     """An issue, and with which task types, workers, versions and messages it was seen how often."""
 
     facets: dict[str, dict[str, int]] = Field(
@@ -57,7 +57,7 @@ class IssueDetail(Issue):
     )
 
 
-class IssueChange(Body):
+class UpdateIssueRequest(Body):
     """What somebody says of an issue; what is not named stays, null takes it away."""
 
     state: State | None = None
@@ -66,7 +66,7 @@ class IssueChange(Body):
     snoozed_until: Moment | None = None
 
 
-@routes.get("/issues", answers=PageOf[Issue])
+@routes.get("/issues", answers=PageOf[IssueRow])
 async def list_issues(
     request_context: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
@@ -91,7 +91,7 @@ async def read_issue(request_context: Reader, fingerprint: Fingerprint) -> Respo
         )
 
 
-@routes.patch("/issues/{fingerprint}", takes=IssueChange, answers=IssueDetail)
+@routes.patch("/issues/{fingerprint}", takes=UpdateIssueRequest, answers=IssueDetail)
 async def edit_issue(
     request: Request,
     request_context: Operator,
@@ -99,7 +99,7 @@ async def edit_issue(
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Say something of an issue: that it is acknowledged, ignored or resolved, a note, who looks after it."""
-    said = await read(request, IssueChange, SMALL, code="bad_issue")
+    said = await read(request, UpdateIssueRequest, SMALL, code="bad_issue")
     change = cast(IssueUpdate, said.model_dump(exclude_unset=True))
     async with request_context.writing() as database:
         changed = await change_issue(

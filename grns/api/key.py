@@ -50,7 +50,7 @@ class NewKey(KeyRow):
     key: str
 
 
-class KeyOrder(Body):
+class CreateKeyRequest(Body):
     """A key to make: for the workspace of the request, or for all.
 
     With `pools`, it may claim and finish tasks of these agent types only.
@@ -63,7 +63,7 @@ class KeyOrder(Body):
     all_workspaces: Annotated[bool, Field(strict=True)] = False
 
 
-class Workspace(BaseModel):
+class WorkspaceRow(BaseModel):
     """A workspace that somebody has made."""
 
     workspace: str
@@ -71,20 +71,20 @@ class Workspace(BaseModel):
     created_by: str | None
 
 
-class WorkspaceOrder(Body):
+class CreateWorkspaceRequest(Body):
     """A workspace to make."""
 
     workspace: Token
 
 
-@routes.post("/keys", takes=KeyOrder, answers=NewKey, status=201)
+@routes.post("/keys", takes=CreateKeyRequest, answers=NewKey, status=201)
 async def create_key(request: Request, request_context: FirstAdmin) -> Response:
     """Make a key. The answer shows its secret, which nobody sees again.
 
     As long as there is no key at all, the bootstrap token that the API printed makes the first one: with the
     scope `admin`, of all workspaces.
     """
-    said = await read(request, KeyOrder, SMALL, code="bad_key_order")
+    said = await read(request, CreateKeyRequest, SMALL, code="bad_key_order")
     workspace = _of(request_context, all_workspaces=said.all_workspaces)
     own = request_context.principal.pools
     if own is not None and not (said.pools and own.issuperset(said.pools)):
@@ -140,16 +140,16 @@ async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
         return Answer(await store.read_key(database, key_id, workspace=workspace))
 
 
-@routes.post("/workspaces", takes=WorkspaceOrder, answers=WorkspaceOrder, status=201)
+@routes.post("/workspaces", takes=CreateWorkspaceRequest, answers=CreateWorkspaceRequest, status=201)
 async def create_workspace(request: Request, request_context: AdminOfAll) -> Response:
     """Make a workspace, so that keys can be bound to it."""
-    said = await read(request, WorkspaceOrder, SMALL, code="bad_workspace")
+    said = await read(request, CreateWorkspaceRequest, SMALL, code="bad_workspace")
     async with request_context.writing() as database:
         await workspaces.create_workspace(database, said.workspace, actor=request_context.actor)
     return Answer({"workspace": said.workspace}, status_code=201)
 
 
-@routes.get("/workspaces", answers=PageOf[Workspace])
+@routes.get("/workspaces", answers=PageOf[WorkspaceRow])
 async def list_workspaces(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspaces that were made: for a key that is bound to one, that one."""
     async with request_context.reading() as database:

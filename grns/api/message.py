@@ -37,7 +37,7 @@ class DeadLetter(BaseModel):
     fingerprint: str | None
 
 
-class LetterDocument(BaseModel):
+class DeadLetterDocument(BaseModel):
     """A message that nobody could accept, whole. `body_text` is null where its bytes are no text."""
 
     id: UUID
@@ -58,7 +58,7 @@ class LetterDocument(BaseModel):
     updated_at: datetime
 
 
-class Resend(Reason):
+class ResendRequest(Reason):
     """What is to be otherwise in a message before it is sent again; what is not named stays."""
 
     subject: Annotated[str, Field(max_length=400)] | None = None
@@ -87,14 +87,14 @@ async def list_dead_letters(
         )
 
 
-@routes.get("/messages/{message_id}", answers=LetterDocument)
+@routes.get("/messages/{message_id}", answers=DeadLetterDocument)
 async def read_message(request_context: Reader, message_id: UUID) -> Response:
     """Show a message that belongs to no task, whole, whatever became of it."""
     async with request_context.reading() as database:
         return Answer(document(await request_context.triage(database).letter(message_id)))
 
 
-@routes.post("/messages/{message_id}/resend", takes=Resend, answers=LetterDocument)
+@routes.post("/messages/{message_id}/resend", takes=ResendRequest, answers=DeadLetterDocument)
 async def resend_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
     """Send a rejected command again, as it was or changed.
 
@@ -103,7 +103,7 @@ async def resend_message(request: Request, request_context: Operator, message_id
     `traceparent` headers itself.
     """
     limits = request_context.context.envelope_limits
-    said = await read(request, Resend, around(limits), code="bad_message")
+    said = await read(request, ResendRequest, around(limits), code="bad_message")
     body = None if said.body is None else dumps(said.body, limits).encode()
     mend = None if said.model_fields_set <= {"reason"} else MessagePatch(said.subject, said.headers, body)
     async with request_context.writing() as database:
@@ -115,7 +115,7 @@ async def resend_message(request: Request, request_context: Operator, message_id
         return Answer(document(await triage.letter(message_id)))
 
 
-@routes.post("/messages/{message_id}/discard", takes=Reason, answers=LetterDocument)
+@routes.post("/messages/{message_id}/discard", takes=Reason, answers=DeadLetterDocument)
 async def discard_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
     """Close a message: lists leave it out from now on."""
     reason = (await read(request, Reason, SMALL)).reason

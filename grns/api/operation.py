@@ -28,7 +28,7 @@ Number = Annotated[int, Path(ge=1, le=2**62, description="The operation's number
 Change = Callable[..., Awaitable[Operation]]
 
 
-class OperationOrder(OperationRequest):
+class CreateOperationRequest(OperationRequest):
     """What is to be done; with `dry_run` it is only said how many tasks that would be."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +38,7 @@ class OperationOrder(OperationRequest):
 
 @routes.post(
     "/operations",
-    takes=OperationOrder,
+    takes=CreateOperationRequest,
     answers=Operation,
     status=201,
     others={200: {"model": Preview, "description": "What it would find: nothing is done"}},
@@ -46,7 +46,7 @@ class OperationOrder(OperationRequest):
 async def create_operation(http: Request, request_context: Operator) -> Response:
     """Have something done to all tasks that a filter finds; or with `dry_run` count them."""
     limits = around(request_context.context.payload_limits)
-    fields = await read_fields(http, OperationOrder, limits, code="bad_operation")
+    fields = await read_fields(http, CreateOperationRequest, limits, code="bad_operation")
     is_trial = fields.pop("dry_run", False)
     if not isinstance(is_trial, bool):
         raise InvalidInputError("bad_operation", "dry_run: it is true or false")

@@ -27,7 +27,7 @@ _LONGEST_SECONDS = 366 * 86_400.0
 AgentType = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The pool's agent type.")]
 
 
-class Lane(BaseModel):
+class PriorityBacklog(BaseModel):
     """What waits in one lane. Where it `has_more`, there are so many at least: a thousand are counted."""
 
     priority: int
@@ -36,7 +36,7 @@ class Lane(BaseModel):
     oldest_seconds: float | None
 
 
-class Pool(BaseModel):
+class PoolRow(BaseModel):
     """A pool as it is now. `slots` and `running` are as of its workers' last heartbeats."""
 
     workspace: str
@@ -47,11 +47,11 @@ class Pool(BaseModel):
     queued: int
     has_more: bool
     oldest_seconds: float | None
-    lanes: list[Lane]
+    lanes: list[PriorityBacklog]
     pauses: list[Pause]
 
 
-class Worker(BaseModel):
+class WorkerRow(BaseModel):
     """A worker that has not ended in order; one that is not alive was not heard of for a lease."""
 
     agent_id: str
@@ -69,7 +69,7 @@ class Worker(BaseModel):
     is_alive: bool
 
 
-class PauseOrder(Reason):
+class PauseRequest(Reason):
     """What of a pool is to be paused, and for how long: until then, for so many seconds, or until resumed."""
 
     task_type: Token | None = None
@@ -79,13 +79,13 @@ class PauseOrder(Reason):
     )
 
 
-class ResumeOrder(Body):
+class ResumeRequest(Body):
     """What of a pool is to be resumed."""
 
     task_type: Token | None = None
 
 
-@routes.get("/pools", answers=PageOf[Pool])
+@routes.get("/pools", answers=PageOf[PoolRow])
 async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the pools that have workers, queued tasks or a pause."""
     async with request_context.reading() as database:
@@ -96,10 +96,10 @@ async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor 
         )
 
 
-@routes.post("/pools/{agent_type}/pause", takes=PauseOrder, answers=Pause)
+@routes.post("/pools/{agent_type}/pause", takes=PauseRequest, answers=Pause)
 async def pause_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
     """Claim nothing more of a pool, or of one task type of it. What runs goes on, what is queued waits."""
-    said = await read(request, PauseOrder, SMALL, code="bad_pause")
+    said = await read(request, PauseRequest, SMALL, code="bad_pause")
     if said.until is not None and said.seconds is not None:
         raise InvalidInputError("bad_until", "seconds: there is a time already")
     async with request_context.writing() as database:
@@ -114,10 +114,10 @@ async def pause_pool(request: Request, request_context: Operator, agent_type: Ag
         )
 
 
-@routes.post("/pools/{agent_type}/resume", takes=ResumeOrder, answers=Pause)
+@routes.post("/pools/{agent_type}/resume", takes=ResumeRequest, answers=Pause)
 async def resume_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
     """End a pause, of a whole pool or of one task type, and show what it was. Other pauses of it stay."""
-    said = await read(request, ResumeOrder, SMALL, code="bad_pause")
+    said = await read(request, ResumeRequest, SMALL, code="bad_pause")
     async with request_context.writing() as database:
         ended = await request_context.pauses(database).resume(
             agent_type, said.task_type, actor=request_context.actor
@@ -127,7 +127,7 @@ async def resume_pool(request: Request, request_context: Operator, agent_type: A
     return Answer(ended)
 
 
-@routes.get("/workers", answers=PageOf[Worker])
+@routes.get("/workers", answers=PageOf[WorkerRow])
 async def list_workers(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workers that are known, by agent type."""
     async with request_context.reading() as database:

@@ -10,22 +10,22 @@ from starlette.responses import Response
 from grns.api.access import ReaderOfAll
 from grns.api.answer import Answer
 from grns.api.context import ApiContext
-from grns.api.health import Condition
+from grns.api.health import Readiness
 from grns.api.route import PREFIX, Routes
 
 routes = Routes("probes", prefix="")
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_NOT_READY = {503: {"model": Condition, "description": "Not now, and why"}}
+_NOT_READY = {503: {"model": Readiness, "description": "Not now, and why"}}
 
 
-@routes.get("/livez", answers=Condition, is_open=True)
+@routes.get("/livez", answers=Readiness, is_open=True)
 async def is_alive() -> Response:
     """Say that the process lives."""
     return Answer({"status": "ok"})
 
 
-@routes.get("/readyz", answers=Condition, others=_NOT_READY, is_open=True)
+@routes.get("/readyz", answers=Readiness, others=_NOT_READY, is_open=True)
 async def is_ready(request: Request) -> Response:
     """Say whether it can work: Postgres answered within the last seconds, and its schema fits."""
     context: ApiContext = request.app.state.context

@@ -33,7 +33,7 @@ class SavedFilter(BaseModel):
     saved_at: datetime
 
 
-class FilterOrder(Body):
+class SaveFilterRequest(Body):
     """A filter to save."""
 
     text: Annotated[str, Field(max_length=LONGEST)]
@@ -46,7 +46,7 @@ class NamedFilter(BaseModel):
     text: str
 
 
-class Completion(BaseModel):
+class FilterCompletion(BaseModel):
     """What a term may go on as, and what that means."""
 
     text: str
@@ -57,7 +57,7 @@ class Terms(BaseModel):
     """The terms that there are, and what the one that was begun may go on as."""
 
     items: list[Kind]
-    completions: list[Completion]
+    completions: list[FilterCompletion]
 
 
 @routes.get("/terms", answers=Terms)
@@ -90,10 +90,10 @@ async def read_filter(request_context: Reader, name: Name) -> Response:
     return Answer({"name": name, "text": str(found)})
 
 
-@routes.put("/filters/{name}", takes=FilterOrder, answers=NamedFilter)
+@routes.put("/filters/{name}", takes=SaveFilterRequest, answers=NamedFilter)
 async def save_filter(request: Request, request_context: Operator, name: Name) -> Response:
     """Save a filter under a name, in the place of the one that has it: lists take it as `saved`."""
-    said = await read(request, FilterOrder, SMALL, code="bad_filter")
+    said = await read(request, SaveFilterRequest, SMALL, code="bad_filter")
     wanted = parse(said.text)
     async with request_context.writing() as database:
         await saved_filter.save(

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from grns.access.isolation import read_isolation
 from grns.access.keys import has_keys
-from grns.api.connection import Connection
+from grns.api.connection import WatchedConnection
 from grns.api.context import ApiContext
 from grns.errors import UnavailableError
 from grns.runtime.service import wait_for_postgres
@@ -49,7 +49,7 @@ class ApiServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            http=Connection,
+            http=WatchedConnection,
             ws="none",
             proxy_headers=False,
             server_header=False,

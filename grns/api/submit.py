@@ -27,7 +27,7 @@ _MOST = 500
 _LIMITS = Limits(document_bytes=4 * 1024 * 1024)  # each task has limits of its own besides
 
 
-class Created(BaseModel):
+class SubmitResponse(BaseModel):
     """The task that there is now, and whether this request has created it."""
 
     id: str
@@ -35,13 +35,13 @@ class Created(BaseModel):
     is_new: bool
 
 
-class Submittal(Body):
+class BatchRequest(Body):
     """Tasks to create."""
 
     tasks: list[Submission]
 
 
-class Item(BaseModel):
+class BatchItem(BaseModel):
     """What became of one of many: `created`, `exists` (its key has a task already) or `problem`."""
 
     status: Literal["created", "exists", "problem"]
@@ -50,19 +50,19 @@ class Item(BaseModel):
     problem: dict[str, Any] | None = None
 
 
-class Items(BaseModel):
+class BatchResponse(BaseModel):
     """What became of each, in the order in which they came."""
 
-    items: list[Item]
+    items: list[BatchItem]
 
 
-@routes.post("/tasks/batch", takes=Submittal, answers=Items)
+@routes.post("/tasks/batch", takes=BatchRequest, answers=BatchResponse)
 async def create_tasks(request: Request, request_context: Submitter) -> Response:
     """Create many tasks, 500 at most. Each has its own answer: one that is wrong keeps no other back.
 
     The whole body is refused only if it is not one JSON document of 4 MiB at most in UTF-8.
     """
-    fields = await read_fields(request, Submittal, _LIMITS, code="bad_submission", parse=parse_parts)
+    fields = await read_fields(request, BatchRequest, _LIMITS, code="bad_submission", parse=parse_parts)
     said = fields.get("tasks")
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise InvalidInputError("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")

@@ -15,7 +15,7 @@ from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Reason, around, read, read_fields
 from grns.api.route import PREFIX, Routes
-from grns.api.submit import Created, submit_one, submitted
+from grns.api.submit import SubmitResponse, submit_one, submitted
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.field_types import Reason as ReasonText
 from grns.model.filter import Filter, parse
@@ -73,14 +73,14 @@ class TaskRow(BaseModel):
     discarded_at: datetime | None
 
 
-class Found(BaseModel):
+class TaskCount(BaseModel):
     """How many tasks a filter finds; at least so many where that is not exact."""
 
     count: int
     is_exact: bool
 
 
-class Attempt(BaseModel):
+class AttemptRow(BaseModel):
     """One attempt: who claimed it when, and how and when it ended."""
 
     attempt: int
@@ -114,7 +114,7 @@ class TaskEdit(Edit):
     reason: ReasonText | None = None
 
 
-class Outcome(BaseModel):
+class ActionResponse(BaseModel):
     """What became of what was asked for, and the task as it is now."""
 
     answer: str
@@ -124,9 +124,9 @@ class Outcome(BaseModel):
 @routes.post(
     "/tasks",
     takes=Submission,
-    answers=Created,
+    answers=SubmitResponse,
     status=201,
-    others={200: {"model": Created, "description": "The idempotency key has this task already"}},
+    others={200: {"model": SubmitResponse, "description": "The idempotency key has this task already"}},
 )
 async def create_task(
     request: Request,
@@ -166,7 +166,7 @@ async def list_tasks(
         )
 
 
-@routes.get("/tasks/count", answers=Found)
+@routes.get("/tasks/count", answers=TaskCount)
 async def count_found(request_context: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
     """Say how many tasks a filter finds. Some thousands are looked at, where it is not counted already."""
     async with request_context.reading() as database:
@@ -204,7 +204,7 @@ async def edit_task(
     return shown(changed)
 
 
-@routes.post("/tasks/{task_id}/cancel", takes=Reason, answers=Outcome)
+@routes.post("/tasks/{task_id}/cancel", takes=Reason, answers=ActionResponse)
 async def cancel_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
     """End a task that has not ended. One that runs is asked to (`requested`): it may yet succeed."""
     reason = (await read(request, Reason, SMALL)).reason
@@ -213,7 +213,7 @@ async def cancel_task(request: Request, request_context: Operator, task_id: Task
         return await _outcome(request_context, database, task_id, said)
 
 
-@routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=Outcome)
+@routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=ActionResponse)
 async def redrive_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
     """Open a dead, failed or cancelled task again, with all its attempts before it."""
     reason = (await read(request, Reason, SMALL)).reason
@@ -222,7 +222,7 @@ async def redrive_task(request: Request, request_context: Operator, task_id: Tas
         return await _outcome(request_context, database, task_id, said)
 
 
-@routes.post("/tasks/{task_id}/discard", takes=Reason, answers=Outcome)
+@routes.post("/tasks/{task_id}/discard", takes=Reason, answers=ActionResponse)
 async def discard_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
     """Set a dead, failed or cancelled task aside: lists leave it out from now on."""
     reason = (await read(request, Reason, SMALL)).reason
@@ -245,7 +245,7 @@ async def list_task_events(
         return answer(await _events(request_context, database, task_id, behind=behind, limit=limit))
 
 
-@routes.get("/tasks/{task_id}/attempts", answers=PageOf[Attempt])
+@routes.get("/tasks/{task_id}/attempts", answers=PageOf[AttemptRow])
 async def list_attempts(request_context: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
     """List the latest attempts that the log still tells of, in order; a cursor leads to those before."""
     before = None if cursor is None else event.place(cursor)

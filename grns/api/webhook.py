@@ -37,7 +37,7 @@ Kinds = Annotated[list[str], Field(min_length=1, max_length=webhook.MOST_KINDS)]
 Description = Annotated[str, Field(min_length=1, max_length=webhook.LONGEST_DESCRIPTION)]
 
 
-class Webhook(BaseModel):
+class WebhookRow(BaseModel):
     """Who is told of events. Of its URL, whoever may not change it sees where it leads to.
 
     Where grns has disabled it, `disabled_reason` says why: `failing` (nothing was delivered for days),
@@ -62,13 +62,13 @@ class Webhook(BaseModel):
     old_secret_until: datetime | None
 
 
-class SignedWebhook(Webhook):
+class SignedWebhook(WebhookRow):
     """A webhook with its new secret, which is shown this once."""
 
     secret: str
 
 
-class Delivery(BaseModel):
+class DeliveryRow(BaseModel):
     """An event that a webhook is told of. `due_at` is when it is tried, null while that is under way."""
 
     seq: int
@@ -87,7 +87,7 @@ class Delivery(BaseModel):
     ended_at: datetime | None
 
 
-class WebhookOrder(Body):
+class CreateWebhookRequest(Body):
     """A webhook to make: where to, and which kinds of events, as `evt.task.dead` or `dlq.task.*`."""
 
     url: Url
@@ -95,7 +95,7 @@ class WebhookOrder(Body):
     description: Description | None = None
 
 
-class WebhookChange(Body):
+class UpdateWebhookRequest(Body):
     """What changes of a webhook; what is not named stays, a null description is taken away."""
 
     url: Url = Field(default_factory=str)
@@ -104,7 +104,7 @@ class WebhookChange(Body):
     is_enabled: Annotated[bool, Field(strict=True)] = Field(default_factory=bool)
 
 
-class Rotation(Body):
+class RotateSecretRequest(Body):
     """For how long the secret that is replaced is good, too: a day unless it is said, 0 ends it at once."""
 
     overlap_seconds: Annotated[
@@ -112,10 +112,10 @@ class Rotation(Body):
     ] = webhook.OVERLAP_SECONDS
 
 
-@routes.post("/webhooks", takes=WebhookOrder, answers=SignedWebhook, status=201)
+@routes.post("/webhooks", takes=CreateWebhookRequest, answers=SignedWebhook, status=201)
 async def create_webhook(request: Request, request_context: Admin) -> Response:
     """Have events from now on sent to a URL. The answer shows the secret, which nobody sees again."""
-    said = await read(request, WebhookOrder, SMALL, code="bad_webhook")
+    said = await read(request, CreateWebhookRequest, SMALL, code="bad_webhook")
     async with request_context.writing() as database:
         secret, row = await store.create_webhook(
             database,
@@ -130,7 +130,7 @@ async def create_webhook(request: Request, request_context: Admin) -> Response:
     return Answer({**row, "secret": secret.reveal()}, status_code=201, headers=location)
 
 
-@routes.get("/webhooks", answers=PageOf[Webhook])
+@routes.get("/webhooks", answers=PageOf[WebhookRow])
 async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspace's webhooks, the latest first."""
     async with request_context.reading() as database:
@@ -140,7 +140,7 @@ async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Curs
     return listed([_shown(request_context, row) for row in page.rows], page.next_cursor)
 
 
-@routes.get("/webhooks/{webhook_id}", answers=Webhook)
+@routes.get("/webhooks/{webhook_id}", answers=WebhookRow)
 async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Response:
     """Show a webhook, without its secrets."""
     async with request_context.reading() as database:
@@ -150,7 +150,7 @@ async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Respon
         )
 
 
-@routes.patch("/webhooks/{webhook_id}", takes=WebhookChange, answers=Webhook)
+@routes.patch("/webhooks/{webhook_id}", takes=UpdateWebhookRequest, answers=WebhookRow)
 async def edit_webhook(
     request: Request,
     request_context: Admin,
@@ -158,7 +158,7 @@ async def edit_webhook(
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Change where it leads to, what it is told of, or whether it is; what happened meanwhile is not sent."""
-    said = await read(request, WebhookChange, SMALL, code="bad_webhook")
+    said = await read(request, UpdateWebhookRequest, SMALL, code="bad_webhook")
     async with request_context.writing() as database:
         changed = await store.change_webhook(
             database,
@@ -172,7 +172,7 @@ async def edit_webhook(
     return _answer(request_context, changed)
 
 
-@routes.delete("/webhooks/{webhook_id}", answers=Webhook)
+@routes.delete("/webhooks/{webhook_id}", answers=WebhookRow)
 async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Response:
     """Send nothing there any more, and show what it was."""
     async with request_context.writing() as database:
@@ -183,10 +183,10 @@ async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Respo
     return Answer(found)
 
 
-@routes.post("/webhooks/{webhook_id}/rotate", takes=Rotation, answers=SignedWebhook)
+@routes.post("/webhooks/{webhook_id}/rotate", takes=RotateSecretRequest, answers=SignedWebhook)
 async def rotate_webhook_secret(request: Request, request_context: Admin, webhook_id: WebhookId) -> Response:
     """Sign with a new secret, and for a while with the one before, too. The answer shows it this once."""
-    said = await read(request, Rotation, SMALL, code="bad_overlap")
+    said = await read(request, RotateSecretRequest, SMALL, code="bad_overlap")
     async with request_context.writing() as database:
         secret, row = await store.rotate_secret(
             database,
@@ -198,7 +198,7 @@ async def rotate_webhook_secret(request: Request, request_context: Admin, webhoo
     return Answer({**row, "secret": secret.reveal()})
 
 
-@routes.post("/webhooks/{webhook_id}/ping", answers=Delivery)
+@routes.post("/webhooks/{webhook_id}/ping", answers=DeliveryRow)
 async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Response:
     """Have an event of its own sent to it, to see whether it works."""
     async with request_context.writing() as database:
@@ -210,7 +210,7 @@ async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Resp
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries", answers=PageOf[Delivery])
+@routes.get("/webhooks/{webhook_id}/deliveries", answers=PageOf[DeliveryRow])
 async def list_deliveries(
     request_context: Reader,
     webhook_id: WebhookId,
@@ -232,7 +232,7 @@ async def list_deliveries(
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=Delivery)
+@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=DeliveryRow)
 async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Number) -> Response:
     """Show what came of telling a webhook of an event; the event itself is in the log."""
     async with request_context.reading() as database:
@@ -241,7 +241,7 @@ async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Num
         )
 
 
-@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=Delivery)
+@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=DeliveryRow)
 async def resend_delivery(request_context: Operator, webhook_id: WebhookId, seq: Number) -> Response:
     """Tell a webhook of an event once more, under the same id, whatever came of it before."""
     async with request_context.writing() as database:

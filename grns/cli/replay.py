@@ -25,7 +25,7 @@ _LONG_SECONDS = 5.0
 _EVERYTHING = ("^(evt|dlq)[.]",)
 
 
-class _Show(Protocol):
+class _ReplayProgress(Protocol):
     def __call__(self, row: Any) -> None: ...
 
 
@@ -152,7 +152,7 @@ def _expression(kind: str) -> str:
     return "^" + "[.]".join("[^.]+" if word == "*" else re.escape(word) for word in kind.split(".")) + "$"
 
 
-async def _watch(database: Any, number: int, show: _Show) -> Any:
+async def _watch(database: Any, number: int, show: _ReplayProgress) -> Any:
     """Look on until it has ended."""
     from grns.outbox import replay_requests as store
 
@@ -173,10 +173,10 @@ async def _watch(database: Any, number: int, show: _Show) -> Any:
 
 
 @contextmanager
-def _progress() -> Iterator[_Show]:
+def _progress() -> Iterator[_ReplayProgress]:
     """Show how far it is: a bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _ReplayLines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -196,7 +196,7 @@ def _progress() -> Iterator[_Show]:
         yield show
 
 
-class _Lines:
+class _ReplayLines:
     """Writes a line when it has begun, and now and then."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ _PLAIN_EVERY_SECONDS = 5.0
 _LONG_SECONDS = 5.0
 
 
-class _Show(Protocol):
+class _WatchProgress(Protocol):
     def __call__(self, found: Operation) -> None: ...
 
 
@@ -54,7 +54,7 @@ async def _look_on(number: int, timeout: float | None) -> Operation:
             raise failure.hinted(late, f"grns operation show {number}") from error
 
 
-async def _until_end(database: Database, number: int, workspace: str, show: _Show) -> Operation:
+async def _until_end(database: Database, number: int, workspace: str, show: _WatchProgress) -> Operation:
     from grns.operations.model import ENDED, State
     from grns.operations.service import read_operation
 
@@ -71,10 +71,10 @@ async def _until_end(database: Database, number: int, workspace: str, show: _Sho
 
 
 @contextmanager
-def _progress() -> Iterator[_Show]:
+def _progress() -> Iterator[_WatchProgress]:
     """Show how far it is: a bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _WatchLines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -95,7 +95,7 @@ def _progress() -> Iterator[_Show]:
         yield show
 
 
-class _Lines:
+class _WatchLines:
     """Writes a line now and then."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from grns.errors import InvalidInputError, UnavailableError
 from grns.nats.interface import Delivery
 from grns.postgres.database import Database, Session
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.bus import RejectedMessageStored
 from grns.telemetry.facts.work import DeliveryDeferred
 
 
@@ -20,7 +20,7 @@ class DeadLetterQueue:
 
     async def reject(self, delivery: Delivery, reason: str, detail: str) -> bool:
         """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
-        self._emit(MessageRejected(reason, delivery.subject, delivery.stream_seq, detail[:200]))
+        self._emit(RejectedMessageStored(reason, delivery.subject, delivery.stream_seq, detail[:200]))
         message = RejectedMessage(
             reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,
             delivery.delivery_count, delivery.headers, delivery.body,

@@ -175,7 +175,7 @@ class HttpAttempts:
         verdict, is_new = await _persist(lend, ask)
         self._note_end(ticket, verdict)
         if is_new:
-            self._emit(work.TaskReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
+            self._emit(work.AttemptReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
         return verdict
 
     def _note_end(self, ticket: ClaimToken, status: str) -> None:

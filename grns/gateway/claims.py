@@ -34,7 +34,7 @@ MakeClaimer = Callable[[Claims, Claimant], Claimer]
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class WaitingWorker:
     """An agent that asks for a task: who it is, whose key it shows, and how long it will wait."""
 
     claimant: Claimant
@@ -80,7 +80,7 @@ class HttpClaims:
         self._ending: asyncio.Future[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def next_task(self, seeking: ClaimRequest, gone: asyncio.Future[None]) -> AssignedTask | None:
+    async def next_task(self, seeking: WaitingWorker, gone: asyncio.Future[None]) -> AssignedTask | None:
         """Return a task for an agent, None where there was none in time, or `gone` was done before.
 
         What was claimed for somebody who has gone, or for a key that ended meanwhile, is given back.

@@ -37,7 +37,7 @@ from grns.tasks import read
 from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.bus import RejectedMessageStored
 from grns.telemetry.facts.request import CommandHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -208,7 +208,7 @@ class CommandHandler:
     async def _keep(self, request: Request) -> None:
         """Keep what cannot be answered, as far as that is possible: nobody else has it."""
         self._emit(CommandHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
-        self._emit(MessageRejected("no_reply", request.subject, 0, _NO_REPLY))
+        self._emit(RejectedMessageStored("no_reply", request.subject, 0, _NO_REPLY))
         corpse = RejectedMessage(
             "no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body
         )

@@ -22,7 +22,7 @@ from grns.runtime.service import PeriodicService
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
-from grns.worker.command import Command
+from grns.worker.command import ExecuteCommand
 from grns.worker.executor import Claimer
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
@@ -301,7 +301,7 @@ class LongPollQueue:
         if command is not None:
             await self._offer(pending, command, delivery)
 
-    async def _offer(self, pending: PendingClaim, command: Command, delivery: Delivery) -> None:
+    async def _offer(self, pending: PendingClaim, command: ExecuteCommand, delivery: Delivery) -> None:
         """Claim a command's task for a waiter; the delivery is acknowledged once that has committed."""
 
         async def pass_on(answer: Unclaimed, delivery: Delivery) -> None:

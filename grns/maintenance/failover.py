@@ -53,7 +53,7 @@ class Losses:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _FailoverReport:
     """What a stored message says of itself."""
 
     seq: int
@@ -81,10 +81,10 @@ async def find_losses(database: Database, transport: Transport, failovers: Seque
 
 async def _pages(
     transport: Transport, stream: str, failover: Failover, known: set[UUID]
-) -> AsyncIterator[list[_Told]]:
+) -> AsyncIterator[list[_FailoverReport]]:
     """Read what the relay published around a failover, each message once, however often it is there."""
     since, until = failover.last_seen_at - MARGIN, failover.noticed_at + MARGIN
-    page: list[_Told] = []
+    page: list[_FailoverReport] = []
     async for message in transport.stored(stream, since=since, until=until):
         told = _told(message)
         if told is None or told.message_id in known:
@@ -97,16 +97,22 @@ async def _pages(
     yield page
 
 
-def _told(message: StoredMessage) -> _Told | None:
+def _told(message: StoredMessage) -> _FailoverReport | None:
     """Return what only the relay writes; None for what others have published there."""
     seq = whole_number(message.headers.get("Grns-Seq", ""))
     try:
-        return None if seq is None else _Told(seq, UUID(message.headers.get("Nats-Msg-Id", "")), message)
+        return (
+            None
+            if seq is None
+            else _FailoverReport(seq, UUID(message.headers.get("Nats-Msg-Id", "")), message)
+        )
     except ValueError:
         return None
 
 
-async def _missing(database: Database, failover: Failover, page: Sequence[_Told]) -> list[LostMessage]:
+async def _missing(
+    database: Database, failover: Failover, page: Sequence[_FailoverReport]
+) -> list[LostMessage]:
     """Return those of a page that the log does not have."""
     tasks = [told.message.headers.get("Grns-Task") for told in page]
     found = await unlogged(database, [told.seq for told in page], [told.message_id for told in page], tasks)
@@ -118,7 +124,7 @@ def _place(one: LostMessage) -> tuple[bool, int, datetime, str, int]:
     return one.failover is None, one.failover or 0, one.happened_at, one.task_id or "", one.version or 0
 
 
-def _lost(failover: Failover, told: _Told, status: str | None) -> LostMessage:
+def _lost(failover: Failover, told: _FailoverReport, status: str | None) -> LostMessage:
     message = told.message
     headers = message.headers
     try:

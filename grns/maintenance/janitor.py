@@ -20,7 +20,7 @@ from grns.runtime.service import PeriodicService
 from grns.tasks import pauses as pause
 from grns.tasks.pause_pools import PausedSubjects
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.bus import RejectedMessageStored
 from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
 from grns.telemetry.facts.upkeep import MessagesExpired, RowsDeleted
 
@@ -206,7 +206,9 @@ class Janitor:
         for message in await self._transport.unserved(
             subjects.CMD_STREAM, older_than_seconds=self._unserved_seconds
         ):
-            self._emit(MessageRejected("unserved", message.subject, message.seq, "no durable serves it"))
+            self._emit(
+                RejectedMessageStored("unserved", message.subject, message.seq, "no durable serves it")
+            )
             corpse = RejectedMessage(
                 "unserved", "no durable serves this subject", message.subject,
                 message.stream, message.seq, 0, message.headers, message.body,

@@ -12,13 +12,13 @@ from grns.model.field_types import Actor, ErrorClass, Name, Payload, Reason, Tas
 from grns.model.submission import AgentType, Token
 
 
-class Change(Payload):
+class AuditPayload(Payload):
     """What somebody has changed through one of the doors; without an actor it was grns itself."""
 
     actor: Actor | None = None
 
 
-class TaskChanged(Change):
+class TaskChanged(AuditPayload):
     """A task that does not run was edited: it is where it was, at the same version."""
 
     task_id: TaskId
@@ -28,7 +28,7 @@ class TaskChanged(Change):
     reason: Reason | None = None
 
 
-class TaskDiscarded(Change):
+class TaskDiscarded(AuditPayload):
     """Nobody will open this ended task again. Where it was dead or failed: of what."""
 
     task_id: TaskId
@@ -37,7 +37,7 @@ class TaskDiscarded(Change):
     reason: Reason | None = None
 
 
-class PoolPaused(Change):
+class PoolPaused(AuditPayload):
     """Nothing is claimed for an agent type, or for one of its task types."""
 
     agent_type: AgentType
@@ -46,14 +46,14 @@ class PoolPaused(Change):
     reason: Reason | None = None
 
 
-class PoolResumed(Change):
+class PoolResumed(AuditPayload):
     """It is claimed again what was paused."""
 
     agent_type: AgentType
     task_type: Token | None = None
 
 
-class KeyCreated(Change):
+class KeyCreated(AuditPayload):
     """There is a new API key, of one workspace or of all."""
 
     key_id: Token
@@ -64,26 +64,26 @@ class KeyCreated(Change):
     expires_at: Instant | None = None
 
 
-class TokenKeyRotated(Change):
+class TokenKeyRotated(AuditPayload):
     """Claim tokens are signed with a new secret; those of the previous one stay valid."""
 
     number: Annotated[int, Field(ge=1)]
 
 
-class KeyRevoked(Change):
+class KeyRevoked(AuditPayload):
     """An API key is worth nothing any more."""
 
     key_id: Token
     name: Name
 
 
-class WorkspaceCreated(Change):
+class WorkspaceCreated(AuditPayload):
     """There is a new workspace."""
 
     workspace: Token
 
 
-class FilterSaved(Change):
+class FilterSaved(AuditPayload):
     """A filter was saved under a name, maybe in the place of another one."""
 
     name: Name
@@ -94,7 +94,7 @@ class FilterDeleted(FilterSaved):
     """A saved filter was forgotten."""
 
 
-class IssueChanged(Change):
+class IssueChanged(AuditPayload):
     """An issue is new, or it is back, or somebody has said something of it."""
 
     fingerprint: str
@@ -107,7 +107,7 @@ class IssueChanged(Change):
     snoozed_until: Instant | None = None
 
 
-class Operation(Change):
+class OperationPayload(AuditPayload):
     """What events of bulk operations share: which one it is, what it does, and why."""
 
     operation_id: Token
@@ -116,20 +116,20 @@ class Operation(Change):
     reason: Reason | None = None
 
 
-class OperationCreated(Operation):
+class OperationCreated(OperationPayload):
     """A bulk operation is to be done, on all tasks that match its filter."""
 
     filter: str
     matched: Annotated[int, Field(ge=0)] | None = None
 
 
-class OperationChanged(Operation):
+class OperationChanged(OperationPayload):
     """A bulk operation was paused, or goes on."""
 
     was: Annotated[str, Field(max_length=64)]
 
 
-class OperationEnded(Operation):
+class OperationEnded(OperationPayload):
     """A bulk operation is over."""
 
     moved: Annotated[int, Field(ge=0)]
@@ -137,7 +137,7 @@ class OperationEnded(Operation):
     failed_again: Annotated[int, Field(ge=0)]
 
 
-class Letter(Change):
+class DeadLetterPayload(AuditPayload):
     """What events of messages that belong to no task share: which one it is, and why it was refused."""
 
     dead_letter_id: UUID
@@ -145,24 +145,24 @@ class Letter(Change):
     subject: str
 
 
-class LetterResent(Letter):
+class LetterResent(DeadLetterPayload):
     """A message was sent again."""
 
     is_fixed: bool = False
 
 
-class LetterDiscarded(Letter):
+class LetterDiscarded(DeadLetterPayload):
     """Nobody will send a message again."""
 
 
-class LetterExpired(Letter):
+class LetterExpired(DeadLetterPayload):
     """grns deleted the oldest rejected message of a workspace that kept too many. The message is lost."""
 
     body_size: Annotated[int, Field(ge=0)]
     body_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Webhook(Change):
+class WebhookPayload(AuditPayload):
     """What events of webhooks share. The URL is not told: it may hold a secret."""
 
     webhook_id: Token
@@ -170,11 +170,11 @@ class Webhook(Change):
     is_enabled: bool = True
 
 
-class WebhookCreated(Webhook):
+class WebhookCreated(WebhookPayload):
     """Events will be sent to a URL."""
 
 
-class WebhookChanged(Webhook):
+class WebhookChanged(WebhookPayload):
     """It has changed which events are sent, where to, whether any are, or what with they are signed.
 
     Without an actor grns itself has disabled it, and `reason` says why.
@@ -184,15 +184,15 @@ class WebhookChanged(Webhook):
     reason: Reason | None = None
 
 
-class WebhookDeleted(Webhook):
+class WebhookDeleted(WebhookPayload):
     """No events are sent there any more."""
 
 
-class WebhookPinged(Webhook):
+class WebhookPinged(WebhookPayload):
     """Somebody wants to see whether it works: it is sent this."""
 
 
-class WebhookResent(Webhook):
+class WebhookResent(WebhookPayload):
     """Somebody has had it told once more of an event."""
 
     message_id: UUID

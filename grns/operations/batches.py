@@ -56,14 +56,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OperationBatch:
     """Some tasks to move, the cursor behind them, and whether nothing is left there."""
 
     candidates: Sequence[Candidate]
     cursor: str | None
     is_end: bool
 
-    def refused(self, code: str) -> Batch:
+    def refused(self, code: str) -> OperationBatch:
         """Return the batch with none that may be moved."""
         return replace(self, candidates=[replace(one, refusal=code) for one in self.candidates])
 
@@ -112,24 +112,24 @@ async def drop(database: Database, owner: str) -> None:
     await database.run("drop_operations", owner)
 
 
-async def next_batch(database: Database, taken: Taken, limit: int, limits: Limits) -> Batch:
+async def next_batch(database: Database, taken: Taken, limit: int, limits: Limits) -> OperationBatch:
     """Return the next tasks that an operation is about; it may be none, with more behind them.
 
     Those that have ended, or came, after it was asked for are none of it. Those that somebody has moved
     since they were found are in it, and will be counted as skipped.
     """
     if taken.is_exhausted:
-        return Batch((), taken.page_cursor, is_end=True)
+        return OperationBatch((), taken.page_cursor, is_end=True)
     if taken.action is Action.CANCEL:
         return await _next_to_cancel(database, taken, limit)
     page = await _page(database, taken, limit, taken.page_cursor)
     found = [_candidate(row) for row in page.rows if _is_of(taken, row)]
     if taken.patch is not None and found:
         found = await _patched(database, found, taken, limits)
-    return Batch(found, page.next_cursor, page.next_cursor is None)
+    return OperationBatch(found, page.next_cursor, page.next_cursor is None)
 
 
-async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Batch:
+async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> OperationBatch:
     """Return the next tasks to cancel.
 
     They go from one state to the next meanwhile, and so perhaps to where the walk has been already: it is
@@ -143,8 +143,8 @@ async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Batch
         asked = {row["id"] for row in rows}
         found = [one for one in found if one.id not in asked]
     if page.next_cursor is not None:
-        return Batch(found, f"{before or 0}:{page.next_cursor}", is_end=False)
-    return Batch(found, f"{taken.moved}:", is_end=taken.moved == int(before or 0))
+        return OperationBatch(found, f"{before or 0}:{page.next_cursor}", is_end=False)
+    return OperationBatch(found, f"{taken.moved}:", is_end=taken.moved == int(before or 0))
 
 
 async def _page(database: Database, taken: Taken, limit: int, behind: str | None) -> Page:
@@ -189,7 +189,7 @@ def _with_payload(one: Candidate, payload: str | None, taken: Taken, limits: Lim
         return replace(one, refusal=error.code)
 
 
-async def move(database: Database, taken: Taken, batch: Batch) -> Moved | None:
+async def move(database: Database, taken: Taken, batch: OperationBatch) -> Moved | None:
     """Do to a batch what the operation is for, and note how far that is, in one statement.
 
     None where it is not ours any more, or may not go on: then nothing was done.

@@ -14,7 +14,7 @@ from grns.model import subjects
 from grns.model.json import Limits
 from grns.nats.interface import Transport
 from grns.operations import batches as batches
-from grns.operations.batches import Batch, Moved, Taken
+from grns.operations.batches import Moved, OperationBatch, Taken
 from grns.operations.model import ENDED, State, batch_size
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -122,7 +122,7 @@ class OperationRunner:
         wanted = 1 if taken.needs_canary else batch_size(taken.rate_per_minute, most)
         return min(wanted, self._batch_size.rows)
 
-    def _note(self, taken: Taken, batch: Batch, moved: Moved | None) -> None:
+    def _note(self, taken: Taken, batch: OperationBatch, moved: Moved | None) -> None:
         if moved is not None and batch.candidates:
             skipped = len(batch.candidates) - moved.tasks
             self._emit(BatchMoved(taken.id, taken.action.value, moved.tasks, skipped))

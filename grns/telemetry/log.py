@@ -69,7 +69,7 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         if is_console
         else structlog.processors.JSONRenderer()
     )
-    lines = _Lines(target)
+    lines = _LogLines(target)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -90,7 +90,7 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-class _Lines:
+class _LogLines:
     """Writes each line in one piece: processes that share a stream do not tear each other's."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -61,15 +61,15 @@ class MetricsLeaf:
         self._attempts = self._counts[registry.ATTEMPTS]
         self._run, self._task = self._times[registry.RUN], self._times[registry.TASK]
         return {
-            work.TaskClaimed: self._claimed,
+            work.AttemptStarted: self._claimed,
             work.TaskNotClaimed: lambda fact: count(registry.CLAIM_CONFLICTS, fact.reason),
             work.AttemptFinished: self._finished,
             work.LeaseLost: lambda fact: count(registry.LEASES_LOST, fact.reason),
             work.RenewalsUnanswered: lambda fact: count(registry.RENEW_FAILURES, number=fact.times),
             work.DeliveryDeferred: lambda fact: count(registry.DEFERRED, fact.reason),
             work.PollClaimed: lambda fact: count(registry.FLOOR_CLAIMS, number=fact.tasks),
-            work.PoolPaused: lambda fact: self._note_pause(fact, 1),
-            work.PoolResumed: lambda fact: self._note_pause(fact, 0),
+            work.WorkerPaused: lambda fact: self._note_pause(fact, 1),
+            work.WorkerResumed: lambda fact: self._note_pause(fact, 0),
         }
 
     def _bus_readers(self) -> dict[type[Fact], Callable[[Any], None]]:
@@ -77,7 +77,7 @@ class MetricsLeaf:
         return {
             order.CommandHandled: lambda fact: count(registry.ORDERS, fact.kind, fact.way, fact.answer),
             bus.JetStreamOutOfRoom: lambda _: count(registry.OUT_OF_ROOM),
-            bus.MessageRejected: lambda fact: count(registry.REJECTED, fact.reason),
+            bus.RejectedMessageStored: lambda fact: count(registry.REJECTED, fact.reason),
             relay.MessagesPublished: lambda fact: count(registry.PUBLISHED, fact.kind, number=fact.messages),
             relay.MessageRefused: lambda fact: count(registry.REFUSED, fact.kind, fact.code),
             relay.RelayProgressed: self._progressed,
@@ -118,7 +118,7 @@ class MetricsLeaf:
         for chore in fact.chores:
             self._count(registry.TICK_FAILURES, f"janitor_{chore}")
 
-    def _claimed(self, fact: work.TaskClaimed) -> None:
+    def _claimed(self, fact: work.AttemptStarted) -> None:
         self._claims.add(fact.task_type, fact.source)
         self._queue_wait.observe(fact.task_type, fact.queued_seconds)
 
@@ -137,7 +137,7 @@ class MetricsLeaf:
         if fact.status == "dead":
             self._count(registry.DEAD_LETTERS, fact.status)
 
-    def _note_pause(self, fact: work.PoolPaused | work.PoolResumed, value: int) -> None:
+    def _note_pause(self, fact: work.WorkerPaused | work.WorkerResumed, value: int) -> None:
         self._set(registry.POOL_PAUSED, value, fact.agent_type, fact.task_type or _ALL_TASK_TYPES)
 
     def _progressed(self, fact: relay.RelayProgressed) -> None:

@@ -54,14 +54,14 @@ async def events(call: PageRequest) -> Response:
 @pages.get("/events/stream")
 async def follow_events(call: PageRequest) -> Response:
     """Tell of events as they come."""
-    return _Told(call, {**_wanted(call), "cursor": call.query("cursor")})
+    return _EventText(call, {**_wanted(call), "cursor": call.query("cursor")})
 
 
 def _wanted(call: PageRequest) -> dict[str, Any]:
     return {"kind": call.query("kind"), "task_id": call.query("task_id")}
 
 
-class _Told(Response):
+class _EventText(Response):
     """The API's own stream, passed on."""
 
     def __init__(self, call: PageRequest, query: dict[str, Any]) -> None:

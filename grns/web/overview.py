@@ -23,7 +23,7 @@ _POOLS, _ISSUES, _WORKERS, _QUEUED = 100, 5, 200, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateTile:
     """How many of something happened a minute, lately."""
 
     name: str
@@ -63,10 +63,10 @@ async def overview(call: PageRequest) -> Response:
     )
 
 
-def _rates(steps: Mapping[str, Any]) -> list[Rate]:
+def _rates(steps: Mapping[str, Any]) -> list[RateTile]:
     charted = figure.per_minute("", steps, "submitted", "succeeded", "retried", "dead", "failed")
     return [
-        Rate(name, sum(values[-_RECENT_STEPS:]) / _RECENT_STEPS)  # type: ignore[arg-type] # no gaps in these
+        RateTile(name, sum(values[-_RECENT_STEPS:]) / _RECENT_STEPS)  # type: ignore[arg-type] # no gaps in these
         for name, values in zip(charted.lines, charted.points[1:], strict=True)
     ]
 

@@ -36,7 +36,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TimelineLane:
     """One attempt of the timeline: how long it waited and ran, in seconds, how it ended, and of what."""
 
     attempt: Mapping[str, Any]
@@ -115,7 +115,7 @@ def _lanes(
     attempts: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     now: float,
-) -> list[Lane]:
+) -> list[TimelineLane]:
     """Return the attempts as they lie in the time from the task's beginning to its end, or to now."""
     begin = _seconds(task["created_at"])
     end = _seconds(task["finished_at"]) if task["finished_at"] else max(now, begin)
@@ -130,7 +130,7 @@ def _lanes(
         )
         wait_seconds = None if wait is None else wait / 1000
         found.append(
-            Lane(
+            TimelineLane(
                 attempt,
                 wait_seconds,
                 ended - claimed if attempt["ended_at"] else None,

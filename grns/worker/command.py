@@ -34,7 +34,7 @@ _OWN_FORM = re.compile(
 
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
-class Command:
+class ExecuteCommand:
     """What a command to run a task says: its own id, the task, and whom it is meant for."""
 
     message_id: UUID
@@ -42,7 +42,7 @@ class Command:
     agent_type: str
 
 
-def read(body: bytes, *, subject: str, limits: Limits) -> Command:
+def read(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand:
     """Return the command in `body`; `RejectedError` says why it cannot be accepted.
 
     Codes: those of `envelope.decode` and `payloads.read`, and `unexpected_kind`.
@@ -50,7 +50,7 @@ def read(body: bytes, *, subject: str, limits: Limits) -> Command:
     return read_own(body, subject=subject, limits=limits) or read_any(body, subject=subject, limits=limits)
 
 
-def read_own(body: bytes, *, subject: str, limits: Limits) -> Command | None:
+def read_own(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand | None:
     """Return the command if it has the form in which grns writes it; None says nothing of it."""
     said = _OWN_FORM.fullmatch(body)
     if said is None or not (subject.startswith(_OWN_SUBJECTS) or subject == _FRONT_DOOR):
@@ -61,16 +61,16 @@ def read_own(body: bytes, *, subject: str, limits: Limits) -> Command | None:
     number = int(message_id.replace(b"-", b""), 16)
     if number == 0 or not _is_a_time(emitted_at.decode()):
         return None
-    return Command(uuid_of(number), task_id.decode(), agent_type.decode())
+    return ExecuteCommand(uuid_of(number), task_id.decode(), agent_type.decode())
 
 
-def read_any(body: bytes, *, subject: str, limits: Limits) -> Command:
+def read_any(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand:
     """Return the command in `body` as the models read it, or raise `RejectedError`."""
     said = envelope.decode(body, subject=subject, limits=limits)
     wanted = payloads.read(said)
     if not isinstance(wanted, TaskExecute):
         raise RejectedError("unexpected_kind", f"{said.kind} is not served here")
-    return Command(said.message_id, wanted.task_id, wanted.target_agent_type)
+    return ExecuteCommand(said.message_id, wanted.task_id, wanted.target_agent_type)
 
 
 def _is_a_time(text: str) -> bool:

@@ -20,17 +20,17 @@ from grns.telemetry import current, failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import (
     AttemptFinished,
+    AttemptReleased,
+    AttemptStarted,
     DeliveryDeferred,
     LeaseLost,
     NoHandler,
-    TaskClaimed,
     TaskNotClaimed,
-    TaskReleased,
 )
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker import command
 from grns.worker.claims import Claims
-from grns.worker.command import Command
+from grns.worker.command import ExecuteCommand
 from grns.worker.context import Context
 from grns.worker.finishes import Finish, Finishes
 from grns.worker.handlers import Handlers
@@ -75,7 +75,7 @@ class Claimer:
         """Claim nothing more; what runs goes on."""
         self._claims.close()
 
-    async def read(self, delivery: Delivery) -> Command | None:
+    async def read(self, delivery: Delivery) -> ExecuteCommand | None:
         """Return the command, or bury bytes that are none and end their delivery."""
         try:
             return command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
@@ -85,7 +85,7 @@ class Claimer:
 
     async def claim(
         self,
-        wanted: Command,
+        wanted: ExecuteCommand,
         delivery: Delivery,
         source: str,
         *,
@@ -145,7 +145,7 @@ class Claimer:
         """Tell that a task was claimed, and since when that was tried."""
         self._spans.claimed(claim, source, began_ns=began_ns, headers=headers)
         self._emit(
-            TaskClaimed(
+            AttemptStarted(
                 claim.id, claim.task_type, claim.attempt, claim.trace_id, source, claim.queued_seconds
             )
         )
@@ -268,7 +268,7 @@ class Executor(Claimer):
         verdict = (await self._finishes.release([claim], reason))[claim.id]
         if verdict == "locked":
             raise UnavailableError(f"task {claim.id} is locked by another transaction")
-        self._emit(TaskReleased(claim.id, claim.attempt, claim.trace_id, verdict))
+        self._emit(AttemptReleased(claim.id, claim.attempt, claim.trace_id, verdict))
         return Finished(verdict)
 
     def _note_finish(self, claim: Claim, outcome: Outcome, finished: Finished, run_seconds: float) -> None:

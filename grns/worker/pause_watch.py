@@ -14,7 +14,7 @@ from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks.pauses import Pause
 from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import PoolPaused, PoolResumed
+from grns.telemetry.facts.work import WorkerPaused, WorkerResumed
 from grns.worker.claims import Claimant
 from grns.worker.slots import Slots
 
@@ -80,6 +80,6 @@ class PauseWatch:
         for task_type in begun:
             one = self._paused[task_type]
             until = None if one.until is None else rfc3339(one.until)
-            self._emit(PoolPaused(self._who.agent_type, task_type, one.paused_by, one.reason, until))
+            self._emit(WorkerPaused(self._who.agent_type, task_type, one.paused_by, one.reason, until))
         for task_type in ended:
-            self._emit(PoolResumed(self._who.agent_type, task_type))
+            self._emit(WorkerResumed(self._who.agent_type, task_type))

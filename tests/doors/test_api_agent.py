@@ -16,7 +16,7 @@ from grns.access.keys import create_key
 from grns.access.principals import BOOTSTRAP
 from grns.api.route import PREFIX
 from grns.gateway import claims as agent_claims
-from grns.gateway.claims import ClaimRequest
+from grns.gateway.claims import WaitingWorker
 from grns.maintenance.due import promote, reap
 from grns.model import claim_token as ticket
 from grns.model.claim_token import ClaimToken, SigningKey
@@ -25,7 +25,13 @@ from grns.model.outcome import Verb
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.telemetry.facts.agent import ClaimReturned
-from grns.telemetry.facts.work import AttemptFailed, AttemptFinished, LeaseLost, TaskClaimed, TaskReleased
+from grns.telemetry.facts.work import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptReleased,
+    AttemptStarted,
+    LeaseLost,
+)
 from grns.worker.claims import Claimant
 from tests.doors.test_api_kit import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.harness import eventually, submit, submit_many
@@ -108,7 +114,7 @@ async def test_a_task_is_claimed_renewed_and_completed(local: httpx2.AsyncClient
     assert row["result_ref"] == f"db://tasks/{made.id}"
     (finished,) = door.facts.of(AttemptFinished)
     assert (finished.task_id, finished.status, finished.error_class) == (made.id, "succeeded", None)
-    assert [fact.task_id for fact in door.facts.of(TaskClaimed)] == [made.id]
+    assert [fact.task_id for fact in door.facts.of(AttemptStarted)] == [made.id]
 
 
 async def _by_worker(database: Database, how: str, task_id: str) -> None:
@@ -200,7 +206,7 @@ async def test_an_attempt_given_back_is_not_spent(local: httpx2.AsyncClient, doo
     assert json.loads(released["payload"])["reason"] == "deploy"
     again = await claimed(local)
     assert (again["task"]["attempt"], again["task"]["counted_attempt"]) == (2, 1)
-    assert [fact.verdict for fact in door.facts.of(TaskReleased)] == ["queued"]
+    assert [fact.verdict for fact in door.facts.of(AttemptReleased)] == ["queued"]
 
 
 async def test_a_cancellation_is_heard_with_the_next_renewal(
@@ -338,7 +344,7 @@ async def test_what_ends_an_attempt_may_be_said_again(
     for other in WRITES.keys() - {how}:
         assert problem_of(await told(local, other, token, **WRITES[other]), 409) == "stale_token"
     assert await state_of(door.database, task_id) == ended
-    assert len(door.facts.of(AttemptFinished)) + len(door.facts.of(TaskReleased)) == 1
+    assert len(door.facts.of(AttemptFinished)) + len(door.facts.of(AttemptReleased)) == 1
 
 
 async def test_many_who_say_the_same_at_once_write_it_once(
@@ -579,10 +585,10 @@ async def _waits(door: Door) -> bool:
     return bool(door.context.agent_claims.waiting("default"))
 
 
-def seeking(**changes: Any) -> ClaimRequest:
+def seeking(**changes: Any) -> WaitingWorker:
     """Return somebody who asks for a task."""
     who = Claimant("worker-http", "default", "worker", {"noop": None}, 60.0)
-    return ClaimRequest(
+    return WaitingWorker(
         **{
             "claimant": who,
             "name": "x",

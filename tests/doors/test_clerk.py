@@ -16,7 +16,7 @@ from grns.gateway.commands import CommandHandler
 from grns.model.events import Truncated
 from grns.postgres.database import Database
 from grns.settings import load
-from grns.telemetry.facts.bus import MessageRejected
+from grns.telemetry.facts.bus import RejectedMessageStored
 from grns.telemetry.facts.request import CommandHandled
 from grns.telemetry.facts.work import DeliveryDeferred
 from grns.telemetry.metrics import MetricsLeaf
@@ -332,7 +332,7 @@ async def test_one_without_an_inbox_is_kept_and_not_carried_out(stage: Stage) ->
     (letter,) = await stage.letters()
     assert (letter["reason"], letter["workspace"], letter["body"]) == ("no_reply", "acme", request.body)
     assert not await fetch(stage.database, "select from grns.tasks")
-    assert await stage.note.has_told(MessageRejected)
+    assert await stage.note.has_told(RejectedMessageStored)
 
 
 async def test_one_that_is_turned_away_is_told_so(stage: Stage) -> None:

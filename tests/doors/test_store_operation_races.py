@@ -11,7 +11,7 @@ import pytest
 from grns.errors import ConflictError, InvalidInputError
 from grns.maintenance.due import promote
 from grns.operations import batches as batches
-from grns.operations.batches import Batch
+from grns.operations.batches import OperationBatch
 from grns.operations.model import State
 from grns.operations.service import abort_operation, pause_operation, resume_operation
 from grns.postgres.database import Database
@@ -266,5 +266,5 @@ async def test_one_that_cannot_be_done_fails_under_its_epoch_only(shared: Databa
 
 def test_a_batch_can_be_refused_whole() -> None:
     candidate = batches.Candidate("gr-0", 1, datetime(2026, 1, 1, tzinfo=UTC))
-    batch = Batch([candidate], "cursor", is_end=False)
+    batch = OperationBatch([candidate], "cursor", is_end=False)
     assert batch.refused("why") == replace(batch, candidates=[replace(candidate, refusal="why")])

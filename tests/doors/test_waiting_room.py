@@ -16,14 +16,14 @@ from grns.bootstrap import api as doors
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.gateway import claims as agent_claims
-from grns.gateway.claims import AssignedTask, ClaimRequest, HttpClaims
+from grns.gateway.claims import AssignedTask, HttpClaims, WaitingWorker
 from grns.maintenance.due import reap
 from grns.model import subjects
 from grns.nats.interface import Message, Transport
 from grns.postgres.database import Database, run
 from grns.settings import load
-from grns.telemetry.facts.bus import MessageRejected
-from grns.telemetry.facts.work import TaskClaimed, TaskCrashed, TaskNotClaimed
+from grns.telemetry.facts.bus import RejectedMessageStored
+from grns.telemetry.facts.work import AttemptStarted, TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant
 from tests.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
 from tests.operations import Facts
@@ -51,7 +51,7 @@ class Stage:
         """Begin to wait for a task."""
         handled = dict.fromkeys(types or ("noop",))
         who = Claimant(f"worker-{name}", "default", "worker", handled, 60.0)
-        seeking = ClaimRequest(who, name, "1", BOOTSTRAP, wait_seconds)
+        seeking = WaitingWorker(who, name, "1", BOOTSTRAP, wait_seconds)
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))
 
     async def is_listening(self) -> bool:
@@ -64,7 +64,7 @@ class Stage:
     @property
     def sources(self) -> list[str]:
         """Where what was claimed has come from."""
-        return [fact.source for fact in self.facts.of(TaskClaimed)]
+        return [fact.source for fact in self.facts.of(AttemptStarted)]
 
 
 @asynccontextmanager
@@ -157,7 +157,7 @@ async def test_a_command_that_is_none_is_kept_and_nobody_waits_the_longer(
         await stage.transport.publish(Message(subject, b"{", "rubbish", {}))
 
         async def is_refused() -> bool:
-            return bool(stage.facts.of(MessageRejected))
+            return bool(stage.facts.of(RejectedMessageStored))
 
         await eventually(is_refused)
         await submit(database)

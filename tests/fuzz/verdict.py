@@ -56,7 +56,7 @@ def _payload(said: envelope.Envelope) -> object:
         return error.with_traceback(None)
 
 
-def _command(sample: Sample) -> command.Command | RejectedError:
+def _command(sample: Sample) -> command.ExecuteCommand | RejectedError:
     try:
         return command.read_any(sample.body, subject=sample.subject, limits=LIMITS)
     except RejectedError as error:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grns.dev.demo.truth import DeadLetterRow, EventRow, Row
+from grns.dev.demo.truth import DeadLetterRow, DemoEvent, Row
 from grns.dev.demo.witness import History
 from grns.model.task import STATUS_AFTER, Status
 
@@ -73,7 +73,7 @@ def dead_letters(found: Sequence[DeadLetterRow], sent: Sequence[bytes]) -> list[
     ]
 
 
-def accident(held: frozenset[str], entries: Iterable[EventRow]) -> list[str]:
+def accident(held: frozenset[str], entries: Iterable[DemoEvent]) -> list[str]:
     """Look whether everything that the killed worker held was run again."""
     expired = {entry.task_id for entry in entries if entry.kind == "evt.task.lease_expired"}
     if not expired:

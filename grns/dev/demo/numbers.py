@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from grns.dev.demo.truth import EventRow, Row
+from grns.dev.demo.truth import DemoEvent, Row
 from grns.model.percentiles import Percentiles, spread
 from grns.model.task import STATUS_AFTER, Status
 
@@ -31,7 +31,7 @@ class DemoNumbers:
         return sum(self.states.values()) / max(self.work_seconds, 1e-9)
 
 
-def count(rows: Iterable[Row], entries: Sequence[EventRow]) -> DemoNumbers:
+def count(rows: Iterable[Row], entries: Sequence[DemoEvent]) -> DemoNumbers:
     """Count what happened. `entries` are in the order of tasks and versions."""
     events = [entry for entry in entries if entry.kind.startswith("evt.")]
     kinds = Counter(entry.kind for entry in events)

@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
+class DemoEvent:
     """One row of the log about a task."""
 
     task_id: str
@@ -87,9 +87,9 @@ class Truth:
         """Return all tasks."""
         return [_row(record) for record in await self._connection.fetch(_ROWS)]
 
-    async def entries(self) -> list[EventRow]:
+    async def entries(self) -> list[DemoEvent]:
         """Return the log of all tasks, in the order of their versions."""
-        return [EventRow(*record) for record in await self._connection.fetch(_ENTRIES)]
+        return [DemoEvent(*record) for record in await self._connection.fetch(_ENTRIES)]
 
     async def dead_letters(self) -> list[DeadLetterRow]:
         """Return the messages that could not be accepted."""

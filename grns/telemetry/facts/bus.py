@@ -9,7 +9,7 @@ from grns.telemetry.fact import Fact
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRejected(Fact):
+class RejectedMessageStored(Fact):
     level: ClassVar[str] = "warning"
     event: ClassVar[str] = "message_rejected"
     reason: str

@@ -27,7 +27,7 @@ class WorkerStopping(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class PoolPaused(Fact):
+class WorkerPaused(Fact):
     """Nothing more of it is claimed, here or elsewhere: of one task type, or of none at all."""
 
     level: ClassVar[str] = "warning"
@@ -40,7 +40,7 @@ class PoolPaused(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class PoolResumed(Fact):
+class WorkerResumed(Fact):
     event: ClassVar[str] = "pool_resumed"
     agent_type: str
     task_type: str | None
@@ -58,7 +58,7 @@ class NoHandler(Fact):
 
 
 @dataclass(slots=True)  # told of each task: frozen ones take five times as long to make
-class TaskClaimed(Fact):
+class AttemptStarted(Fact):
     level: ClassVar[str] = "debug"
     event: ClassVar[str] = "task_claimed"
     task_id: str
@@ -129,7 +129,7 @@ class LeaseLost(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReleased(Fact):
+class AttemptReleased(Fact):
     event: ClassVar[str] = "task_released"
     task_id: str
     attempt: int
