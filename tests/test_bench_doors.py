@@ -126,7 +126,7 @@ _OPENED = """
 """
 _REDRIVEN = """
     update grns.tasks t set status = 'queued', queued_at = now(), queued_reason = 'redriven',
-        finished_at = null, operation_id = 7, forgiven = attempt, version = version + 1
+        finished_at = null, operation_id = 7, uncounted_attempts = attempt, version = version + 1
     where status = 'dead'
 """
 

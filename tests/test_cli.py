@@ -351,7 +351,7 @@ def test_task_list_of_a_task_that_was_redriven_shows_the_attempts_that_count(grn
     assert attempts == ["2/2", "2/2"]
     assert "2 of 2 (4 in all)" in shown
     row = grns("task", "show", task_id, "-o", "json").json
-    assert (row["attempt"], row["forgiven"], row["max_attempts"]) == (6, 4, 2)
+    assert (row["attempt"], row["uncounted_attempts"], row["max_attempts"]) == (6, 4, 2)
 
 
 def test_task_show_and_explain_of_a_dead_task_show_its_traceback(grns: Call) -> None:

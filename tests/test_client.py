@@ -288,7 +288,7 @@ async def test_cancel_and_redrive_wherever_it_is(client: Client, shared: Databas
         if answer == "cancelled" and before.status is not Status.CANCELLED:
             assert (after.status, news) == (Status.CANCELLED, ["evt.task.cancelled"])
         elif answer == "redriven":
-            assert (after.status, after.forgiven) == (Status.QUEUED, before.attempt)
+            assert (after.status, after.uncounted_attempts) == (Status.QUEUED, before.attempt)
             assert news == ["evt.task.queued", "cmd.task.execute"]
             assert after.cancel_requested_at is None
         else:

@@ -41,7 +41,7 @@ def task(status: Status, **fields: Any) -> Task:
     """Return a task that is somewhere."""
     made = Task(
         id="gr-1", workspace="default", task_type="fetch", agent_type="worker", priority=2, status=status,
-        attempt=0, max_attempts=None, forgiven=0, version=1, trace_id="t", created_at=ago(900),
+        attempt=0, max_attempts=None, uncounted_attempts=0, version=1, trace_id="t", created_at=ago(900),
         updated_at=ago(60),
     )  # fmt: skip
     return replace(made, **fields)
@@ -116,7 +116,13 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         "waiting for its retry: attempt 3 of 5 at 12:00:05Z, in 5.0 s, after TimeoutError: no answer",
     ),
     "a retry of one that was redriven": (
-        seen(Status.RETRY_WAIT, next_attempt_at=ago(-5), attempt=4, forgiven=3, around={"attempt_limit": 3}),
+        seen(
+            Status.RETRY_WAIT,
+            next_attempt_at=ago(-5),
+            attempt=4,
+            uncounted_attempts=3,
+            around={"attempt_limit": 3},
+        ),
         ["retry_wait"],
         "not_due",
         "attempt 2 of 3",

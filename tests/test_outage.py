@@ -131,7 +131,7 @@ async def test_handlers_transaction_in_an_outage_does_not_count_as_an_attempt(
     serve(stage, _outage(times=1))
     await stage.executor.run(claimed)
     row = await row_of(shared, claimed.id)
-    assert (row["status"], row["attempt"], row["forgiven"]) == ("queued", 1, 1)
+    assert (row["status"], row["attempt"], row["uncounted_attempts"]) == ("queued", 1, 1)
     assert [fact for fact in stage.facts if isinstance(fact, AttemptFailed)] == []
     assert [fact for fact in stage.facts if isinstance(fact, AttemptReleased)]
     await stage.executor.run(await claim(shared, claimed.id))
@@ -151,7 +151,7 @@ async def test_handlers_transaction_in_outage_after_outage_ends_dead(
         await stage.executor.run(await claim(shared, claimed.id))
     row = await row_of(shared, claimed.id)
     assert row["status"] == "dead"
-    assert row["attempt"] - row["forgiven"] <= row["attempt_limit"]
+    assert row["attempt"] - row["uncounted_attempts"] <= row["attempt_limit"]
 
 
 # ---------------------------------------------------------------- starting without Postgres

@@ -217,12 +217,12 @@ async def test_a_claim_brings_what_the_handler_needs(shared: Database) -> None:
     earlier = time.monotonic()
     got = await claim(shared, submitted.id, causation_id=command)
     assert (got.task_type, got.priority, got.payload) == ("noop", 3, '{"a": {"": [1, null]}}')
-    assert (got.trace_id, got.causation_id, got.attempt, got.forgiven) == ("tr-9", command, 1, 0)
+    assert (got.trace_id, got.causation_id, got.attempt, got.uncounted_attempts) == ("tr-9", command, 1, 0)
     assert 7.0 <= got.queued_seconds < 30.0
     assert earlier + 15.0 <= got.expires_at <= time.monotonic() + 15.0, "counted from before the request"
     await release(shared, got)
     again = await claim(shared, submitted.id)
-    assert (again.attempt, again.forgiven, again.counted_attempts) == (2, 1, 1)
+    assert (again.attempt, again.uncounted_attempts, again.counted_attempts) == (2, 1, 1)
     assert again.lease_id != got.lease_id
 
 

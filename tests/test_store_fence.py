@@ -163,7 +163,7 @@ async def test_what_is_named_twice_is_released_and_renewed_once(shared: Database
     answers = await release(shared, owner, owner)
     assert set(answers) == {owner.id}
     row = await row_of(shared, owner.id)
-    assert (row["status"], row["forgiven"], row["version"]) == ("queued", 1, 3)
+    assert (row["status"], row["uncounted_attempts"], row["version"]) == ("queued", 1, 3)
     assert (await kinds_of(shared, owner.id)).count("evt.task.released") == 1
 
 
@@ -330,7 +330,7 @@ async def test_a_release_is_forgiven_as_often_as_the_task_may_be_attempted(
         verdicts.append((await release(shared, owner))[task_id])
     assert verdicts == ["queued"] * (2 * limit - 1) + ["dead"]
     row = await row_of(shared, task_id)
-    assert (row["forgiven"], row["released"], row["attempt"]) == (limit, limit, 2 * limit)
+    assert (row["uncounted_attempts"], row["released"], row["attempt"]) == (limit, limit, 2 * limit)
 
     await redrive(shared, task_id)
     assert (await release(shared, await claim(shared, task_id)))[task_id] == "queued"

@@ -347,9 +347,12 @@ def _check_special(statement: str, before: Row, after: Row, news: Sequence[Row])
         assert (after["next_attempt_at"] - after["updated_at"]).total_seconds() == 100.0
         assert (said["backoff_ms"], said["error_class"]) == (100_000, "ValueError")
     elif statement == "release" and after["status"] == "queued":
-        assert (after["forgiven"], after["released"]) == (before["forgiven"] + 1, before["released"] + 1)
+        assert (after["uncounted_attempts"], after["released"]) == (
+            before["uncounted_attempts"] + 1,
+            before["released"] + 1,
+        )
     elif statement == "redrive":
-        assert (after["forgiven"], after["released"]) == (after["attempt"], 0)
+        assert (after["uncounted_attempts"], after["released"]) == (after["attempt"], 0)
         assert (after["cancel_requested_at"], after["cancel_reason"], after["cancel_actor"]) == (None,) * 3
     elif after["status"] == "succeeded":
         assert json.loads(after["result"]) == {"answer": 42}
@@ -375,5 +378,5 @@ async def test_submit_makes_its_transitions(shared: Database, delay_seconds: flo
     assert {row["causation_id"] for row in news} == {causation_id}
     if delay_seconds:
         assert (after["next_attempt_at"] - after["created_at"]).total_seconds() == delay_seconds
-    assert after["attempt"] == after["forgiven"] == 0
+    assert after["attempt"] == after["uncounted_attempts"] == 0
     assert len(await fetch(shared, "select from grns.tasks")) == 1

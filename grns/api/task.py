@@ -52,7 +52,7 @@ class TaskRow(BaseModel):
     status: Status
     version: int
     attempt: int = Field(description="Number of the latest attempt. It only grows.")
-    forgiven: int = Field(
+    uncounted_attempts: int = Field(
         description="Attempts that do not count: before a redrive, or given back at a shutdown."
     )
     max_attempts: int | None = Field(

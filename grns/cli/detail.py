@@ -94,8 +94,8 @@ def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _count(task: Task) -> str:
-    in_all = f" ({task.attempt} in all)" if task.forgiven else ""
-    return attempts_of(task.attempt - task.forgiven, task.max_attempts, " of ") + in_all
+    in_all = f" ({task.attempt} in all)" if task.uncounted_attempts else ""
+    return attempts_of(task.attempt - task.uncounted_attempts, task.max_attempts, " of ") + in_all
 
 
 def _draw_attempts(attempts: Sequence[Mapping[str, Any]]) -> None:

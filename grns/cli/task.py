@@ -189,7 +189,7 @@ async def _count(out: Output, wanted: Filter, saved: str | None) -> None:
 
 
 def _attempts(row: Mapping[str, Any]) -> str:
-    return attempts_of(row["attempt"] - row["forgiven"], row["max_attempts"], "/")
+    return attempts_of(row["attempt"] - row["uncounted_attempts"], row["max_attempts"], "/")
 
 
 @task.command()

@@ -56,7 +56,7 @@ class ClaimToken(BaseModel):
     priority: Priority
     attempt: _Number
     attempt_limit: _Number
-    forgiven: _Number
+    uncounted_attempts: _Number
     lease_id: UUID = Field(repr=False)
     lease_seconds: Annotated[float, Field(ge=1, le=86_400)]
     trace_id: TraceId
@@ -84,7 +84,7 @@ class ClaimToken(BaseModel):
             priority=claim.priority,
             attempt=claim.attempt,
             attempt_limit=claim.attempt_limit,
-            forgiven=claim.forgiven,
+            uncounted_attempts=claim.uncounted_attempts,
             lease_id=claim.lease_id,
             lease_seconds=lease_seconds,
             trace_id=claim.trace_id,
@@ -101,8 +101,8 @@ class ClaimToken(BaseModel):
     def claim(self) -> Claim:
         """Return the claim, as far as what it is fenced with: without payload and deadline."""
         return Claim(
-            self.task_id, self.task_type, self.priority, "", self.attempt, self.attempt_limit, self.forgiven,
-            self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0, self.workspace,
+            self.task_id, self.task_type, self.priority, "", self.attempt, self.attempt_limit,
+            self.uncounted_attempts, self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0, self.workspace,
         )  # fmt: skip
 
     def event_id(self, verb: str) -> UUID:

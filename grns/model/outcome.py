@@ -46,7 +46,7 @@ class Claim:
     payload: str
     attempt: int
     attempt_limit: int
-    forgiven: int
+    uncounted_attempts: int
     lease_id: UUID
     trace_id: str
     causation_id: UUID | None
@@ -57,7 +57,7 @@ class Claim:
     @property
     def counted_attempts(self) -> int:
         """How many attempts count, this one included."""
-        return self.attempt - self.forgiven
+        return self.attempt - self.uncounted_attempts
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,9 +86,9 @@ STATUS_AFTER: dict[str, Status] = {row.event: row.target for row in TRANSITIONS}
 class Task:
     """One task as Postgres has it. Timestamps are aware, in UTC, of the database's clock.
 
-    `attempt` is the number of the latest attempt and only grows. `forgiven` is how many attempts do not
-    count: those before the latest redrive, and those given back at a shutdown. `max_attempts` bounds the
-    difference of the two. It is not known before the first claim if only the handler says it.
+    `attempt` is the number of the latest attempt and only grows. `uncounted_attempts` is how many of them do
+    not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
+    difference. It is None before the first claim if only the handler sets it.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Task:
     status: Status
     attempt: int
     max_attempts: int | None
-    forgiven: int
+    uncounted_attempts: int
     version: int
     trace_id: str
     created_at: datetime

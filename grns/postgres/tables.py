@@ -25,7 +25,7 @@ tasks = Table(
     Column("attempt", Integer),
     Column("max_attempts", Integer),
     Column("attempt_limit", Integer),
-    Column("forgiven", Integer),
+    Column("uncounted_attempts", Integer),
     Column("released", Integer),
     Column("next_attempt_at", _INSTANT),
     Column("last_error", JSONB),

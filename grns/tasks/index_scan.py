@@ -40,7 +40,7 @@ _MOST_ISSUES = 4
 # What is shown of a row, what filters look at, and what says where it is on a road.
 _COLUMNS = (
     tasks.c.id, tasks.c.workspace, tasks.c.task_type, tasks.c.agent_type, tasks.c.priority, tasks.c.status,
-    tasks.c.version, tasks.c.attempt, tasks.c.forgiven, tasks.c.max_attempts, tasks.c.attempt_limit,
+    tasks.c.version, tasks.c.attempt, tasks.c.uncounted_attempts, tasks.c.max_attempts, tasks.c.attempt_limit,
     tasks.c.owner_agent_id, tasks.c.fingerprint, tasks.c.last_error, tasks.c.trace_id,
     tasks.c.idempotency_key, tasks.c.payload, tasks.c.created_at, tasks.c.updated_at, tasks.c.queued_at,
     tasks.c.next_attempt_at, tasks.c.started_at, tasks.c.finished_at, tasks.c.lease_until,

@@ -59,7 +59,7 @@ MUTANTS = (
     _walks("claim without counting the attempt", "claim", "compare", "attempt = t.attempt + 1", "attempt = t.attempt"),
     _walks("claim without its event", "claim", "compare", "from claimed c\n)", "from claimed c where false\n)"),
     _walks("reap whoever is running", "reap", "swept", "t.lease_until is not null and t.lease_until < now()", "t.lease_until is not null"),
-    _walks("a reaper that never buries", "reap", "compare", "when t.attempt - t.forgiven >= t.attempt_limit then 'dead'", ""),
+    _walks("a reaper that never buries", "reap", "compare", "when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
     _walks("a reaper that sends no command", "reap", "compare", "where r.status = 'queued'", "where false"),
     # JetStream drops it; in a storm the workers' poll would find the task all the same.
     Mutant(
@@ -67,13 +67,13 @@ MUTANTS = (
         (_sql("reap", "gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute'", f"{_FIRST_COMMAND}, r.workspace, r.id, 'cmd.task.execute'"),),
     ),
     _walks("a release that spends the attempt", "release", "compare",
-           "forgiven = t.forgiven + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "forgiven = t.forgiven"),
+           "uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "uncounted_attempts = t.uncounted_attempts"),
     _walks("a release that forgives for ever", "release", "compare", "t.released < t.attempt_limit as is_forgiven", "true as is_forgiven"),
-    _walks("retries that never end", "finish", "finish", "when t.attempt - t.forgiven >= t.attempt_limit then 'dead'", ""),
+    _walks("retries that never end", "finish", "finish", "when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
     _walks("finish that ignores a request to cancel", "finish", "finish", "when t.cancel_requested_at is not null then 'cancelled'", ""),
     _walks("dead without a dead letter", "finish", "compare", "where f.status in ('failed', 'dead')", "where f.status = 'failed'"),
     _walks("promote what is not due", "promote", "swept", "and t.next_attempt_at <= now()", ""),
-    _walks("redrive without a fresh budget", "redrive", "compare", "forgiven = t.attempt", "forgiven = t.forgiven"),
+    _walks("redrive without a fresh budget", "redrive", "compare", "uncounted_attempts = t.attempt", "uncounted_attempts = t.uncounted_attempts"),
     Mutant(
         "sent on with the id of the command that came", "tests", ("assert news[\"message_id\"]", "assert UUID("),
         (_sql("dispatch", "insert into grns.events (version, workspace,", "insert into grns.events (version, message_id, workspace,"),

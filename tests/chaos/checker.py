@@ -60,8 +60,8 @@ _COUNTS = """
     group by task_type, status having sum(count) <> 0
 """
 _TASKS = """
-    select id, task_type, status, attempt, forgiven, idempotency_key, payload ->> 'number' as number,
-        result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
+    select id, task_type, status, attempt, uncounted_attempts, idempotency_key,
+        payload ->> 'number' as number, result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
         cancel_requested_at is not null as is_cancel_requested
     from grns.tasks
 """
@@ -264,15 +264,17 @@ class Checker:
 
     def _check_attempts(self, task_id: str, row: Mapping[str, Any], lives: list[list[Event]]) -> None:
         """The row's numbers are the log's, and within their bounds; a redrive forgives all before it."""
-        claims = forgiven = 0
+        claims = uncounted_attempts = 0
         is_over = False
         for life in lives:
-            forgiven = claims + min(_bound(row), sum(event.kind == _RELEASED for event in life))
+            uncounted_attempts = claims + min(_bound(row), sum(event.kind == _RELEASED for event in life))
             claims += sum(event.kind == _CLAIMED for event in life)
-            is_over = is_over or claims - forgiven > _bound(row)
-        if claims != row["attempt"] or row["forgiven"] != forgiven or is_over:
-            detail = f"{task_id}: {row['attempt']} attempts, {row['forgiven']} forgiven;"
-            self.report.found("attempts", f"{detail} claimed {claims} times, {forgiven} to be forgiven")
+            is_over = is_over or claims - uncounted_attempts > _bound(row)
+        if claims != row["attempt"] or row["uncounted_attempts"] != uncounted_attempts or is_over:
+            detail = f"{task_id}: {row['attempt']} attempts, {row['uncounted_attempts']} uncounted_attempts;"
+            self.report.found(
+                "attempts", f"{detail} claimed {claims} times, {uncounted_attempts} to be uncounted_attempts"
+            )
 
     def _check_answer(self, task_id: str, status: str, ends: list[str]) -> None:
         """A cancel was told how the task ended, then or after a redrive."""
@@ -287,9 +289,10 @@ class Checker:
             found("wrong outcome", f"{task_id} of type {row['task_type']} is {status}")
         if status == "failed" and row["task_type"] != "doomed":
             found("wrong outcome", f"{task_id} is failed, and is of type {row['task_type']}")
-        if status == "dead" and row["attempt"] - row["forgiven"] < _bound(row):
+        if status == "dead" and row["attempt"] - row["uncounted_attempts"] < _bound(row):
             found(
-                "wrong outcome", f"{task_id} is dead at attempt {row['attempt']}, {row['forgiven']} forgiven"
+                "wrong outcome",
+                f"{task_id} is dead at attempt {row['attempt']}, {row['uncounted_attempts']} uncounted",
             )
         if status != "succeeded":
             return

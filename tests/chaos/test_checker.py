@@ -14,7 +14,7 @@ from tests.chaos.harm import OVER_HTTP, Harms
 
 _AT = 1000.0
 _ROW = {
-    "id": "gr-1", "task_type": "steady", "status": "succeeded", "attempt": 1, "forgiven": 0,
+    "id": "gr-1", "task_type": "steady", "status": "succeeded", "attempt": 1, "uncounted_attempts": 0,
     "idempotency_key": "1-1", "number": "1", "result_number": "1", "result_attempt": 1,
     "is_cancel_requested": False,
 }  # fmt: skip
@@ -92,10 +92,10 @@ def test_a_retry_that_nobody_asked_for_needs_a_hit(tmp_path: Path, fault: str) -
     assert _found(report) == (set() if "Postgres" in fault else {"unexplained duplicate"})
 
 
-@pytest.mark.parametrize(("attempt", "forgiven"), [(3, 0), (1, 0), (2, 1)])
-def test_attempts_that_are_not_the_logs(tmp_path: Path, attempt: int, forgiven: int) -> None:
+@pytest.mark.parametrize(("attempt", "uncounted_attempts"), [(3, 0), (1, 0), (2, 1)])
+def test_attempts_that_are_not_the_logs(tmp_path: Path, attempt: int, uncounted_attempts: int) -> None:
     runs = _runs("begin 1", "failed 1", "begin 2", "end 2")
-    row: dict[str, Any] = {"attempt": attempt, "result_attempt": 2, "forgiven": forgiven}
+    row: dict[str, Any] = {"attempt": attempt, "result_attempt": 2, "uncounted_attempts": uncounted_attempts}
     assert _found(_check(tmp_path, *_TWICE, "completed", runs=runs, **row)) == {"attempts"}
 
 
@@ -188,8 +188,16 @@ def _taken_away(
     hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + begin, "until": _AT + end, **whom}
     runs = _runs("begin 1", "begin 2", "end 2")
     kinds = ("queued", "claimed", kind, "claimed", "completed")
-    forgiven = int(kind == "released")
-    return _check(directory, *kinds, runs=runs, stage=[hit], attempt=2, result_attempt=2, forgiven=forgiven)
+    uncounted_attempts = int(kind == "released")
+    return _check(
+        directory,
+        *kinds,
+        runs=runs,
+        stage=[hit],
+        attempt=2,
+        result_attempt=2,
+        uncounted_attempts=uncounted_attempts,
+    )
 
 
 @pytest.mark.parametrize("kind", ["lease_expired", "released"])
@@ -226,7 +234,14 @@ def test_terminated_backend_explains_the_release_of_an_open_transaction(
     hit = {"what": "hit", "fault": fault, "whom": "everybody", "from": _AT + 5.0, "until": _AT + 5.1}
     runs = _runs("begin 1", "begin 2", "end 2")
     report = _check(
-        tmp_path, runs=runs, stage=[hit], events=events, attempt=2, result_attempt=2, version=5, forgiven=1
+        tmp_path,
+        runs=runs,
+        stage=[hit],
+        events=events,
+        attempt=2,
+        result_attempt=2,
+        version=5,
+        uncounted_attempts=1,
     )
     assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
@@ -274,8 +289,8 @@ def _redriven(directory: Path, *kinds: str, runs: Sequence[dict[str, Any]], **ro
 def test_a_redriven_task_ends_once_more_and_forgives_what_was_before(tmp_path: Path) -> None:
     kinds = ("queued", "claimed", "failed", "redriven", "claimed", "failed")
     runs = _runs("begin 1", "failed 1", "begin 2", "failed 2")
-    assert not _found(_redriven(tmp_path, *kinds, runs=runs, forgiven=1))
-    assert _found(_redriven(tmp_path, *kinds, runs=runs, forgiven=0)) == {"attempts"}
+    assert not _found(_redriven(tmp_path, *kinds, runs=runs, uncounted_attempts=1))
+    assert _found(_redriven(tmp_path, *kinds, runs=runs, uncounted_attempts=0)) == {"attempts"}
 
 
 def test_a_second_end_without_a_redrive_is_found(tmp_path: Path) -> None:

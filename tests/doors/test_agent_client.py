@@ -201,7 +201,7 @@ async def test_whoever_is_cancelled_gives_its_task_back(client: grns.AgentClient
     with pytest.raises(asyncio.CancelledError):
         await working
     assert task.status == "queued"
-    assert (await row_of(shared, made.id))["forgiven"] == 1
+    assert (await row_of(shared, made.id))["uncounted_attempts"] == 1
 
 
 async def test_what_was_not_ended_is_given_back(client: grns.AgentClient, shared: Database) -> None:

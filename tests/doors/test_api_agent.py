@@ -166,7 +166,9 @@ async def test_the_log_tells_the_same_as_of_a_worker(
         ]  # fmt: skip
         shape = {name: value is None for name, value in row.items()}
         await cancel(shared, task_id)  # where it is queued again, the next one is not to find it
-        stories.append((story, shape, row["status"], row["attempt"], row["forgiven"], row["attempt_limit"]))
+        stories.append(
+            (story, shape, row["status"], row["attempt"], row["uncounted_attempts"], row["attempt_limit"])
+        )
     assert stories[0] == stories[1]
 
 
@@ -631,7 +633,7 @@ async def test_what_was_being_claimed_for_somebody_who_has_gone_is_given_back(
         await connection.execute("rollback")
     assert await asyncio.wait_for(waiting, 20) is None
     row = await row_of(door.database, task_id)
-    assert (row["status"], row["attempt"], row["forgiven"]) == ("queued", 1, 1)
+    assert (row["status"], row["attempt"], row["uncounted_attempts"]) == ("queued", 1, 1)
     assert "evt.task.released" in await kinds_of(door.database, task_id)
     assert [fact.verdict for fact in door.facts.of(ClaimReturned)] == ["queued"]
 

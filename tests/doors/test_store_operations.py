@@ -125,7 +125,11 @@ async def test_a_batch_is_redriven_as_one_task_would_be(shared: Database) -> Non
         "redriven",
         before["version"] + 1,
     )
-    assert (after["forgiven"], after["released"], after["operation_id"]) == (after["attempt"], 0, made.id)
+    assert (after["uncounted_attempts"], after["released"], after["operation_id"]) == (
+        after["attempt"],
+        0,
+        made.id,
+    )
     assert json.loads(after["payload"]) == {"n": 1}
     event = (await said(shared, "evt.task.queued"))[-1]
     assert event["message_id"] == after["last_message_id"]

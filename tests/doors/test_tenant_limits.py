@@ -249,7 +249,7 @@ async def test_waiting_claim_of_a_key_revoked_meanwhile_gets_no_task(door: Door,
         return bool((await row_of(shared, task_id))["status"] == "queued")
 
     await eventually(is_back)
-    assert (await row_of(shared, task_id))["forgiven"] == 1
+    assert (await row_of(shared, task_id))["uncounted_attempts"] == 1
     assert "evt.task.claimed" in await kinds_of(shared, task_id)
 
 

@@ -122,7 +122,7 @@ async def test_asked_to_end(
     assert await ends(leaver, SLACK) == 0
     late.touch()
     rows = await all_in(database, [on_loop.id, in_thread.id], within_seconds=SLACK)
-    assert {(row["attempt"], row["forgiven"]) for row in rows.values()} == {(2, 1)}
+    assert {(row["attempt"], row["uncounted_attempts"]) for row in rows.values()} == {(2, 1)}
     stories = await check_everything(database, broker.url)
     for task_id in rows:
         assert [event["kind"].rpartition(".")[2] for event in stories[task_id]] == [

@@ -29,7 +29,7 @@ class Row(NamedTuple):
     status: Status
     attempt: int = 0
     limit: int = 3
-    forgiven: int = 0
+    uncounted_attempts: int = 0
     released: int = 0
     lease: int = NOBODY
     is_over: bool = False
@@ -82,12 +82,13 @@ def finish(row: Row, verb: Verb) -> Change:
 
 @cache
 def release(row: Row) -> Change:
-    """Give back an attempt that owns the task: forgiven, but not for ever."""
+    """Give back an attempt that owns the task: uncounted_attempts, but not for ever."""
     if row.is_cancel_requested:
         return _move(row, Status.CANCELLED, "release")
     if row.released < row.limit:
         return _move(
-            row, Status.QUEUED, "release", forgiven=row.forgiven + 1, released=row.released + 1
+            row, Status.QUEUED, "release",
+            uncounted_attempts=row.uncounted_attempts + 1, released=row.released + 1,
         )  # fmt: skip
     return _move(row, Status.DEAD if is_spent(row) else Status.QUEUED, "release")
 
@@ -124,19 +125,19 @@ def redrive(row: Row) -> Change | None:
     if row.status not in REDRIVABLE:
         return None
     return _move(
-        row, Status.QUEUED, "redrive", forgiven=row.attempt, released=0, is_cancel_requested=False
+        row, Status.QUEUED, "redrive", uncounted_attempts=row.attempt, released=0, is_cancel_requested=False
     )  # fmt: skip
 
 
 def is_spent(row: Row) -> bool:
     """Say whether no attempt is left."""
-    return row.attempt - row.forgiven >= row.limit
+    return row.attempt - row.uncounted_attempts >= row.limit
 
 
 @cache
 def distance(row: Row) -> int:
     """Return a number that every transition without a fault makes smaller by 100 at least."""
-    return 1000 * (row.limit + row.forgiven - row.attempt) + _HEIGHT[row.status]
+    return 1000 * (row.limit + row.uncounted_attempts - row.attempt) + _HEIGHT[row.status]
 
 
 def _move(row: Row, target: Status, by: str, **changes: Any) -> Change:

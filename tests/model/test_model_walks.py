@@ -36,8 +36,8 @@ _WORKERS = [Claimant(name, "default", "worker", {"noop": 3}, _LONG) for name in 
 _VERBS = [Verb.SUCCEED, Verb.FAIL, Verb.RETRY, Verb.RETRY, Verb.RETRY, Verb.RETRY, Verb.CANCEL]
 
 _ROWS = """
-    select id, status, attempt, coalesce(attempt_limit, max_attempts) as "limit", forgiven, released,
-        lease_id, lease_until < now() as is_over, next_attempt_at <= now() as is_due,
+    select id, status, attempt, coalesce(attempt_limit, max_attempts) as "limit", uncounted_attempts,
+        released, lease_id, lease_until < now() as is_over, next_attempt_at <= now() as is_due,
         cancel_requested_at is not null as is_cancel_requested, version
     from grns.tasks order by id
 """

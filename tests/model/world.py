@@ -221,7 +221,7 @@ def _is_held(world: World, task: int, row: Row) -> bool:
 
 
 def _changed(world: World, rules: Rules, task: int, change: Change) -> World:
-    if change.row.attempt - change.row.forgiven > change.row.limit:
+    if change.row.attempt - change.row.uncounted_attempts > change.row.limit:
         raise Violation(f"task {task} is at attempt {change.row.attempt} of {change.row.limit}")
     world = _with_row(world, task, change.row)
     messages = EVENT * (not rules.has_log) + COMMAND * bool(change.line.command)

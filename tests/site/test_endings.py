@@ -90,4 +90,4 @@ async def test_retry_counts_as_an_attempt_as_the_pages_say(shared: Database, pag
     assert (task["next_attempt_at"] - task["updated_at"]).total_seconds() == seconds
     await fall_due(shared, task_id)
     task = await end(shared, await claim(shared, task_id), returning(grns.Retry(after=seconds)))
-    assert (task["status"], task["attempt"], task["forgiven"]) == ("dead", 2, 0)
+    assert (task["status"], task["attempt"], task["uncounted_attempts"]) == ("dead", 2, 0)

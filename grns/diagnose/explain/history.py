@@ -116,7 +116,9 @@ def _lease_expired(row: Row) -> str:
 
 def _released(row: Row) -> str:
     said = row["payload"]
-    return f"given back by {said.get('agent_id')}{because(said.get('reason'))}, and the attempt is forgiven"
+    return (
+        f"given back by {said.get('agent_id')}{because(said.get('reason'))}, and the attempt does not count"
+    )
 
 
 def _cancelled(row: Row) -> str:

@@ -137,7 +137,7 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
 def _retry_wait(seen: TaskSnapshot) -> list[Cause]:
     task, due = seen.task, seen.task.next_attempt_at
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
-    which = f"attempt {task.attempt - task.forgiven + 1}{limit}"
+    which = f"attempt {task.attempt - task.uncounted_attempts + 1}{limit}"
     after = f"after {failure(task.last_error)}"
     if due is None:
         return [Cause("retry_wait", f"waiting for {which}, {after}")]
@@ -167,7 +167,7 @@ def _overdue(seen: TaskSnapshot, due: datetime, beginning: str) -> Cause:
 def _running(seen: TaskSnapshot) -> list[Cause]:
     task, owner = seen.task, seen.task.owner_agent_id or "nobody"
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
-    which = f"{owner}{_where(seen)} has had attempt {task.attempt - task.forgiven}{limit}"
+    which = f"{owner}{_where(seen)} has had attempt {task.attempt - task.uncounted_attempts}{limit}"
     beginning = f"{which} for {lasted(seen.since(task.started_at))}"
     left = 0.0 if task.lease_until is None else (task.lease_until - seen.now).total_seconds()
     reasons = [_lease_over(seen, beginning, -left)] if left <= 0 else []
@@ -259,7 +259,7 @@ def _took(seen: TaskSnapshot) -> str:
 
 def _dead(seen: TaskSnapshot) -> list[Cause]:
     task = seen.task
-    spent = task.attempt - task.forgiven
+    spent = task.attempt - task.uncounted_attempts
     limit = spent if seen.attempt_limit is None else seen.attempt_limit
     which = (
         f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"

@@ -3,7 +3,7 @@
 -- is open (it may be a number of another kind where several do).
 -- $1 id, $2 workspace, $3 up to how many tasks before it are counted, $4 up to how many task types are told
 select now() as now,
-    t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.max_attempts, t.forgiven,
+    t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.max_attempts, t.uncounted_attempts,
     t.version, t.trace_id, t.created_at, t.updated_at, t.payload::text as payload, t.result::text as result,
     t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at,
     case when t.last_traceback is null then t.last_error

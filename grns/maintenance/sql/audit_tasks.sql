@@ -2,7 +2,7 @@
 -- $1 the task id to go on after, $2 how many tasks, $3 kinds of events, $4 the status after each,
 -- $5 what may happen, as source>status>kind, $6 what of it sends a command, $7 what of it a dead letter
 with page as (
-    select t.id, t.status, t.version, t.attempt, t.forgiven, t.attempt_limit, t.owner_agent_id, t.last_message_id
+    select t.id, t.status, t.version, t.attempt, t.uncounted_attempts, t.attempt_limit, t.owner_agent_id, t.last_message_id
     from grns.tasks t
     where t.id > $1
     order by t.id
@@ -82,9 +82,9 @@ findings as (
     group by s.task_id, s.version, s.stream
     having count(s.step) > 0 and count(s.step) = count(*)
     union all
-    select p.id, 'attempts', 'attempt ' || p.attempt || ', ' || p.forgiven || ' forgiven, of ' || p.attempt_limit
+    select p.id, 'attempts', 'attempt ' || p.attempt || ', ' || p.uncounted_attempts || ' uncounted_attempts, of ' || p.attempt_limit
     from page p
-    where p.attempt - p.forgiven > p.attempt_limit
+    where p.attempt - p.uncounted_attempts > p.attempt_limit
     union all
     select p.id, 'attempts', 'attempt ' || p.attempt || ', claimed ' || v.claims || ' times under ' || v.attempts || ' numbers'
     from page p

@@ -6,7 +6,7 @@ with locked as (
         gen_random_uuid() as event_id,
         case
             when t.cancel_requested_at is not null then 'cancelled'
-            when t.attempt - t.forgiven >= t.attempt_limit then 'dead'
+            when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
             else 'queued'
         end as target
     from grns.tasks t

@@ -34,7 +34,7 @@ redriven as (
     set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
         payload = coalesce(l.payload, t.payload),
         agent_type = coalesce((select h.agent_type from held h), t.agent_type),
-        forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
+        uncounted_attempts = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
         cancel_actor = null, next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
         discarded_at = null, discarded_by = null, operation_id = $1,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id

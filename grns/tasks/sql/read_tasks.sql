@@ -1,6 +1,6 @@
 -- Reads tasks as they are. $1 ids, $2 workspace
 select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt,
-    coalesce(t.attempt_limit, t.max_attempts) as max_attempts, t.forgiven,
+    coalesce(t.attempt_limit, t.max_attempts) as max_attempts, t.uncounted_attempts,
     t.version, t.trace_id, t.created_at, t.updated_at, t.payload::text as payload, t.result::text as result,
     t.result_ref, t.owner_agent_id, t.lease_until, t.next_attempt_at,
     case when t.last_traceback is null then t.last_error

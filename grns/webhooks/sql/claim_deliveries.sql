@@ -28,7 +28,7 @@ claimed as (
         due_at = now() + $5::double precision * interval '1 second'
     from chosen c
     where d.webhook_id = c.webhook_id and d.seq = c.seq
-    returning d.webhook_id, d.seq, d.workspace, d.message_id, d.kind, d.attempts - d.forgiven as attempt
+    returning d.webhook_id, d.seq, d.workspace, d.message_id, d.kind, d.attempts - d.uncounted_attempts as attempt
 )
 select c.webhook_id, c.seq, c.workspace, c.message_id::text as message_id, c.kind, c.attempt, w.url,
     array(select s.secret from grns.webhook_secrets s

@@ -15,7 +15,7 @@ held as (
 ),
 again as (
     update grns.webhook_deliveries d
-    set state = 'pending', due_at = now(), ended_at = null, forgiven = d.attempts
+    set state = 'pending', due_at = now(), ended_at = null, uncounted_attempts = d.attempts
     from held h
     cross join known k
     where d.webhook_id = h.webhook_id and d.seq = h.seq and k.is_enabled and not h.is_under_way

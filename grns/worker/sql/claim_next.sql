@@ -33,14 +33,14 @@ claimed as (
         lease_until = now() + $7::double precision * interval '1 second',
         attempt = t.attempt + 1,
         -- what has been allowed already counts: a new version of the pool may allow less
-        attempt_limit = greatest(t.attempt - t.forgiven + 1,
+        attempt_limit = greatest(t.attempt - t.uncounted_attempts + 1,
             coalesce(t.max_attempts, ($6::integer[])[array_position($5::text[], t.task_type)], 3)),
         next_attempt_at = null, queued_at = null, started_at = now(), updated_at = now(),
         version = t.version + 1, last_message_id = l.event_id
     from leased l
     where t.ctid = l.place  -- nobody moves what is locked
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
-        t.forgiven, t.lease_id, t.trace_id, t.version, l.event_id,
+        t.uncounted_attempts, t.lease_id, t.trace_id, t.version, l.event_id,
         date_part('epoch', now() - l.was_queued_at) as queued_seconds, l.led_here as causation_id
 ),
 logged as (
@@ -54,6 +54,6 @@ logged as (
                 || to_json(now() + $7::double precision * interval '1 second') || '}'))::json
     from claimed c
 )
-select c.id, c.task_type, c.priority, c.payload::text as payload, c.attempt, c.attempt_limit, c.forgiven, c.lease_id,
+select c.id, c.task_type, c.priority, c.payload::text as payload, c.attempt, c.attempt_limit, c.uncounted_attempts, c.lease_id,
     c.trace_id, c.causation_id, c.queued_seconds
 from claimed c

@@ -20,7 +20,7 @@ locked as (
             when w.verb = 'succeed' then 'succeeded'
             when w.verb = 'fail' then 'failed'
             when t.cancel_requested_at is not null then 'cancelled'
-            when t.attempt - t.forgiven >= t.attempt_limit then 'dead'
+            when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
             else 'retry_wait'
         end as target
     from wanted w

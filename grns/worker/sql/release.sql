@@ -11,7 +11,7 @@ locked as (
         t.released < t.attempt_limit as is_forgiven,
         case
             when t.cancel_requested_at is not null then 'cancelled'
-            when t.released < t.attempt_limit or t.attempt - t.forgiven < t.attempt_limit then 'queued'
+            when t.released < t.attempt_limit or t.attempt - t.uncounted_attempts < t.attempt_limit then 'queued'
             else 'dead'
         end as target
     from wanted w
@@ -26,7 +26,7 @@ given_back as (
     set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null, next_attempt_at = null,
         queued_at = case l.target when 'queued' then now() end,
         queued_reason = case l.target when 'queued' then 'released' else t.queued_reason end,
-        forgiven = t.forgiven + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end,
+        uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end,
         released = t.released + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end,
         last_error = case l.target
             when 'dead' then '{"class": "released", "message": "given back at shutdown too often"}'::jsonb

@@ -21,8 +21,8 @@ create table grns.tasks (
     version             integer not null default 1,
     attempt             integer not null default 0,
     attempt_limit       integer,              -- what counts, settled by the latest claim
-    forgiven            integer not null default 0,
-    released            integer not null default 0,  -- shutdowns forgiven since the last redrive
+    uncounted_attempts  integer not null default 0,  -- before the last redrive, or released at a shutdown
+    released            integer not null default 0,  -- how often since the last redrive
     owner_agent_id      text,
     lease_id            uuid,
     lease_until         timestamptz,

@@ -44,7 +44,7 @@ create table grns.webhook_deliveries (
     created_at   timestamptz not null default now(),
     state        text not null default 'pending',
     attempts     integer not null default 0,
-    forgiven     integer not null default 0,              -- those before somebody had it sent again
+    uncounted_attempts integer not null default 0,         -- those before it was sent again
     due_at       timestamptz default now(),               -- set exactly while it is pending
     claim_id     uuid,                                    -- whose attempt is under way, until due_at
     attempted_at timestamptz,

@@ -12,7 +12,7 @@ with told as (
 ),
 held as (
     select d.id, (t.status = 'queued' and t.queued_reason = 'redriven' and t.operation_id = $1 and t.version = d.version + 1
-        and t.attempt = d.attempt and t.forgiven = d.attempt and o.opened = 1 and o.sent = 1 and o.rows = 2) is true as is_once
+        and t.attempt = d.attempt and t.uncounted_attempts = d.attempt and o.opened = 1 and o.sent = 1 and o.rows = 2) is true as is_once
     from public.dead_before d
     left join grns.tasks t on t.id = d.id
     left join told o on o.task_id = d.id

@@ -16,7 +16,7 @@ redriven as (
     -- The whole shape is set, as in `cancel`: the statement's snapshot may know the task as one that runs.
     update grns.tasks t
     set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
-        forgiven = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null, cancel_actor = null,
+        uncounted_attempts = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null, cancel_actor = null,
         next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
         discarded_at = null, discarded_by = null,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
