@@ -102,7 +102,8 @@ class ClaimToken(BaseModel):
         """Return the claim, as far as what it is fenced with: without payload and deadline."""
         return Claim(
             self.task_id, self.task_type, self.priority, "", self.attempt, self.attempt_limit,
-            self.uncounted_attempts, self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0, self.workspace,
+            self.uncounted_attempts, self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0,
+            self.workspace,
         )  # fmt: skip
 
     def event_id(self, verb: str) -> UUID:

@@ -26,8 +26,8 @@ MOST_COUNTED = 3_000
 _OPEN = frozenset({Status.DEAD, Status.FAILED})
 _SHOWN = (
     "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "uncounted_attempts",
-    "owner_agent_id", "fingerprint", "trace_id", "idempotency_key", "created_at", "updated_at", "queued_at", "next_attempt_at",
-    "started_at", "finished_at", "lease_until", "discarded_at",
+    "owner_agent_id", "fingerprint", "trace_id", "idempotency_key", "created_at", "updated_at",
+    "queued_at", "next_attempt_at", "started_at", "finished_at", "lease_until", "discarded_at",
 )  # fmt: skip
 
 

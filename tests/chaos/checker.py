@@ -61,7 +61,8 @@ _COUNTS = """
 """
 _TASKS = """
     select id, task_type, status, attempt, uncounted_attempts, idempotency_key,
-        payload ->> 'number' as number, result ->> 'number' as result_number, (result ->> 'attempt')::int as result_attempt,
+        payload ->> 'number' as number, result ->> 'number' as result_number,
+        (result ->> 'attempt')::int as result_attempt,
         cancel_requested_at is not null as is_cancel_requested
     from grns.tasks
 """
