@@ -1,13 +1,13 @@
-"""Lists: an index of what has ended, and saved filters."""
+"""The initial schema."""
 
 from grns.postgres.migrations import shipped
 
-revision = "0004"
-down_revision = "0003"
+revision = "0001"
+down_revision = None
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Run the shipped SQL."""
-    shipped.run("0004_lists")
+    shipped.run("0001_initial")
