@@ -15,7 +15,7 @@ some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
 CHROMIUM := $(or $(GRNS_CHROMIUM),/usr/bin/chromium)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench doors docs profile check format lint types floors verify ops clean
+.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench doors docs profile check format lint types floors verify lines ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,10 +36,10 @@ demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check 
 dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; prints what to try
 	@$(BIN)/grns dev
 
-test: $(STAMP) ## run the tests of the walk and of what keeps it, on servers of their own (a few minutes)
+test: $(STAMP) ## run the tests of tasks, workers, relay and CLI, on servers of their own (a few minutes)
 	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser --ignore tests/foreign --ignore tests/site
 
-test-doors: $(STAMP) ## run the tests of API, dashboard, agents, webhooks, keys and docs, on servers of their own (two minutes)
+test-doors: $(STAMP) ## run the tests of API, dashboard, HTTP workers, webhooks, keys and docs (a few minutes)
 	$(BIN)/pytest -q -n 4 --dist loadfile tests/site tests/doors/e2e tests/doors
 
 faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
@@ -101,7 +101,7 @@ profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pi
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python -m tests.bench.profile $(or $(PLOTS),docs/pictures)
 
-check: format lint types floors verify test test-doors ## all that CI checks
+check: format lint types floors verify test test-doors lines ## what every push needs
 
 format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --quiet --check .
@@ -109,13 +109,17 @@ format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 lint: $(STAMP) ## check the style
 	$(BIN)/ruff check --quiet .
 
+lines: ## print the lines of each package
+	@for package in grns/*/; do printf "%7d  %s\n" "$$(find $$package -name '*.py' -o -name '*.sql' | xargs cat | wc -l)" $$package; done | sort -rn
+	@printf "%7d  Python in grns/\n%7d  SQL in grns/\n" "$$(find grns -name '*.py' | xargs cat | wc -l)" "$$(find grns -name '*.sql' | xargs cat | wc -l)"
+
 verify: $(STAMP) ## check that schemas/ is what the models say (mend it with: .venv/bin/grns schema export)
 	@$(BIN)/grns schema export --check
 
 types: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy
 
-floors: $(STAMP) ## check that each room imports only what is below it
+floors: $(STAMP) ## check that each package imports only from the layers below it
 	$(BIN)/lint-imports
 
 ops: $(STAMP) ## check container files, metrics, alerts and dashboards, without an engine

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from grns.runtime.service import Service
 
 ROOT = Path(".grns")
-# Under the names that grns/settings.py reads.
+# Under the names that grns/settings reads.
 _ANNOUNCED = ROOT / "dev.toml"
 # The same for a shell in another directory.
 _ENVIRONMENT = ROOT / "env"

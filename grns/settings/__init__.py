@@ -1,4 +1,4 @@
-"""Settings: flag > environment (`GRNS_*`) > secret file (`GRNS_*_FILE`) > `grns.toml` > default.
+"""Settings: flag > environment (`GRNS_*`) > secret file (`GRNS_*FILE`) > `grns.toml` > default.
 
 `grns.toml`, and what `grns dev` announces, are looked for here and in the directories above.
 """
@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from grns.errors import SettingsError
 from grns.model import server_url, subjects
@@ -29,101 +21,28 @@ from grns.model import wakeup_url as nudge_url
 from grns.model.envelope import first_problem
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy, guard
+from grns.settings.export import reveal, variables
+from grns.settings.sources import (
+    ANNOUNCED,
+    FILE,
+    PREFIX,
+    SecretFiles,
+    TomlFile,
+    announced,
+    files,
+    is_trusted,
+    with_hint,
+)
 
-PREFIX = "GRNS_"
+__all__ = ["PREFIX", "Settings", "announced", "files", "load", "misspelt", "reveal", "variables"]
+
 _OTHER_VARIABLES = frozenset({"GRNS_DEBUG", "GRNS_DIGEST_ROOT", "GRNS_FAILPOINTS"})
 _ALIKE = 0.85
 _LONG_SECRET = re.compile(r"[A-Za-z0-9_-]{32,200}")
-_FILE = Path("grns.toml")
-# Written by `grns dev` while it runs, so that a second terminal finds the servers.
-_ANNOUNCED = Path(".grns/dev.toml")
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0)]
 Days = Annotated[float, Field(gt=0, le=36500, allow_inf_nan=False)]
-
-
-class _SecretFiles(PydanticBaseSettingsSource):
-    """Reads `GRNS_<NAME>_FILE`: the setting's value is that file's content."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        path = os.environ.get(f"{PREFIX}{field_name.upper()}_FILE")
-        if not path:
-            return None, field_name, False
-        try:
-            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
-        except OSError as error:
-            raise SettingsError(
-                f"{PREFIX}{field_name.upper()}_FILE: cannot read {path}: {error.strerror}"
-            ) from error
-
-    def __call__(self) -> dict[str, Any]:
-        found = (
-            (name, self.get_field_value(field, name)[0])
-            for name, field in self.settings_cls.model_fields.items()
-        )
-        return {name: value for name, value in found if value is not None}
-
-
-class _TomlFile(TomlConfigSettingsSource):
-    """Reads one file; what it says wrong is told with its name."""
-
-    def __init__(self, settings_cls: type[BaseSettings], path: Path) -> None:
-        try:
-            super().__init__(settings_cls, toml_file=path)
-        except OSError as error:
-            raise _mendable(f"{path}: {error.strerror}", path) from error
-        except ValueError as error:
-            raise _mendable(f"{path}: {error}", path) from error
-        unknown = sorted(self.toml_data.keys() - settings_cls.model_fields.keys())
-        if unknown:
-            raise _mendable(f"{path}: there is no setting {unknown[0][:100]!r}", path)
-
-
-def files() -> list[Path]:
-    """Return the files to read, the nearest first: of each name, the first one found upwards."""
-    found = [(depth, path) for name in (_FILE, _ANNOUNCED) for depth, path in _nearest(name)]
-    return [path for _, path in sorted(found, key=lambda one: one[0])]
-
-
-def announced() -> Path | None:
-    """Return the file in which the nearest `grns dev`, here or above, says where its servers are."""
-    return next((path for _, path in _nearest(_ANNOUNCED)), None)
-
-
-def _nearest(name: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the first such file upwards, if there is one, and how far up it is."""
-    try:
-        here = Path.cwd()
-    except OSError:  # a directory that has been deleted has no files, and is below nothing
-        return
-    if _is_ours(name):  # as a relative path, which is how its reader is told of it
-        yield 0, name
-        return
-    for depth, directory in enumerate(here.parents, 1):
-        if _is_ours(directory / name):
-            yield depth, directory / name
-            return
-
-
-def _is_ours(path: Path) -> bool:
-    """Tell whether the file exists and only this user or root can have written it.
-
-    Any user may put a file into a shared directory, such as /tmp, and so name the servers that get our tasks.
-    """
-    try:
-        facts = path.stat()
-    except OSError:
-        return False
-    return (
-        stat.S_ISREG(facts.st_mode) and facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH
-    )
-
-
-def _mendable(sentence: str, path: Path) -> SettingsError:
-    error = SettingsError(sentence)
-    error.add_note(f"edit {path}")
-    return error
 
 
 def _number(text: object) -> object:
@@ -359,8 +278,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources; the first that has a value wins."""
-        read = [_TomlFile(settings_cls, path) for path in files()]
-        return (init_settings, env_settings, _SecretFiles(settings_cls), *read)
+        read = [TomlFile(settings_cls, path) for path in files()]
+        return (init_settings, env_settings, SecretFiles(settings_cls), *read)
 
     @property
     def reap_tick_seconds(self) -> float:
@@ -452,8 +371,8 @@ def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
             found.add_note(f"unset {place}")
             return found
     for path in files():
-        if name in _TomlFile(Settings, path).toml_data:
-            return _mendable(f"{path}: {name}: {problem}", path)
+        if name in TomlFile(Settings, path).toml_data:
+            return with_hint(f"{path}: {name}: {problem}", path)
     return SettingsError(f"{name}: {problem}")
 
 
@@ -463,8 +382,8 @@ def misspelt() -> list[str]:
     known = {*names, *(f"{name}_FILE" for name in names), *_OTHER_VARIABLES}
     found = [
         f"{name} is not read: it belongs to another user, or every user may write to it"
-        for name in (_FILE, _ANNOUNCED)
-        if name.is_file() and not _is_ours(name)
+        for name in (FILE, ANNOUNCED)
+        if name.is_file() and not is_trusted(name)
     ]
     return found + [
         f"{variable} is set, and there is no such setting: did you mean {near[0]}?"
@@ -473,20 +392,3 @@ def misspelt() -> list[str]:
         and variable.upper() not in known
         and (near := get_close_matches(variable.upper(), sorted(known), n=1, cutoff=_ALIKE))
     ]
-
-
-def variables(settings: Settings) -> dict[str, str]:
-    """Return all settings as variables, secrets included: for a process that is to have no others."""
-    return {
-        f"{PREFIX}{name.upper()}": "" if value is None else str(value)
-        for name, value in reveal(settings).items()
-    }
-
-
-def reveal(settings: Settings) -> dict[str, Any]:
-    """Return all settings as JSON values, secrets included: for handing them to a process of our own."""
-    values = settings.model_dump(mode="json")
-    for name, value in settings:
-        if isinstance(value, SecretStr):
-            values[name] = value.get_secret_value()
-    return values
