@@ -12,7 +12,7 @@ import click
 from grns.cli import failure
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, heading, output_option, table
-from grns.cli.text import sized
+from grns.text import sized
 
 if TYPE_CHECKING:
     from grns.nats.interface import Transport

@@ -14,7 +14,7 @@ import click
 from grns.cli import failure, option
 from grns.cli.filter import read, together
 from grns.cli.output import Column, Output, text
-from grns.cli.text import counted
+from grns.text import counted
 
 if TYPE_CHECKING:
     from grns.model.filter import Filter

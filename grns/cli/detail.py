@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from grns.cli.output import Column, Output, document, fields, heading, passage, table
-from grns.cli.text import attempts_of, lasted, shortened
 from grns.client.client import Client
 from grns.model.task import Task
 from grns.model.timeline import timeline
+from grns.text import attempts_of, lasted, shortened
 
 _SUMMARY_WIDTH = 100
 

@@ -14,7 +14,7 @@ from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, when
 from grns.cli.resend import resend
-from grns.cli.text import counted
+from grns.text import counted
 
 if TYPE_CHECKING:
     from grns.postgres.paging import Page

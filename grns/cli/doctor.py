@@ -12,8 +12,8 @@ import click
 from grns.cli import failure
 from grns.cli.group import Command
 from grns.cli.output import Output, output_option, text
-from grns.cli.text import counted
 from grns.errors import UnavailableError
+from grns.text import counted
 
 if TYPE_CHECKING:
     from grns.diagnose.doctor.finding import Finding

@@ -17,8 +17,8 @@ from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
-from grns.cli.text import shortened
 from grns.runtime.signals import end_on_signals
+from grns.text import shortened
 
 if TYPE_CHECKING:
     from grns.cli.event_log import EventLog

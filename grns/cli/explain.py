@@ -64,7 +64,7 @@ def _draw(found: Explanation) -> None:
 
 
 def _columns() -> Sequence[Column]:
-    from grns.cli.text import lasted
+    from grns.text import lasted
 
     return [
         Column("AT", lambda row: row["at"], spare=1),

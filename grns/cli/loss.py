@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from grns.cli import failure
 from grns.cli.output import Column, heading, table, text
 from grns.cli.session import CliSession
-from grns.cli.text import counted
 from grns.errors import GrnsError
 from grns.model.envelope import rfc3339
+from grns.text import counted
 
 if TYPE_CHECKING:
     from grns.maintenance.failover import Losses, LostMessage

@@ -11,9 +11,9 @@ from grns.cli.dead_letter import MessageIds
 from grns.cli.detail import show_task
 from grns.cli.output import Output, document, fields, heading, text
 from grns.cli.session import reading
-from grns.cli.text import sized
 from grns.dead_letters import message as letter
 from grns.errors import InvalidInputError, NotFoundError
+from grns.text import sized
 
 _SHOWN_BYTES = 4096
 _HEX_WIDTH = 16

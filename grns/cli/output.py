@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from grns.cli.text import ago, safe
+from grns.text import ago, safe
 
 TABLE, JSON, JSONL = "table", "json", "jsonl"
 _GAP = 2

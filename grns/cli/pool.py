@@ -14,7 +14,7 @@ from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text, told, when
-from grns.cli.text import lasted
+from grns.text import lasted
 
 if TYPE_CHECKING:
     from grns.tasks.pauses import Pause

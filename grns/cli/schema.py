@@ -8,7 +8,7 @@ import click
 
 from grns.cli import failure
 from grns.cli.group import Group
-from grns.cli.text import counted
+from grns.text import counted
 
 
 @click.group(cls=Group)

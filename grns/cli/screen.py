@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grns.cli.output import Column, heading, table, text, when
-from grns.cli.text import lasted, safe
+from grns.text import lasted, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

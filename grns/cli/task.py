@@ -15,7 +15,7 @@ from grns.cli.edit import edit
 from grns.cli.filter import filter_options, read, together
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text, when
-from grns.cli.text import attempts_of
+from grns.text import attempts_of
 
 if TYPE_CHECKING:
     from grns.cli.session import CliSession

@@ -14,8 +14,8 @@ import click
 from grns.cli import failure
 from grns.cli.group import Command
 from grns.cli.output import Column, Output, output_option, table, text
-from grns.cli.text import counted
 from grns.errors import UnavailableError
+from grns.text import counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress

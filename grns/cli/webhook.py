@@ -238,8 +238,8 @@ def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, stat
     """List the events that a webhook is told of, the latest first, and what came of each."""
 
     async def look(session: CliSession, _actor: str) -> None:
-        from grns.cli.text import lasted
         from grns.dead_letters import listing
+        from grns.text import lasted
         from grns.webhooks.deliveries import STATES, list_deliveries
 
         wanted = [state for state in STATES if state in states] or None

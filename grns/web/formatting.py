@@ -7,9 +7,22 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Any
 
-# Up to so many seconds, in units of so many.
-_UNITS = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (129_600.0, 3600.0, "h"), (float("inf"), 86_400.0, "d"))
-_SIZES = ("B", "KiB", "MiB", "GiB")
+from grns.text import ago, lasted, shortened, sized
+
+__all__ = [
+    "Exact",
+    "ago",
+    "counted",
+    "document",
+    "grouped",
+    "instant",
+    "lasted",
+    "shortened",
+    "sized",
+    "summary",
+    "visible",
+]
+
 # Controls, changes of direction, what has no width, ends of lines, what no font has.
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})
 # Without these, scripts and emoji are written wrongly, and they move nothing.
@@ -68,50 +81,10 @@ def _brief(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def shortened(text: str, width: int) -> str:
-    """Return the beginning of a text, marked where it is not all."""
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 def instant(value: str | datetime) -> datetime:
     """Return a time as the API writes it, in UTC."""
     said = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return said.astimezone(UTC)
-
-
-def ago(then: datetime, now: datetime) -> str:
-    """Return how long ago something was, or in how long it will be."""
-    seconds = (now - then).total_seconds()
-    if abs(seconds) < 1:
-        return "now"
-    distance = next(
-        f"{int(abs(seconds) // unit)} {name}" for below, unit, name in _UNITS if abs(seconds) < below
-    )
-    return f"{distance} ago" if seconds > 0 else f"in {distance}"
-
-
-def lasted(seconds: float | None) -> str:
-    """Return a duration; a dash where there is none."""
-    if seconds is None:
-        return "–"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def sized(count: int) -> str:
-    """Return a number of bytes."""
-    size, place = float(count), 0
-    while size >= 1024 and place < len(_SIZES) - 1:
-        size, place = size / 1024, place + 1
-    return f"{size:.0f} {_SIZES[place]}" if place == 0 else f"{size:.1f} {_SIZES[place]}"
 
 
 def grouped(number: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, or_ok, warning
 from grns.diagnose.doctor.snapshot import Snapshot
-from grns.model.duration import lasted
+from grns.text import lasted
 
 # What ticks every second or two is late after so long, and away after a minute.
 _LATE_SECONDS, _AWAY_SECONDS = 5.0, 60.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
 from grns.diagnose.doctor.snapshot import Postgres, Schema, Snapshot
-from grns.model.duration import lasted
+from grns.text import lasted
 
 OLDEST = 150_000
 # Vacuum cleans up nothing that a transaction could see which is open for as long.

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from grns.diagnose.explain.wording import because, clock, failure, short
-from grns.model.duration import lasted
+from grns.text import lasted
 
 Row = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.snapshot import PauseSeen, TaskSnapshot
 from grns.diagnose.explain.wording import because, clock, counted, short
 from grns.model import subjects
-from grns.model.duration import lasted
+from grns.text import lasted
 
 # So late is what ticks every second or two: it is away, or cannot keep up.
 LATE_SECONDS = 5.0

@@ -16,8 +16,8 @@ from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.diagnose.explain.snapshot import TaskSnapshot
 from grns.diagnose.explain.wording import because, clock, counted, failure, short
-from grns.model.duration import lasted
 from grns.model.task import STATUS_AFTER, TERMINAL, Status
+from grns.text import lasted
 
 ClaimWord = Literal[
     "claimable", "not_due", "paused", "no_handler", "lost_race", "terminal", "locked", "unknown_task"

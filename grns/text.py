@@ -1,14 +1,13 @@
-"""Small pieces of text for people: safe, short, relative."""
+"""Text helpers for people: durations, sizes, counts and safe output. No I/O, no clock."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from grns.model.duration import lasted as lasted
-
 # Up to so many seconds, in units of so many.
 _UNITS = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (129_600.0, 3600.0, "h"), (float("inf"), 86_400.0, "d"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+_MANY_HOURS = 72
 
 
 def safe(text: str, *, keep: str = "") -> str:
@@ -44,6 +43,21 @@ def ago(instant: datetime, now: datetime) -> str:
         f"{int(abs(seconds) // unit)} {name}" for below, unit, name in _UNITS if abs(seconds) < below
     )
     return f"{distance} ago" if seconds > 0 else f"in {distance}"
+
+
+def lasted(seconds: float | None) -> str:
+    """Return a duration: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`; a dash for None."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= _MANY_HOURS:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def sized(count: int) -> str:
