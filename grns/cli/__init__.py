@@ -13,67 +13,57 @@ root = Root(
     "grns",
     {
         "Try": [
-            RootCommand(
-                "dev", "Run Postgres, NATS, all daemons and a worker here, to try things.", "dev:dev"
-            ),
-            RootCommand(
-                "demo", "Run a thousand real tasks, kill a worker, and check every result.", "demo:demo"
-            ),
+            RootCommand("dev", "Run everything here, to try grns: servers, daemons, a worker.", "dev:dev"),
+            RootCommand("demo", "Run a thousand tasks, kill a worker, check every result.", "demo:demo"),
         ],
         "Tasks": [
             RootCommand(
                 "task", "Submit, list, count, show, wait for, cancel and redrive tasks.", "task:task"
             ),
             RootCommand(
-                "explain", "Say why a task is where it is, and what happened to it.", "explain:explain"
+                "explain", "Explain why a task has its status, and what happened to it.", "explain:explain"
             ),
-            RootCommand(
-                "filter", "List what lists can be asked for; save filters under a name.", "filter:filters"
-            ),
-            RootCommand("dlq", "Look through dead letters; redrive, discard or export them.", "dlq:dlq"),
-            RootCommand("issue", "Look through failures, grouped; say what is known of each.", "issue:issue"),
+            RootCommand("filter", "List filter terms; save filters.", "filter:filters"),
+            RootCommand("dlq", "List, redrive, discard and export dead letters.", "dlq:dlq"),
+            RootCommand("issue", "List and triage failures, grouped by fingerprint.", "issue:issue"),
             RootCommand(
                 "operation",
-                "Follow what is done to many tasks at once; pause or end it.",
+                "Show, pause, resume and abort bulk operations.",
                 "operation:operation",
             ),
             RootCommand("pool", "List pools and workers; pause and resume pools.", "pool:pool"),
-            RootCommand("events", "Follow what happens; export it; publish it again.", "event:events"),
-            RootCommand("webhook", "Have events sent to URLs; see what came of it.", "webhook:webhook"),
-            RootCommand("top", "Show how it goes, live: states, rates, pools, workers.", "top:top"),
-            RootCommand("verify", "Hold all tasks against the log, and find what is stuck.", "verify:verify"),
+            RootCommand("events", "Follow, export and replay events.", "event:events"),
+            RootCommand(
+                "webhook", "Create and edit webhooks; list and resend deliveries.", "webhook:webhook"
+            ),
+            RootCommand("top", "Show live status: counts, rates, pools, workers.", "top:top"),
+            RootCommand("verify", "Check every task against its history; find stuck tasks.", "verify:verify"),
         ],
         "Services": [
             RootCommand("worker", "Run a pool's handlers.", "worker:worker"),
             RootCommand("server", "Run all daemons in one process.", "daemon:server"),
             RootCommand("api", "Serve the HTTP API.", "daemon:api"),
-            RootCommand("relay", "Run a relay: publishes the log.", "daemon:relay"),
+            RootCommand("relay", "Run a relay: publishes the event log.", "daemon:relay"),
+            RootCommand("request-desk", "Run a command gateway: requests over NATS.", "daemon:request_desk"),
+            RootCommand("reaper", "Run a reaper: queues tasks of dead workers again.", "daemon:reaper"),
             RootCommand(
-                "request-desk", "Run a request desk: creates tasks for who asks.", "daemon:request_desk"
+                "retry-scheduler", "Run a retry scheduler: queues due tasks.", "daemon:retry_scheduler"
             ),
-            RootCommand("reaper", "Run a reaper: takes back tasks whose worker is gone.", "daemon:reaper"),
-            RootCommand(
-                "retry-scheduler", "Run a retry scheduler: queues what is due.", "daemon:retry_scheduler"
-            ),
-            RootCommand("counter", "Run a counter: counts tasks and failures.", "daemon:counter"),
+            RootCommand("counter", "Run a stats aggregator: counts tasks and issues.", "daemon:counter"),
             RootCommand("janitor", "Run a janitor: partitions and retention.", "daemon:janitor"),
             RootCommand(
                 "operation-runner", "Run an operation runner: bulk operations.", "daemon:operation_runner"
             ),
-            RootCommand("webhook-sender", "Run a webhook sender: tells webhooks.", "daemon:webhook_sender"),
+            RootCommand("webhook-sender", "Run a webhook sender.", "daemon:webhook_sender"),
         ],
         "Set up": [
-            RootCommand("db", "Bring the database's schema up to date.", "database:db"),
-            RootCommand("broker", "Make the broker's streams, and look at them.", "broker:broker"),
-            RootCommand(
-                "nats-config", "Write the users of the broker, one per component.", "broker:nats_config"
-            ),
-            RootCommand("bench", "Measure grns on your own Postgres and NATS.", "bench:bench"),
-            RootCommand(
-                "doctor", "Look for what is not as it should be, and say what to do.", "doctor:doctor"
-            ),
-            RootCommand("workspace", "Make workspaces, and keep them apart.", "workspace:workspace"),
-            RootCommand("key", "Make, list and revoke API keys.", "key:key"),
+            RootCommand("db", "Create and upgrade the database schema.", "database:db"),
+            RootCommand("broker", "Create and show the streams of NATS.", "broker:broker"),
+            RootCommand("nats-config", "Print NATS users, one per component.", "broker:nats_config"),
+            RootCommand("bench", "Measure grns on your PostgreSQL and NATS.", "bench:bench"),
+            RootCommand("doctor", "Check the installation, and say what to do.", "doctor:doctor"),
+            RootCommand("workspace", "Create and isolate workspaces.", "workspace:workspace"),
+            RootCommand("key", "Create, list and revoke API keys.", "key:key"),
             RootCommand("config", "Show the settings and where they come from.", "config:config"),
             RootCommand("schema", "Write the schemas of all messages.", "schema:schema"),
         ],

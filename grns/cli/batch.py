@@ -34,7 +34,7 @@ Answer = dict[str, Any]
 @click.argument("file", metavar="FILE", type=click.File("rb"))
 @output_option
 def submit_many(out: Output, file: IO[bytes]) -> None:
-    """Create a task for each line of FILE, or of standard input (-). Each line has an answer of its own.
+    """Submit a task per line of FILE, or of standard input (-). Each line gets its own answer.
 
     A line is a JSON object with the fields that every door takes: {"task_type": "fetch_page", "payload":
     {"url": "…"}, "priority": 1, "idempotency_key": "page-1"}. One that is wrong keeps no other back, and has

@@ -26,21 +26,21 @@ Pairs = list[tuple[str, str]]
     type=click.IntRange(100, 1_000_000),
     default=10_000,
     show_default=True,
-    help="Tasks to measure.",
+    help="Number of tasks.",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 100_000),
     default=100,
     show_default=True,
-    help="Tasks that the worker runs at a time.",
+    help="Maximum concurrent handlers.",
 )
 @click.option(
     "--payload-bytes",
     type=click.IntRange(min=16),
     default=200,
     show_default=True,
-    help="Size of each payload, as JSON.",
+    help="Payload size in bytes.",
 )
 @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
 @output_option

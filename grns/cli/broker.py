@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def broker() -> None:
-    """Make the broker's streams, and look at them."""
+    """Create and show the streams of NATS."""
 
 
 @broker.command()
 def apply() -> None:
-    """Make missing streams and mend those that differ; with GRNS_NATS_MANAGE=verify, only check."""
+    """Create missing streams and fix drift. With GRNS_NATS_MANAGE=verify, only check."""
     found = asyncio.run(_apply())
     for difference in found:
         failure.note(f"mended: {difference}")
@@ -45,7 +45,7 @@ async def _apply() -> list[str]:
 @broker.command()
 @output_option
 def info(out: Output) -> None:
-    """Show the streams, their durables, and what is other than grns would make it (exit code 1)."""
+    """Show streams and durable consumers, with drift (exit code 1)."""
     streams = asyncio.run(_info())
     if out.is_table:
         _draw(streams)
@@ -121,14 +121,14 @@ def _named(stream: StreamReport, durable: Any) -> dict[str, Any]:
     "pools",
     multiple=True,
     metavar="NAME",
-    help="Name a pool: its workers get a user; repeatable.",
+    help="Pool whose workers get a user. Repeatable.",
 )
 @click.option(
     "--submitter",
     "workspaces",
     multiple=True,
     metavar="WORKSPACE",
-    help="Users for clients of a workspace; repeatable.",
+    help="Workspace whose clients get users. Repeatable.",
 )
 @click.option("--generate", "is_generated", is_flag=True, help="Write random passwords instead of variables.")
 @output_option

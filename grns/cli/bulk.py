@@ -46,13 +46,17 @@ class Rate(click.ParamType[float]):
 def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what each operation takes: `wanted`, `saved`, `rate_per_minute`, `reason` and `is_detached`."""
     for add in (
-        click.option("--detach", "is_detached", is_flag=True, help="With --filter: do not look on."),
-        click.option("--reason", help="Why: it is kept, and told with each."),
+        click.option("--detach", "is_detached", is_flag=True, help="With --filter: return immediately."),
+        click.option("--reason", help="Reason, kept in the log and in each event."),
         click.option(
             "--rate", "rate_per_minute", type=Rate(), metavar="RATE", help="With --filter: 10/s, 600/min."
         ),
-        click.option("--saved", metavar="NAME", type=option.Token("name"), help="And as it was saved."),
-        click.option("--filter", "wanted", metavar="FILTER", help="All that it finds, as type:fetch_page."),
+        click.option(
+            "--saved", metavar="NAME", type=option.Token("name"), help="Also apply the saved filter NAME."
+        ),
+        click.option(
+            "--filter", "wanted", metavar="FILTER", help="All tasks that match this filter: type:fetch_page."
+        ),
     ):  # fmt: skip
         function = add(function)
     return function
@@ -62,12 +66,15 @@ def redrive_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what only a redrive takes: `canary`, `patch` and `agent_type`."""
     for add in (
         click.option(
-            "--agent-type", metavar="NAME", type=option.Token("agent_type"), help="With --filter: for whom."
+            "--agent-type", metavar="NAME", type=option.Token("agent_type"),
+            help="With --filter: pool that runs them instead.",
         ),
         click.option(
-            "--patch", metavar="JSON", help="With ids or --filter: merge patch of each payload, @FILE, or -."
+            "--patch", metavar="JSON", help="Merge patch of each payload: JSON, @FILE, or -."
         ),
-        click.option("--canary", is_flag=True, help="With --filter: one first; the others, if it succeeds."),
+        click.option(
+            "--canary", is_flag=True, help="With --filter: run one task first, the others if it succeeds."
+        ),
     ):  # fmt: skip
         function = add(function)
     return function

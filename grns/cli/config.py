@@ -24,11 +24,11 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--origin", "has_origin", is_flag=True, help="Also show where each value comes from.")
+@click.option("--origin", "has_origin", is_flag=True, help="Also show the source of each value.")
 @output_option
 @click.pass_context
 def show(ctx: click.Context, out: Output, has_origin: bool) -> None:
-    """Show every setting; secrets are left out."""
+    """Show every setting, without secrets."""
     from grns.settings import load
 
     settings = load()

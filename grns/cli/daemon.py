@@ -53,7 +53,7 @@ async def _require_schema(app: App) -> None:
 
 
 _METRICS_PORT = click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port."
+    "--metrics-port", type=click.IntRange(0, 65535), help="Port of Prometheus metrics."
 )
 
 
@@ -68,34 +68,40 @@ def _command(name: str, service: tuple[str, ...], help_text: str) -> click.Comma
 
 @click.command()
 @click.option(
-    "--api", "has_api", is_flag=True, help="Serve the HTTP API, too (GRNS_API_HOST, GRNS_API_PORT)."
+    "--api", "has_api", is_flag=True, help="Also serve the HTTP API (GRNS_API_HOST, GRNS_API_PORT)."
 )
 @_METRICS_PORT
 def server(has_api: bool, metrics_port: int | None) -> None:
-    """Run all daemons in one process, from the relay to the webhook sender."""
+    """Run all daemons in one process."""
     _run(_ALL, "server", has_api=has_api, metrics_port=metrics_port)
 
 
 @click.command()
 @click.option("--host", "api_host", help="Address to serve on. Defaults to GRNS_API_HOST, else 127.0.0.1.")
-@click.option("--port", "api_port", type=click.IntRange(0, 65535), help="Port to serve on; 0: a free one.")
+@click.option(
+    "--port", "api_port", type=click.IntRange(0, 65535), help="Port to serve on. 0 chooses a free one."
+)
 @_METRICS_PORT
 def api(api_host: str | None, api_port: int | None, metrics_port: int | None) -> None:
-    """Serve the HTTP API. Any number may run."""
+    """Serve the HTTP API and the dashboard. Run any number."""
     _run((), "api", has_api=True, api_host=api_host, api_port=api_port, metrics_port=metrics_port)
 
 
-relay = _command("relay", ("relay",), "Publish the log to the broker. One leads, others stand by.")
+relay = _command("relay", ("relay",), "Publish the event log to NATS. One is the leader, others are standby.")
 request_desk = _command(
-    "request-desk", ("request-desk",), "Create and cancel tasks for who asks over NATS. Any number may run."
+    "request-desk", ("request-desk",), "Handle submit and cancel requests over NATS. Run any number."
 )
-reaper = _command("reaper", ("reaper",), "Take back tasks whose lease is over. Any number may run.")
-retry_scheduler = _command("retry-scheduler", ("retry-scheduler",), "Queue what is due. Any number may run.")
-counter = _command("counter", ("counter",), "Count what the log says. One leads, others stand by.")
-janitor = _command("janitor", ("janitor",), "Keep partitions and retention. Any number may run.")
+reaper = _command("reaper", ("reaper",), "Queue tasks again whose lease expired. Run any number.")
+retry_scheduler = _command(
+    "retry-scheduler", ("retry-scheduler",), "Queue due tasks: retries and delayed tasks. Run any number."
+)
+counter = _command("counter", ("counter",), "Count tasks and issues from the event log. One is the leader.")
+janitor = _command(
+    "janitor", ("janitor",), "Maintain partitions, retention, gauges and checks. Run any number."
+)
 operation_runner = _command(
-    "operation-runner", ("operation-runner",), "Redrive, discard and cancel in bulk. Any number may run."
+    "operation-runner",
+    ("operation-runner",),
+    "Run bulk operations: redrive, discard, cancel. Run any number.",
 )
-webhook_sender = _command(
-    "webhook-sender", ("webhook-sender",), "Send events to webhooks. Any number may run."
-)
+webhook_sender = _command("webhook-sender", ("webhook-sender",), "Send events to webhooks. Run any number.")

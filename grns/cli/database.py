@@ -13,15 +13,15 @@ from grns.cli.output import Output, fields, output_option
 
 @click.group(cls=Group)
 def db() -> None:
-    """Bring the database's schema up to date."""
+    """Create and upgrade the database schema."""
 
 
 @db.command()
-@click.option("--sql", "is_printed", is_flag=True, help="Print the SQL of all revisions, and run nothing.")
+@click.option("--sql", "is_printed", is_flag=True, help="Print the SQL and run nothing.")
 def upgrade(is_printed: bool) -> None:
-    """Run the missing revisions, and give SQL submissions the limit of payloads.
+    """Run missing revisions, and set the payload limit of SQL submissions.
 
-    Safe to repeat, and from many places at once. Run it again after a change of GRNS_PAYLOAD_MAX_BYTES.
+    It is safe to repeat. Run it again after you change GRNS_PAYLOAD_MAX_BYTES.
     """
     from grns.postgres import migrate
     from grns.settings import load
@@ -52,7 +52,7 @@ async def _upgrade() -> tuple[str | None, str | None, str | None]:
 @db.command()
 @output_option
 def current(out: Output) -> None:
-    """Show the schema's revision. Exit code 1: it is not the one that this version of grns needs."""
+    """Show the schema's revision. Exit code 1: this version of grns needs another one."""
     from grns.postgres import migrate
     from grns.settings import load
 

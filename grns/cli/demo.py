@@ -14,7 +14,7 @@ from grns.cli.group import Command
     "--files", type=click.IntRange(min=100), default=1200, show_default=True, help="Python files to digest."
 )
 def demo(files: int) -> None:
-    """Run servers, daemons and workers in a temporary directory, kill a worker, and compare every result."""
+    """Run a thousand tasks on temporary servers, kill a worker, and check every result."""
     from grns.dev.demo.play import run
 
     sys.exit(run(files))

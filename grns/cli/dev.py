@@ -50,10 +50,12 @@ _END_SECONDS = 40.0  # more than a worker's grace
 
 
 @click.command(cls=Command)
-@click.option("--port-postgres", type=click.IntRange(1, 65535), help="Port of Postgres; else a free one.")
-@click.option("--port-nats", type=click.IntRange(1, 65535), help="Port of NATS; else a free one.")
 @click.option(
-    "--port-api", type=click.IntRange(1, 65535), help="Port of the HTTP API; else 8080, or a free one."
+    "--port-postgres", type=click.IntRange(1, 65535), help="Port of PostgreSQL. Defaults to a free one."
+)
+@click.option("--port-nats", type=click.IntRange(1, 65535), help="Port of NATS. Defaults to a free one.")
+@click.option(
+    "--port-api", type=click.IntRange(1, 65535), help="Port of the HTTP API. Defaults to 8080, or a free one."
 )
 @click.option("--no-worker", "is_bare", is_flag=True, help=f"Without a worker of {_POOL}.")
 @click.option(
@@ -62,16 +64,16 @@ _END_SECONDS = 40.0  # more than a worker's grace
     default="warning",
     show_default=True,
     envvar="GRNS_LOG_LEVEL",
-    help="Least severe lines of the daemons that are shown.",
+    help="Lowest level of the daemons' log lines to show.",
 )
 def dev(
     port_postgres: int | None, port_nats: int | None, port_api: int | None, is_bare: bool, log_level: str
 ) -> None:
-    """Run Postgres, NATS, all daemons and a worker here until Ctrl-C. Data is kept in ./.grns.
+    """Run PostgreSQL, NATS, all daemons and a worker here until Ctrl-C. Data is in ./.grns.
 
-    While it runs, every other command in this directory or below finds the servers by itself.
-    Servers and API ask for passwords and a key that it keeps in ./.grns, for you alone.
-    The worker serves the agent type `digest` alone, so it is never in the way of your own.
+    While it runs, every other command in this directory or below finds the servers automatically. Servers
+    and API need passwords and a key, which are in ./.grns and readable only by you. The worker serves only
+    the pool `digest`.
     """
     with _stack(port_postgres, port_nats) as stack, ExitStack() as resources:
         from pydantic import SecretStr

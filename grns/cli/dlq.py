@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from grns.tasks.search import Count
 
 _IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
-_MESSAGES = click.option(
-    "--messages", "is_messages", is_flag=True, help="All messages that belong to no task."
-)
+_MESSAGES = click.option("--messages", "is_messages", is_flag=True, help="All rejected messages.")
 _OF_FILTER = ("rate_per_minute", "is_detached", "canary", "agent_type")
 _TYPE = click.option(
     "--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only tasks of this type."
@@ -33,7 +31,7 @@ _WHAT = click.option("--what", type=click.Choice(["task", "message"]), help="Onl
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """Look through dead letters; redrive, discard or export them."""
+    """List, redrive, discard and export dead letters."""
 
 
 @dlq.command("list")
@@ -52,9 +50,9 @@ def list_dead(
     said: str | None,
     saved: str | None,
 ) -> None:
-    """List dead and failed tasks, and rejected messages, the latest first.
+    """List dead tasks, failed tasks and rejected messages, the latest first.
 
-    With TERMs only the tasks that they fit: type:fetch_*, error:Timeout*, age:<1h; see `grns filter terms`.
+    With TERMs, list only tasks that match: type:fetch_*, error:Timeout*, age:<1h; see `grns filter terms`.
     """
     from grns.dead_letters import listing
 
@@ -94,10 +92,10 @@ def _list(out: Output, page: Page, now: Any) -> None:
 
 @dlq.command()
 @click.argument("dead_letter_id", metavar="ID", type=option.TASK_ID)
-@click.option("--raw", "is_raw", is_flag=True, help="Write a message's bytes as they are, to a file or pipe.")
+@click.option("--raw", "is_raw", is_flag=True, help="Write the message's raw bytes to a file or pipe.")
 @output_option
 def show(out: Output, dead_letter_id: str, is_raw: bool) -> None:
-    """Show a dead task, or a message with the bytes that came."""
+    """Show a dead task, or a rejected message with its bytes."""
     from grns.cli.message import show_letter
 
     asyncio.run(show_letter(out, dead_letter_id, is_raw=is_raw))
@@ -111,7 +109,7 @@ def show(out: Output, dead_letter_id: str, is_raw: bool) -> None:
 @option.sure_options
 @output_option
 def redrive(out: Output, **said: Any) -> None:
-    """Run dead tasks again, and send rejected messages again.
+    """Redrive (run again) dead tasks; send rejected messages again.
 
     With --patch the payload of each named task is changed first. With --filter all tasks that it finds, as an
     operation that is counted first and goes on by itself: at a rate, one of them first, with another
@@ -127,9 +125,10 @@ def redrive(out: Output, **said: Any) -> None:
 @option.sure_options
 @output_option
 def discard(out: Output, **said: Any) -> None:
-    """Set dead tasks aside, and close rejected messages: lists leave them out from now on.
+    """Discard dead tasks and rejected messages: hide them from lists.
 
-    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself.
+    With --filter, cancel all matching tasks as a bulk operation: it is counted first and runs in the
+    background.
     """
     _act(out, "discard", said)
 

@@ -25,10 +25,10 @@ _REACHED = ("postgres", "broker")
 
 @click.command(cls=Command)
 @click.option("--strict", "is_strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--all", "has_all", is_flag=True, help="Also show what is well.")
+@click.option("--all", "has_all", is_flag=True, help="Also show checks that passed.")
 @output_option
 def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
-    """Look at Postgres, the broker, the daemons and the workers; say what is wrong, and what to do.
+    """Check PostgreSQL, NATS, daemons and workers; say what is wrong and what to do.
 
     It only reads, beside everything else, and judges by the settings that it runs with: give it those of your
     services. What has been written, `grns verify` checks.

@@ -26,14 +26,14 @@ _BAD = "bad_edit"
     "delay_seconds",
     type=option.Duration(code=_BAD),
     metavar="TIME",
-    help="Of one that waits: run it in 30, 5m, 2h, 1d from now.",
+    help="For a waiting task: new delay from now, 30, 5m, 2h, 1d.",
 )
-@click.option("--payload", metavar="JSON", help="The whole payload: a JSON object, @FILE, or -.")
-@click.option("--patch", metavar="JSON", help="A merge patch of the payload (RFC 7396): JSON, @FILE, or -.")
-@click.option("--reason", help="Why: it is kept in the log.")
+@click.option("--payload", metavar="JSON", help="New payload: a JSON object, @FILE, or - for standard input.")
+@click.option("--patch", metavar="JSON", help="Merge patch of the payload (RFC 7396): JSON, @FILE, or -.")
+@click.option("--reason", help="Reason, kept in the event log.")
 @output_option
 def edit(out: Output, task_id: str, reason: str | None, **said: Any) -> None:
-    """Change a task that does not run. Whatever it was before stays in the log."""
+    """Change a task that is not running. The event log keeps the previous values."""
     wanted = _edit(said)
     asyncio.run(_change(out, task_id, wanted, reason))
 

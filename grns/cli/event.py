@@ -34,7 +34,7 @@ _WIDE = 120  # from so many columns on an event is one line
 
 @click.group(cls=Group)
 def events() -> None:
-    """Follow what happens, take what happened out of the log, or have it published again."""
+    """Follow, export and replay events."""
 
 
 events.add_command(replay)
@@ -44,12 +44,14 @@ def _chosen(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what says which events are wanted, and behind which number or time."""
     for added in (
         click.option(
-            "--since", type=option.Moment(), metavar="TIME", help="From 2h ago on, or 2026-01-31T12:00:00Z."
+            "--since", type=option.Moment(), metavar="TIME", help="Start: 2h ago, or 2026-01-31T12:00:00Z."
         ),
         click.option(
-            "--after", type=click.IntRange(0, _HIGHEST), metavar="SEQ", help="Go on behind this event."
+            "--after", type=click.IntRange(0, _HIGHEST), metavar="SEQ", help="Continue after this event."
         ),
-        click.option("--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only what concerns it."),
+        click.option(
+            "--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only events of this task."
+        ),
         click.option(
             "--kind",
             "kinds",
@@ -73,7 +75,7 @@ def tail(
     after: int | None,
     since: float | datetime | None,
 ) -> None:
-    """Print the workspace's events, one a line, until Ctrl-C: from now on, or behind --after or --since.
+    """Print events, one per line, until Ctrl-C: from now on, or after --after or --since.
 
     They are read from the log as far as it is settled, about half a second behind: nothing is left out and
     nothing comes twice, and whoever goes on with the last SEQ misses nothing.
@@ -84,13 +86,13 @@ def tail(
 
 @events.command()
 @_chosen
-@click.option("--until", type=option.Moment(), metavar="TIME", help="Only what happened before then.")
+@click.option("--until", type=option.Moment(), metavar="TIME", help="End: only events before this time.")
 @click.option(
     "--into",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Append to it, behind the last event that it holds.",
+    help="Append to this file, after the last event in it.",
 )
 def export(
     kinds: Sequence[str],
@@ -100,7 +102,7 @@ def export(
     until: float | datetime | None,
     path: Path | None,
 ) -> None:
-    """Write the workspace's log, one JSON document a line, the oldest first.
+    """Write the workspace's event log as JSON lines, the oldest first.
 
     It ends where the log is settled now, and says on standard error behind which SEQ the rest will be, also
     where it is cut short: with --after that, the next export begins there.

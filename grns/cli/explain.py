@@ -25,9 +25,9 @@ _SHOWN = 40
 @click.argument("task_id", metavar="TASK", type=option.TASK_ID)
 @output_option
 def explain(out: Output, task_id: str) -> None:
-    """Say why a task is where it is, in a sentence; what helps; and what happened to it.
+    """Explain why a task has its status, what helps, and what happened to it.
 
-    From its row, the log, its pool and the broker. It only reads, and the broker may be away.
+    It reads the task, the event log, its pool and the broker, and changes nothing. The broker may be down.
     """
     found = asyncio.run(_explain(task_id))
     out.record(asdict(found), lambda: _draw(found))

@@ -26,14 +26,18 @@ Read = Callable[["CliSession", str | None], Awaitable[Part]]
 
 @click.command(cls=Command)
 @click.option(
-    "--filter", "wanted", metavar="FILTER", default="", help="Only what it finds, as type:fetch_page."
+    "--filter",
+    "wanted",
+    metavar="FILTER",
+    default="",
+    help="Only tasks that match this filter, such as type:fetch_page.",
 )
+@click.option("--messages", "is_messages", is_flag=True, help="Only rejected messages.")
 @click.option(
-    "--messages", "is_messages", is_flag=True, help="Messages that belong to no task, and no tasks."
+    "--after", metavar="CURSOR", help="Continue after an earlier export: the cursor that it printed."
 )
-@click.option("--after", metavar="CURSOR", help="Go on where an export before this one has ended.")
 def export(wanted: str, is_messages: bool, after: str | None) -> None:
-    """Write dead and failed tasks, whole, one JSON document a line, the latest first.
+    """Write dead and failed tasks as JSON lines, the latest first.
 
     Where it is cut short it says how to go on; what it has written until then is written once.
     """

@@ -30,8 +30,15 @@ def _completed(_ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what says which tasks are wanted, passed on as `terms`, `said` and `saved`."""
     for add in (
-        click.option("--saved", metavar="NAME", type=option.Token("name"), help="And as it was saved."),
-        click.option("--filter", "said", metavar="FILTER", help="And as this text says, -state:dead too."),
+        click.option(
+            "--saved", metavar="NAME", type=option.Token("name"), help="Also apply the saved filter NAME."
+        ),
+        click.option(
+            "--filter",
+            "said",
+            metavar="FILTER",
+            help="Filter expression, ANDed with the TERMs, such as -state:dead.",
+        ),
         click.argument("terms", metavar="[TERM]...", nargs=-1, shell_complete=_completed),
     ):
         function = add(function)
@@ -65,13 +72,13 @@ async def together(session: CliSession, wanted: Filter, saved: str | None) -> Fi
 
 @click.group("filter", cls=Group)
 def filters() -> None:
-    """What lists and operations are about: which terms there are, and filters that are saved under a name."""
+    """List the terms of filters; save filters under a name."""
 
 
 @filters.command()
 @output_option
 def terms(out: Output) -> None:
-    """List the terms that a filter can have."""
+    """List the terms of filters."""
     from grns.model.filter_term import TERMS
 
     columns = [
@@ -93,7 +100,7 @@ def terms(out: Output) -> None:
 @click.argument("terms", metavar="TERM...", nargs=-1, required=True, shell_complete=_completed)
 @output_option
 def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
-    """Save a filter under a name: lists take it as --saved NAME."""
+    """Save a filter under NAME, for --saved NAME."""
     wanted = read(*terms)
 
     async def act() -> None:
@@ -118,7 +125,7 @@ def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
 @option.page_options(option.CursorType())
 @output_option
 def list_saved(out: Output, limit: int, after: str | None) -> None:
-    """List the filters that are saved."""
+    """List saved filters."""
     from grns.cli.session import reading
     from grns.dead_letters import listing
     from grns.tasks import saved_filters as saved_filter
@@ -144,7 +151,7 @@ def list_saved(out: Output, limit: int, after: str | None) -> None:
 @filters.command()
 @_NAME
 def delete(name: str) -> None:
-    """Forget a filter."""
+    """Delete a saved filter."""
     from grns.cli.session import reading
     from grns.errors import NotFoundError
     from grns.model.actor import of_process

@@ -13,9 +13,9 @@ from rich_click import RichCommand, RichCommandPanel, RichGroup
 
 _COMPLETE = "_GRNS_COMPLETE"
 _VALUES = {
-    "workspace": ("NAME", "Workspace to work in."),
-    "database_url": ("URL", "Database that holds the truth."),
-    "nats_url": ("URL", "Broker, or several by commas."),
+    "workspace": ("NAME", "Workspace. Defaults to GRNS_WORKSPACE, else default."),
+    "database_url": ("URL", "PostgreSQL URL. Defaults to GRNS_DATABASE_URL."),
+    "nats_url": ("URL", "NATS URL, or several separated by commas. Defaults to GRNS_NATS_URL."),
 }
 
 

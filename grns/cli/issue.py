@@ -18,23 +18,27 @@ _LIST = "grns issue list"
 _BARS = "▁▂▃▄▅▆▇█"
 _FACETS = {"version": "version of grns in the worker (or what an HTTP worker names)"}
 _FINGERPRINT = click.argument("fingerprint", metavar="FINGERPRINT", type=option.Token("fingerprint"))
-_NOTE = click.option("--note", help="What is known of it.")
-_OWNER = click.option("--owner", metavar="NAME", help="Who looks after it.")
+_NOTE = click.option("--note", help="Note about the issue.")
+_OWNER = click.option("--owner", metavar="NAME", help="Owner of the issue.")
 
 
 @click.group(cls=Group)
 def issue() -> None:
-    """Look through failures, grouped by what a person would call the same; say what is known of each."""
+    """List and triage failures, grouped by fingerprint."""
 
 
 @issue.command("list")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those that are there."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    help="Only those in this state. Repeatable.",
 )
 @option.page_options(option.CursorType())
 @output_option
 def list_issues(out: Output, limit: int, after: str | None, states: tuple[str, ...]) -> None:
-    """List issues, what was seen last first."""
+    """List issues, the latest seen first."""
     asyncio.run(_list(out, limit, after, states))
 
 
@@ -67,7 +71,7 @@ async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, .
 @_FINGERPRINT
 @output_option
 def show(out: Output, fingerprint: str) -> None:
-    """Show an issue: what it looks like, how often it is seen, and where."""
+    """Show an issue: an example, how often and where it was seen."""
 
     async def look() -> dict[str, Any]:
         from grns.cli.session import reading
@@ -86,7 +90,7 @@ def show(out: Output, fingerprint: str) -> None:
 @_OWNER
 @output_option
 def ack(out: Output, fingerprint: str, **said: str | None) -> None:
-    """Say that somebody knows of it."""
+    """Acknowledge an issue."""
     _change(out, fingerprint, "acknowledged", said)
 
 
@@ -95,7 +99,7 @@ def ack(out: Output, fingerprint: str, **said: str | None) -> None:
 @_NOTE
 @output_option
 def ignore(out: Output, fingerprint: str, **said: str | None) -> None:
-    """Say that nobody needs to do anything about it."""
+    """Ignore an issue."""
     _change(out, fingerprint, "ignored", said)
 
 
@@ -104,7 +108,7 @@ def ignore(out: Output, fingerprint: str, **said: str | None) -> None:
 @_NOTE
 @output_option
 def resolve(out: Output, fingerprint: str, **said: str | None) -> None:
-    """Say that it is mended. Where it is seen again all the same, it is `regressed`."""
+    """Resolve an issue. If it is seen again, it becomes `regressed`."""
     _change(out, fingerprint, "resolved", said)
 
 
@@ -113,7 +117,7 @@ def resolve(out: Output, fingerprint: str, **said: str | None) -> None:
 @_NOTE
 @output_option
 def reopen(out: Output, fingerprint: str, **said: str | None) -> None:
-    """Say that it is as if nobody had said anything: `new`."""
+    """Reopen an issue (state `new`)."""
     _change(out, fingerprint, "new", said)
 
 
@@ -124,7 +128,7 @@ def reopen(out: Output, fingerprint: str, **said: str | None) -> None:
 @_OWNER
 @output_option
 def snooze(out: Output, fingerprint: str, seconds: float, **said: str | None) -> None:
-    """Say that nobody needs to look before TIME is over: 30m, 2h, 7d. 0: it may be looked at again."""
+    """Snooze an issue for TIME: 30m, 2h, 7d. 0 ends the snooze."""
     _change(out, fingerprint, None, said, snooze_seconds=seconds)
 
 
@@ -135,7 +139,7 @@ def snooze(out: Output, fingerprint: str, seconds: float, **said: str | None) ->
 @option.sure_options
 @output_option
 def redrive(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> None:
-    """Run all dead and failed tasks of an issue again, or those of them that --filter finds."""
+    """Redrive all open tasks of an issue, or those that match --filter."""
     bulk.run(out, "redrive", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
 
 
@@ -145,7 +149,7 @@ def redrive(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> N
 @option.sure_options
 @output_option
 def discard(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> None:
-    """Set all dead and failed tasks of an issue aside, or those of them that --filter finds."""
+    """Discard all open tasks of an issue, or those that match --filter."""
     bulk.run(out, "discard", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
 
 

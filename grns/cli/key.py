@@ -16,7 +16,7 @@ from grns.errors import InvalidInputError
 if TYPE_CHECKING:
     from grns.model.api_key import ApiKey
 
-_EVERYWHERE = click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Of all workspaces.")
+_EVERYWHERE = click.option("--all-workspaces", "is_everywhere", is_flag=True, help="All workspaces.")
 _MEANINGS = "; ".join(f"{scope}: {meaning}" for scope, meaning in SCOPES.items())
 
 
@@ -37,7 +37,7 @@ class KeyId(click.ParamType[str]):
 
 @click.group(cls=Group)
 def key() -> None:
-    """Make, list and revoke API keys."""
+    """Create, list and revoke API keys."""
 
 
 @key.command()
@@ -56,7 +56,7 @@ def key() -> None:
     "expires_seconds",
     metavar="TIME",
     type=option.Duration(code="bad_expiry"),
-    help="It is good for 30d, 12h; else until it is revoked.",
+    help="Lifetime: 30d, 12h. Defaults to unlimited.",
 )
 @click.option(
     "--pool",
@@ -64,14 +64,14 @@ def key() -> None:
     metavar="NAME",
     type=option.Token("pool"),
     multiple=True,
-    help="Pool (agent type) that it may work for, once or more. Defaults to all.",
+    help="Pool that the key may work for. Repeatable. Defaults to all.",
 )
 @_EVERYWHERE
 @output_option
 def create(out: Output, is_everywhere: bool, **said: Any) -> None:
-    """Make a key, for this workspace or for all of them, and print it: now and never again.
+    """Create a key for this workspace or for all, and print it once.
 
-    NAME tells it from others, as `ci` or `billing in production` do.
+    NAME identifies it in lists, for example `ci` or `billing in production`.
     """
     from grns.model.api_key import check
 
@@ -101,7 +101,7 @@ async def _create(is_everywhere: bool, said: dict[str, Any]) -> tuple[ApiKey, di
 @option.page_options(option.Token("cursor", code="bad_cursor"))
 @output_option
 def list_keys(out: Output, limit: int, after: str | None, is_everywhere: bool) -> None:
-    """List this workspace's keys, the latest first; with --all-workspaces, all that there are."""
+    """List this workspace's keys, the latest first; with --all-workspaces, all keys."""
     asyncio.run(_list(out, limit, after, is_everywhere))
 
 
@@ -134,7 +134,7 @@ async def _list(out: Output, limit: int, after: str | None, is_everywhere: bool)
 @click.argument("key_id", metavar="ID", type=KeyId())
 @option.sure_options
 def revoke(key_id: str, is_trial: bool, is_sure: bool) -> None:
-    """End a key for good. ID is as `list` shows it; a whole key is understood, too."""
+    """Revoke a key. ID is as `list` shows it, or a whole key."""
     found = asyncio.run(_find(key_id))
     what = f"revoke key {key_id} ({found['name']}, {found['state']})"
     if is_trial:

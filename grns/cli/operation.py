@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grns.operations.service import Operation
 
 _NUMBER = click.argument("number", metavar="NUMBER", type=option.Whole(1, 2**62, code="bad_operation"))
-_REASON = click.option("--reason", help="Why: it is kept with the operation, and in the log.")
+_REASON = click.option("--reason", help="Reason, kept with the operation and in the event log.")
 _LIST = "grns operation list"
 _STATES = ("pending", "canary", "running", "paused", "done", "aborted", "failed")
 
@@ -26,12 +26,16 @@ Change = Callable[..., Awaitable["Operation"]]
 
 @click.group(cls=Group)
 def operation() -> None:
-    """Look at bulk operations; pause them, let them go on, end them."""
+    """Show, pause, resume and abort bulk operations."""
 
 
 @operation.command("list")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those that are there."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    help="Only those in this state. Repeatable.",
 )
 @option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
 @output_option
@@ -75,7 +79,7 @@ async def _list(out: Output, limit: int, after: int | None, states: tuple[str, .
 @_NUMBER
 @output_option
 def show(out: Output, number: int) -> None:
-    """Show an operation: what it is for, how far it is, and what came of it."""
+    """Show an operation with its progress and outcome."""
 
     async def look() -> Operation:
         from grns.cli.session import reading
@@ -93,7 +97,7 @@ def show(out: Output, number: int) -> None:
 @option.timeout_option
 @output_option
 def watch(out: Output, number: int, timeout: float | None) -> None:
-    """Look on until it has ended. Exit code 0: done, 1: ended otherwise, or paused, 6: it took too long."""
+    """Watch an operation until it ends. Exit code 0: done, 1: aborted or paused, 6: timeout."""
     from grns.cli.watch import watch as look_on
 
     with failure.hinting(missing=_LIST):
@@ -105,7 +109,7 @@ def watch(out: Output, number: int, timeout: float | None) -> None:
 @_REASON
 @output_option
 def pause(out: Output, number: int, reason: str | None) -> None:
-    """Let it move nothing more until it is resumed."""
+    """Pause an operation."""
     from grns.operations.service import pause_operation
 
     _change(out, number, reason, pause_operation)
@@ -116,7 +120,7 @@ def pause(out: Output, number: int, reason: str | None) -> None:
 @_REASON
 @output_option
 def resume(out: Output, number: int, reason: str | None) -> None:
-    """Let it go on where it was paused; after a canary that failed, with all the others."""
+    """Resume an operation; after a failed canary, with all other tasks."""
     from grns.operations.service import resume_operation
 
     _change(out, number, reason, resume_operation)
@@ -127,7 +131,7 @@ def resume(out: Output, number: int, reason: str | None) -> None:
 @_REASON
 @output_option
 def abort(out: Output, number: int, reason: str | None) -> None:
-    """End it before it is done. What it has moved stays so."""
+    """Abort an operation. Tasks that it has moved stay moved."""
     from grns.operations.service import abort_operation
 
     _change(out, number, reason, abort_operation)

@@ -170,13 +170,13 @@ def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add what says which part of a long list is wanted, passed on as `limit` and `after`."""
-    after = click.option("--after", metavar="CURSOR", type=cursor, help="Go on behind this place.")
+    after = click.option("--after", metavar="CURSOR", type=cursor, help="Continue after this cursor.")
     limit = click.option(
         "--limit",
         type=Whole(1, 1000, code="bad_limit"),
         default=50,
         show_default=True,
-        help="Rows at most.",
+        help="Maximum number of rows.",
     )
     return lambda function: limit(after(function))
 
@@ -184,14 +184,19 @@ def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]],
 def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--timeout`, passed on in seconds; None waits for ever."""
     return click.option(
-        "--timeout", type=Duration(code="bad_timeout"), metavar="TIME", help="Give up after 30, 5m, 1h."
+        "--timeout",
+        type=Duration(code="bad_timeout"),
+        metavar="TIME",
+        help="Maximum time to wait: 30, 5m, 1h.",
     )(function)
 
 
 def sure_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what destructive verbs take, passed on as `is_trial` and `is_sure`."""
-    function = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")(function)
-    return click.option("--dry-run", "is_trial", is_flag=True, help="Only say what would be done.")(function)
+    function = click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")(function)
+    return click.option(
+        "--dry-run", "is_trial", is_flag=True, help="Show what would happen, and change nothing."
+    )(function)
 
 
 def read_document(said: str | None, limit: int) -> bytes:

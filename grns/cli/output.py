@@ -100,7 +100,7 @@ def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
         default=TABLE,
         show_default=True,
         callback=lambda _ctx, _param, value: Output(value),
-        help="How to print what was found.",
+        help="Output format.",
     )(function)
 
 

@@ -27,14 +27,14 @@ _TYPE = click.option(
 
 @click.group(cls=Group)
 def pool() -> None:
-    """List pools by agent type, and their workers; pause and resume them."""
+    """List, pause and resume pools; list workers."""
 
 
 @pool.command("list")
 @option.page_options(option.Token("cursor", code="bad_cursor"))
 @output_option
 def list_pools(out: Output, limit: int, after: str | None) -> None:
-    """List the pools that have workers, queued tasks or a pause."""
+    """List pools with workers, queued tasks or a pause."""
 
     async def look() -> None:
         from grns.cli.session import reading
@@ -63,7 +63,7 @@ def list_pools(out: Output, limit: int, after: str | None) -> None:
 @option.page_options(option.CursorType())
 @output_option
 def list_workers(out: Output, limit: int, after: str | None) -> None:
-    """List the workers that are known, by agent type: also agents over HTTP, and who has fallen silent."""
+    """List workers by pool, HTTP workers and silent workers included."""
 
     async def look() -> None:
         from grns.cli.session import reading
@@ -112,19 +112,19 @@ def _said(pause: Mapping[str, Any], now: datetime) -> str:
 @pool.command()
 @_AGENT_TYPE
 @_TYPE
-@click.option("--reason", help="Why: it is shown with the pool.")
+@click.option("--reason", help="Reason, shown with the pool.")
 @click.option(
     "--for",
     "seconds",
     type=option.Duration(code="bad_until"),
     metavar="TIME",
-    help="Resume it by itself in 30m, 2h, 1d; unset: not before somebody does.",
+    help="Resume automatically after 30m, 2h, 1d. Defaults to never.",
 )
 @output_option
 def pause(
     out: Output, agent_type: str, task_type: str | None, reason: str | None, seconds: float | None
 ) -> None:
-    """Claim nothing more of a pool, or of one task type of it. What runs goes on, what is queued waits."""
+    """Pause a pool, or one task type. Running tasks continue, queued tasks wait."""
     begun, workers = asyncio.run(_pause(agent_type, task_type, reason, seconds))
     until = "until it is resumed" if begun.left_seconds is None else f"for {lasted(begun.left_seconds)}"
     out.record(asdict(begun), lambda: text(f"{_named(agent_type, task_type)} is paused {until}"))
@@ -154,7 +154,7 @@ async def _pause(
 @_TYPE
 @output_option
 def resume(out: Output, agent_type: str, task_type: str | None) -> None:
-    """End a pause: of a whole pool or, with --type, of one task type. Other pauses of it stay."""
+    """Resume a pool or, with --type, one task type. Other pauses stay."""
     ended, left = asyncio.run(_resume(agent_type, task_type))
     named = _named(agent_type, task_type)
     if ended is None:

@@ -31,17 +31,20 @@ class _ReplayProgress(Protocol):
 
 @click.command(cls=Command)
 @click.option(
-    "--since", metavar="TIME", type=option.Moment(), required=True, help="From 2h ago on, or from a time on."
+    "--since", metavar="TIME", type=option.Moment(), required=True, help="Start: 2h ago, or a time."
 )
 @click.option(
-    "--until", metavar="TIME", type=option.Moment(), help="Up to 1h ago, or up to a time; else now."
+    "--until", metavar="TIME", type=option.Moment(), help="End: 1h ago, or a time. Defaults to now."
 )
 @click.option(
     "--kind", "kinds", metavar="PATTERN", multiple=True, type=option.KindType(), help="Only evt.task.dead, …"
 )
-@click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Not only this workspace's.")
+@click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Events of all workspaces.")
 @click.option(
-    "--forgotten", "is_forgotten", is_flag=True, help="Even what event handlers do not know they handled."
+    "--forgotten",
+    "is_forgotten",
+    is_flag=True,
+    help="Include events older than the deduplication history: handlers may run twice.",
 )
 @option.timeout_option
 @output_option
@@ -54,7 +57,7 @@ def replay(
     timeout: float | None,
     out: Output,
 ) -> None:
-    """Have the events and dead letters of a stretch of time published again, for who has lost them.
+    """Publish the events and dead letters of a time range again.
 
     The relay does it, beside what happens now and never in front of it; this command looks on, and Ctrl-C
     withdraws what is not done yet. Messages keep their ids: what the broker stored within its duplicate

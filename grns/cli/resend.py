@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("dead_letter_id", metavar="ID", type=click.UUID)
-@click.option("--body", metavar="JSON", help="Another envelope: JSON, @FILE, or - for standard input.")
-@click.option("--subject", metavar="SUBJECT", help="Another shared subject of the same workspace.")
+@click.option("--body", metavar="JSON", help="New envelope: JSON, @FILE, or - for standard input.")
+@click.option("--subject", metavar="SUBJECT", help="New subject: a shared subject of the same workspace.")
 @click.option(
-    "--header", "headers", metavar="NAME:VALUE", multiple=True, help="In the place of all that it had."
+    "--header",
+    "headers",
+    metavar="NAME:VALUE",
+    multiple=True,
+    help="Header, repeatable. Replaces all headers of the message.",
 )
-@click.option("--reason", help="Why: it is kept in the log.")
+@click.option("--reason", help="Reason, kept in the event log.")
 def resend(
     dead_letter_id: UUID, body: str | None, subject: str | None, headers: Sequence[str], reason: str | None
 ) -> None:
-    """Send a rejected command again, as it was or changed.
+    """Send a rejected command again, unchanged or edited.
 
     The copy has to be a valid command of the same workspace: cmd.task.submit, cmd.task.cancel or
     cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent headers itself.

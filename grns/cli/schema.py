@@ -20,7 +20,7 @@ def schema() -> None:
 @click.argument(
     "directory", metavar="[DIR]", type=click.Path(file_okay=False, path_type=Path), default="schemas"
 )
-@click.option("--check", "is_check", is_flag=True, help="Write nothing; exit code 1 where a file is stale.")
+@click.option("--check", "is_check", is_flag=True, help="Write nothing. Exit with 1 if a file is stale.")
 def export(directory: Path, is_check: bool) -> None:
     """Write a JSON Schema for each kind and an AsyncAPI document to DIR (schemas)."""
     from grns.schemas import export as exporter

@@ -33,13 +33,13 @@ _TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
 
 @click.group(cls=Group)
 def task() -> None:
-    """Submit tasks, look at them, change them, and end them or open them again."""
+    """Submit, show, edit, cancel and redrive tasks."""
 
 
 @task.command()
 @click.argument("task_type", metavar="TYPE", type=option.Token("task_type", code=_BAD))
 @click.option("--payload", metavar="JSON", help="A JSON object, @FILE, or - for standard input.")
-@click.option("--agent-type", metavar="NAME", default="worker", show_default=True, help="Who is to run it.")
+@click.option("--agent-type", metavar="NAME", default="worker", show_default=True, help="Pool that runs it.")
 @click.option(
     "--priority",
     type=option.Whole(0, 3, code=_BAD),
@@ -48,20 +48,26 @@ def task() -> None:
     help="0 critical … 3 background.",
 )
 @click.option(
-    "--delay", type=option.Duration(code=_BAD), metavar="TIME", default=0.0, help="Run it in 30, 5m, 2h, 1d."
+    "--delay",
+    type=option.Duration(code=_BAD),
+    metavar="TIME",
+    default=0.0,
+    help="Delay before it is queued: 30, 5m, 2h, 1d.",
 )
 @click.option(
     "--max-attempts",
     type=option.Whole(1, 1000, code=_BAD),
-    help="Attempts at most; unset: what the handler says.",
+    help="Maximum attempts. Defaults to the handler's setting.",
 )
-@click.option("--idempotency-key", metavar="KEY", help="The same key returns the task that has it.")
-@click.option("--trace-id", metavar="ID", help="Trace that the task belongs to.")
-@click.option("--wait", "is_waiting", is_flag=True, help="Wait for its end, and show it.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="Idempotency key: the same key returns the existing task."
+)
+@click.option("--trace-id", metavar="ID", help="Trace id of the task.")
+@click.option("--wait", "is_waiting", is_flag=True, help="Wait until the task ends, and show it.")
 @option.timeout_option
 @output_option
 def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
-    """Create a task of TYPE and have it run."""
+    """Submit a task of TYPE."""
     from grns.errors import InvalidInputError
     from grns.model.json import dumps, parse
     from grns.model.submission import submission
@@ -117,10 +123,10 @@ def list_tasks(
     saved: str | None,
     **named: str | None,
 ) -> None:
-    """List the tasks that all TERMs fit; without any, all of them, the latest first.
+    """List the tasks that match all TERMs, the latest first. Without a TERM, list all.
 
-    TERM is state:dead, type:fetch_*, agent:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or
-    how an id begins; `grns filter terms` lists all. Write '-state:dead' behind -- or in --filter.
+    TERM is state:dead, type:fetch_*, agent:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or the
+    beginning of an id; `grns filter terms` lists all. Write '-state:dead' after -- or in --filter.
     """
     wanted = read(*terms, said, *(f"{_TERM_OF[name]}:{value}" for name, value in named.items() if value))
     asyncio.run(_list(out, limit, after, wanted, saved))
@@ -159,7 +165,7 @@ async def _list(out: Output, limit: int, after: str | None, wanted: Filter, save
 @filter_options
 @output_option
 def count_tasks(out: Output, terms: Sequence[str], said: str | None, saved: str | None) -> None:
-    """Count the tasks that all TERMs fit; without any, how many there are in each state."""
+    """Count the tasks that match all TERMs. Without a TERM, count the tasks by status."""
     wanted = read(*terms, said)
     asyncio.run(_count(out, wanted, saved))
 
@@ -196,7 +202,7 @@ def _attempts(row: Mapping[str, Any]) -> str:
 @option.task_id
 @output_option
 def show(out: Output, task_id: str) -> None:
-    """Show a task: its row, what went in and came out, and its attempts."""
+    """Show a task with its payload, result and attempts."""
     from grns.cli.detail import show_task
     from grns.cli.session import reading
 
@@ -211,7 +217,7 @@ def show(out: Output, task_id: str) -> None:
 @option.task_id
 @output_option
 def events(out: Output, task_id: str) -> None:
-    """List what happened to a task, in order."""
+    """List a task's events in order."""
     from grns.cli.detail import show_events
     from grns.cli.session import reading
 
@@ -227,7 +233,7 @@ def events(out: Output, task_id: str) -> None:
 @option.timeout_option
 @output_option
 def wait(out: Output, task_id: str, timeout: float | None) -> None:
-    """Wait until a task has ended. Exit code 0: it succeeded, 1: it did not, 6: it took too long."""
+    """Wait until a task ends. Exit code 0: succeeded, 1: did not succeed, 6: timeout."""
     from grns.cli.session import reading
 
     async def look() -> None:
@@ -278,9 +284,10 @@ async def _point(session: CliSession, task_id: str) -> None:
 @option.sure_options
 @output_option
 def cancel(out: Output, ids: Sequence[str], reason: str | None, **said: Any) -> None:
-    """End tasks that have not ended. One that runs is asked to: it may yet succeed.
+    """Cancel tasks. A running task is asked to stop and can still succeed.
 
-    With --filter all tasks that it finds, as an operation that is counted first and goes on by itself.
+    With --filter, cancel all matching tasks as a bulk operation: it is counted first and runs in the
+    background.
     """
     has_filter = said["wanted"] is not None or said["saved"] is not None
     if has_filter == bool(ids):
@@ -302,10 +309,10 @@ def cancel(out: Output, ids: Sequence[str], reason: str | None, **said: Any) -> 
 
 @task.command()
 @option.task_ids
-@click.option("--reason", help="Why: it is kept in the log.")
+@click.option("--reason", help="Reason, kept in the event log.")
 @output_option
 def redrive(out: Output, ids: Sequence[str], reason: str | None) -> None:
-    """Open dead, failed or cancelled tasks again, with all their attempts before them."""
+    """Run dead, failed or cancelled tasks again, with their attempts reset."""
 
     async def act(client: Any) -> dict[str, str]:
         answers: dict[str, str] = await client.redrive_many(ids, reason=reason)

@@ -29,14 +29,14 @@ _QUIT = ("q", "Q")
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look.",
+    help="Refresh interval in seconds.",
 )
-@click.option("--once", "is_once", is_flag=True, help="Look once, and print it: for pipes.")
+@click.option("--once", "is_once", is_flag=True, help="Print one snapshot and exit.")
 @output_option
 def top(out: Output, seconds: float, is_once: bool) -> None:
-    """Show how it goes, live: tasks by state, rates, pools with their lanes, workers, the relay's lag.
+    """Show live status: tasks by status, rates, pools, workers and lags.
 
-    q or Ctrl-C ends it. Without a terminal, or with -o json, it looks once.
+    Press q or Ctrl-C to quit. Without a terminal, or with -o json, it prints one snapshot.
     """
     is_live = out.is_table and not is_once and sys.stdout.isatty()
     asyncio.run(_live(seconds) if is_live else _once(out))

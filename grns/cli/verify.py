@@ -32,7 +32,7 @@ _SHOWN = 20
     "patience_seconds",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="How long something that is due may wait before it counts as stuck; else GRNS_PATIENCE_SECONDS.",
+    help="Time after which a due task counts as stuck. Defaults to GRNS_PATIENCE_SECONDS.",
 )
 @click.option(
     "--known-failovers",
@@ -40,11 +40,11 @@ _SHOWN = 20
     type=click.IntRange(0, 2**62),
     metavar="NUMBER",
     default=0,
-    help="Leave out failovers up to this number: what they lost has been dealt with.",
+    help="Ignore failovers up to this number.",
 )
 @output_option
 def verify(patience_seconds: float | None, known_failovers: int, out: Output) -> None:
-    """Hold all tasks against the log, and look for what is stuck. It only reads, beside everything else.
+    """Check every task against its event history and report stuck tasks. Read-only.
 
     Where Postgres was failed over, the broker is asked too: it still holds the events that were published
     and whose commits are lost. It need not have been noted by a janitor yet.

@@ -29,7 +29,7 @@ _KEEP = "keep it: it is not shown again, and nothing but this verifies what is s
 
 @click.group(cls=Group)
 def webhook() -> None:
-    """Have events sent to URLs; see what came of it."""
+    """Create and edit webhooks; list and resend deliveries."""
 
 
 @webhook.command()
@@ -37,12 +37,12 @@ def webhook() -> None:
 @click.option(
     "--kind", "kinds", metavar="KIND", multiple=True, required=True, help=f"What it is told of, {_KINDS}"
 )
-@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--description", metavar="TEXT", help="Description.")
 @output_option
 def create(out: Output, url: str, kinds: tuple[str, ...], description: str | None) -> None:
-    """Have events from now on sent to a URL, and print the secret: now and never again.
+    """Create a webhook for a URL, and print its secret once.
 
-    What is sent is signed with it (Standard Webhooks); docs/webhooks.md says how to verify that.
+    Requests are signed with it (Standard Webhooks); docs/webhooks.md shows how to verify them.
     """
     from grns.webhooks.model import check_description, check_kinds
 
@@ -71,7 +71,7 @@ def create(out: Output, url: str, kinds: tuple[str, ...], description: str | Non
 @option.page_options(option.Token("cursor", code="bad_cursor"))
 @output_option
 def list_webhooks(out: Output, limit: int, after: str | None) -> None:
-    """List this workspace's webhooks, the latest first."""
+    """List webhooks, the latest first."""
 
     async def look() -> None:
         from grns.cli.session import reading
@@ -115,13 +115,13 @@ def show(out: Output, webhook_id: str) -> None:
 
 @webhook.command()
 @_ID
-@click.option("--url", metavar="URL", help="Where it leads to from now on.")
+@click.option("--url", metavar="URL", help="New URL.")
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, help=f"What it is told of instead, {_KINDS}")
-@click.option("--description", metavar="TEXT", help="What it is for.")
-@click.option("--enable/--disable", "is_enabled", default=None, help="Send events from now on, or none.")
+@click.option("--description", metavar="TEXT", help="Description.")
+@click.option("--enable/--disable", "is_enabled", default=None, help="Enable or disable the webhook.")
 @output_option
 def edit(out: Output, webhook_id: str, **said: Any) -> None:
-    """Change a webhook. What happened while it was disabled is not sent; what waited by then is."""
+    """Change a webhook. Events while it was disabled are not sent; waiting deliveries are."""
     from grns.webhooks.model import check_description, check_kinds
 
     change: WebhookUpdate = {name: value for name, value in said.items() if value not in (None, ())}  # type: ignore[assignment]
@@ -153,7 +153,7 @@ def edit(out: Output, webhook_id: str, **said: Any) -> None:
 @_ID
 @option.sure_options
 def delete(webhook_id: str, is_trial: bool, is_sure: bool) -> None:
-    """Send nothing there any more; what waits is not sent, either."""
+    """Delete a webhook. Waiting deliveries are not sent."""
 
     async def look(session: CliSession, _actor: str) -> dict[str, Any]:
         from grns.webhooks.service import read_webhook
@@ -183,11 +183,11 @@ def delete(webhook_id: str, is_trial: bool, is_sure: bool) -> None:
     type=option.Duration(code="bad_overlap"),
     default="1d",
     show_default=True,
-    help="For how long the secret that is replaced is good, too; 0 where it has leaked.",
+    help="Time for which the old secret stays valid. Use 0 if it leaked.",
 )
 @output_option
 def rotate(out: Output, webhook_id: str, overlap_seconds: float) -> None:
-    """Sign with a new secret, and for a while with the one before, too; print the new one, this once."""
+    """Rotate the signing secret and print the new one once. The old one stays valid for a while."""
     from grns.webhooks.model import check_overlap
 
     check_overlap(overlap_seconds)
@@ -211,7 +211,7 @@ def rotate(out: Output, webhook_id: str, overlap_seconds: float) -> None:
 @_ID
 @output_option
 def ping(out: Output, webhook_id: str) -> None:
-    """Have an event of its own sent to a webhook, to see whether it works."""
+    """Send a test event to a webhook."""
 
     async def act(session: CliSession, actor: str) -> dict[str, Any]:
         from grns.webhooks.deliveries import read_delivery
@@ -230,12 +230,16 @@ def ping(out: Output, webhook_id: str) -> None:
 @webhook.command()
 @_ID
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those that are there."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    help="Only those in this state. Repeatable.",
 )
 @option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
 @output_option
 def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, states: tuple[str, ...]) -> None:
-    """List the events that a webhook is told of, the latest first, and what came of each."""
+    """List a webhook's deliveries, the latest first."""
 
     async def look(session: CliSession, _actor: str) -> None:
         from grns.dead_letters import listing
@@ -269,7 +273,7 @@ def deliveries(out: Output, webhook_id: str, limit: int, after: int | None, stat
 @click.argument("numbers", metavar="NUMBER...", nargs=-1, required=True, type=_NUMBER)
 @output_option
 def resend(out: Output, webhook_id: str, numbers: tuple[int, ...]) -> None:
-    """Tell a webhook of events once more, under the same ids, whatever came of it before."""
+    """Send deliveries again, with the same ids."""
 
     async def act(session: CliSession, actor: str) -> list[dict[str, Any]]:
         from grns.webhooks.deliveries import resend_delivery

@@ -29,13 +29,13 @@ _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 @click.command()
 @click.argument("target", metavar="MODULE:POOL")
 @click.option(
-    "--concurrency", type=click.IntRange(1, 100_000), help="Handlers that each process runs at a time."
+    "--concurrency", type=click.IntRange(1, 100_000), help="Maximum concurrent handlers per process."
 )
-@click.option("--processes", type=click.IntRange(1, 1000), default=1, help="Worker processes to run.")
+@click.option("--processes", type=click.IntRange(1, 1000), default=1, help="Number of worker processes.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Serve Prometheus metrics (process N: this port + N).",
+    help="Port of Prometheus metrics; process N uses this port + N.",
 )
 @click.option(PARENT, type=int, hidden=True)
 def worker(
@@ -45,7 +45,7 @@ def worker(
     metrics_port: int | None,
     parent_descriptor: int | None,
 ) -> None:
-    """Run a pool's handlers until SIGTERM; what does not end within the grace is given back."""
+    """Run a pool's handlers until SIGTERM. Tasks that outlast the grace period are released."""
     settings = load(concurrency=concurrency, metrics_port=metrics_port)
     if processes > 1:
         commands = _commands(target, concurrency, processes, settings.metrics_port)

@@ -16,13 +16,13 @@ _NAME = option.Token("workspace")
 
 @click.group(cls=Group)
 def workspace() -> None:
-    """Make workspaces, and keep them apart."""
+    """Create and isolate workspaces."""
 
 
 @workspace.command()
 @click.argument("name", metavar="NAME", type=_NAME)
 def create(name: str) -> None:
-    """Make a workspace, so that keys can be bound to it."""
+    """Create a workspace, so that keys can be bound to it."""
     asyncio.run(_create(name))
     failure.note(f"workspace {name} is made; for a key: grns key create KEY --scope read --workspace {name}")
 
@@ -44,7 +44,7 @@ async def _create(name: str) -> None:
 @option.page_options(option.Token("cursor", code="bad_cursor"))
 @output_option
 def list_workspaces(out: Output, limit: int, after: str | None) -> None:
-    """List the workspaces that were made, by their names."""
+    """List workspaces by name."""
     asyncio.run(_list(out, limit, after))
 
 
@@ -67,7 +67,7 @@ async def _list(out: Output, limit: int, after: str | None) -> None:
 
 @workspace.command()
 def isolate() -> None:
-    """Have the database itself keep workspaces apart: requests of a key that is bound to one see no other.
+    """Enforce workspace isolation with row-level security.
 
     `grns db upgrade` does it where it may create roles. Safe to repeat. Exit code 1: it does not keep them
     apart, and the sentence says what is missing; grns works all the same, and checks each request itself.
