@@ -159,7 +159,7 @@ async def test_what_was_redriven_twice_or_not_at_all_is_found(database: Database
 
 
 async def _inspected(database: Database) -> ConsistencyCheck:
-    inspection = ConsistencyCheck(database, patience_seconds=1e6)
+    inspection = ConsistencyCheck(database, stuck_after_seconds=1e6)
     await inspection.look_at_all()
     # nobody publishes here
     inspection.counts.pop("unrelayed", None)

@@ -38,7 +38,7 @@ async def counting(
         running = []
         for _ in range(count):
             note = Note()
-            app = App(settings_for(database.url, count_seconds=0.05), (note,))
+            app = App(settings_for(database.url, stats_interval_seconds=0.05), (note,))
             counter = daemons.counter(app, database, app.transport("test"))
             resources.push_async_callback(asyncio.wait_for, asyncio.create_task(counter.run()), 30)
             resources.callback(counter.stop)

@@ -114,8 +114,8 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "torn pages": (server(full_page_writes=False), "postgres", ERROR, "full_page_writes is off"),
     "lost commits": (server(synchronous_commit="off"), "postgres", ERROR, "loses tasks that were accepted"),
     "a strange isolation": (
-        {**server(isolation="serializable"), "settings": settings(database_tuned=False)}, "postgres", ERROR,
-        "default_transaction_isolation is serializable"),
+        {**server(isolation="serializable"), "settings": settings(database_startup_params=False)},
+        "postgres", ERROR, "default_transaction_isolation is serializable"),
     "no connection left": (server(connections=95), "postgres", WARNING, "95 of 100 connections"),
     "a long transaction": (
         server(transaction_seconds=1200.0, transaction_pid=7, transaction_name="psql",

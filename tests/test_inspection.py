@@ -47,9 +47,9 @@ from tests.test_store_kit import (
 pytest_plugins = ["tests.test_store_kit"]
 
 
-async def found(database: Database, patience_seconds: float = 300.0) -> ConsistencyCheck:
+async def found(database: Database, stuck_after_seconds: float = 300.0) -> ConsistencyCheck:
     """Look at everything once."""
-    inspection = ConsistencyCheck(database, patience_seconds=patience_seconds)
+    inspection = ConsistencyCheck(database, stuck_after_seconds=stuck_after_seconds)
     await inspection.look_at_all()
     return inspection
 
@@ -154,7 +154,7 @@ async def test_a_page_that_is_not_answered_is_asked_again_and_shorter(
     await fetch(database, WOUNDS["missing_message"], ids[1])
     hurried = Database(database_url, name="hurried", answer_seconds=0.5)
     async with hurried.opened():
-        inspection = ConsistencyCheck(hurried, patience_seconds=300.0)
+        inspection = ConsistencyCheck(hurried, stuck_after_seconds=300.0)
         async with stranger(database) as connection:
             await connection.execute("set statement_timeout = 0; lock table grns.events")
             for _ in range(3):
@@ -259,7 +259,7 @@ async def test_a_queue_behind_a_worker_that_takes_from_it_is_long_and_not_stuck(
     await agent.touch(shared, idle, idle_seconds=3600.0)
     await fetch(shared, "update grns.tasks set queued_at = now() - interval '10 s' where id = $1", task_id)
     await fetch(shared, "update grns.agents set last_seen_at = now() - interval '20 s'")
-    assert not (await found(shared, patience_seconds=5.0)).counts, "it was idle before this was queued"
+    assert not (await found(shared, stuck_after_seconds=5.0)).counts, "it was idle before this was queued"
 
 
 async def test_what_is_stuck_is_told_once_and_the_oldest_first(shared: Database) -> None:
@@ -317,7 +317,7 @@ async def test_what_is_stuck_is_found(shared: Database, invariant: str) -> None:
     inspection = await found(shared)
     assert dict(inspection.counts) == {invariant: count}
     assert {finding.task_id for finding in inspection.findings} == {task_id}
-    assert not (await found(shared, patience_seconds=7200.0)).counts
+    assert not (await found(shared, stuck_after_seconds=7200.0)).counts
 
 
 def test_each_invariant_has_a_test() -> None:
@@ -358,7 +358,7 @@ def test_the_command_says_what_it_found(
     assert record["violations"] == {"unreaped": 1}
     assert record["findings"][0]["invariant"] == "unreaped"
 
-    assert run(["verify", "--patience", "7200", "-o", "json"]) == 0
+    assert run(["verify", "--stuck-after", "7200", "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["is_sound"] is True
 
 
@@ -461,7 +461,7 @@ async def test_the_rounds_find_it_and_tell_how_often(shared: Database) -> None:
         metrics.read(fact)
         told.append(fact)
 
-    inspector = ConsistencyMonitor(shared, patience_seconds=300.0, every_seconds=3600.0, emit=emit)
+    inspector = ConsistencyMonitor(shared, stuck_after_seconds=300.0, every_seconds=3600.0, emit=emit)
     while await inspector.step():
         pass
     assert [fact.invariant for fact in told if isinstance(fact, InvariantViolated)] == [

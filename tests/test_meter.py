@@ -47,7 +47,7 @@ async def unserved(database: Database) -> dict[tuple[str, str, str], int]:
     return {
         (lane.workspace, lane.agent_type, task_type): round(seconds / 10)
         for lane in await gauge.queue_ages(database)
-        for task_type, seconds in lane.unserved_seconds.items()
+        for task_type, seconds in lane.unserved_after_seconds.items()
     }
 
 

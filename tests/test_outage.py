@@ -198,7 +198,7 @@ async def test_janitor_in_an_outage_writes_one_line_a_round(database: Database) 
     """Reliability: 17 chores that fail for one reason are one line, with their names."""
     facts = Facts()
     settings = settings_for(database.url)
-    janitor = _janitor(database, facts, settings.janitor_seconds)
+    janitor = _janitor(database, facts, settings.janitor_interval_seconds)
     await database.close()
     await janitor._tick()
     told = facts.of(ChoresFailed)
@@ -210,7 +210,7 @@ def _janitor(database: Database, facts: Facts, seconds: float) -> Janitor:
     from grns.bootstrap import services as daemons
     from grns.bootstrap.app import App
 
-    app = App(settings_for(database.url, janitor_seconds=seconds), (facts,))
+    app = App(settings_for(database.url, janitor_interval_seconds=seconds), (facts,))
     found = daemons.janitor(app, database, app.transport("test"))
     assert isinstance(found, Janitor)
     return found

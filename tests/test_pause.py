@@ -157,7 +157,7 @@ async def test_the_janitor_ends_what_is_over_and_keeps_lanes_paused(
     consumer = await transport.consume(LANES[0], lambda delivery: None, depth=1)
     assert LANES[0] not in await left(broker), "it was made anew"
     janitor = daemons.janitor(
-        App(settings_for(database.url, broker.url, janitor_seconds=0.1)), database, transport
+        App(settings_for(database.url, broker.url, janitor_interval_seconds=0.1)), database, transport
     )
     running = asyncio.create_task(janitor.run())
 

@@ -120,7 +120,9 @@ def pool_of(client: Client, tracer: trace.Tracer) -> grns.Pool:
 @asynccontextmanager
 async def running(database: Database, broker: LocalNats, traced: Traced) -> AsyncIterator[Client]:
     """Run a relay, a retry scheduler and a worker in this process, all of them traced."""
-    app = App(settings_for(database.url, broker.url, promote_seconds=0.1, **LEAST), spans=traced.spans)
+    app = App(
+        settings_for(database.url, broker.url, scheduler_interval_seconds=0.1, **LEAST), spans=traced.spans
+    )
     own = app.handlers_database()
     async with app.connections("test") as (connections, transport), own.opened():
         client = tools.client(app, connections, transport, own)

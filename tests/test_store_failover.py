@@ -102,9 +102,9 @@ async def test_the_janitor_tells_of_it(database: Database) -> None:
         rejected_bytes=2**28,
         minutes_days=1.0,
         webhook_days=1.0,
-        unserved_seconds=3600.0,
-        inspect_seconds=3600.0,
-        patience_seconds=300.0,
+        unserved_after_seconds=3600.0,
+        verify_interval_seconds=3600.0,
+        stuck_after_seconds=300.0,
         emit=emit,
     )
     running = asyncio.create_task(janitor.run())

@@ -151,7 +151,7 @@ async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Databas
         def read(self, fact: Fact) -> None:
             told.append(fact)
 
-    app = App(settings_for(shared.url, lease_seconds=15.0, reap_seconds=0.05), (_Note(),))
+    app = App(settings_for(shared.url, lease_seconds=15.0, reaper_interval_seconds=0.05), (_Note(),))
     held = await place(shared, "running")
     reaper = daemons.reaper(app, shared, app.transport("test"))
     running = asyncio.create_task(reaper.run())
@@ -185,7 +185,7 @@ async def test_reaper_that_holds_logs_it_once_as_info(shared: Database) -> None:
         def read(self, fact: Fact) -> None:
             told.append(fact)
 
-    app = App(settings_for(shared.url, lease_seconds=15.0, reap_seconds=0.05), (_Note(),))
+    app = App(settings_for(shared.url, lease_seconds=15.0, reaper_interval_seconds=0.05), (_Note(),))
     reaper = daemons.reaper(app, shared, app.transport("test"))
     running = asyncio.create_task(reaper.run())
 

@@ -270,7 +270,7 @@ async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database)
         " from generate_series(0, 9) as n, generate_series(1, 300)",
     )
     # What was handled is remembered for as long as the log can bring it back.
-    app = App(settings_for(shared.url, janitor_seconds=3600.0, log_retention_days=3.5))
+    app = App(settings_for(shared.url, janitor_interval_seconds=3600.0, log_retention_days=3.5))
     janitor = daemons.janitor(app, shared, app.transport("test"))
     running = asyncio.create_task(janitor.run())
 
@@ -344,7 +344,7 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
     await note_server(shared)
     await fetch(shared, "update grns.server set timeline = 99")
     told = _Told()
-    app = App(settings_for(shared.url, janitor_seconds=0.5), (told,))
+    app = App(settings_for(shared.url, janitor_interval_seconds=0.5), (told,))
     hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
     janitor = daemons.janitor(app, hurried, app.transport("test"))
     chores = {"failover", "queue_ages", "processed_messages", "agents", "replays", "tasks", "inspection"}

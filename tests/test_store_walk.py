@@ -120,7 +120,7 @@ async def test_whatever_happens_the_log_tells_the_state(shared: Database, seed: 
             shared, "select from grns.tasks where attempt - uncounted_attempts > attempt_limit"
         )
         assert not spent, "attempt − uncounted_attempts ≤ limit"
-    inspection = ConsistencyCheck(shared, patience_seconds=3600.0)
+    inspection = ConsistencyCheck(shared, stuck_after_seconds=3600.0)
     await inspection.look_at_all()
     assert inspection.findings == []
     assert inspection.tasks == len(ids)

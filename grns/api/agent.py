@@ -260,7 +260,7 @@ async def _disconnected(request: Request) -> None:
 def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWorker:
     context = request_context.context
     types = sorted(set(wanted.task_types))
-    lease_seconds = wanted.lease_seconds or context.agent_lease_seconds
+    lease_seconds = wanted.lease_seconds or context.http_lease_seconds
     # One life of a worker, as far as anybody can tell them apart from here.
     said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
     parts = (request_context.workspace, request_context.actor, *said, *types)
@@ -276,7 +276,7 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
         name=wanted.agent or "http",
         version=wanted.version or "",
         principal=request_context.principal,
-        wait_seconds=min(wanted.wait_seconds, context.agent_wait_seconds),
+        wait_seconds=min(wanted.wait_seconds, context.http_wait_seconds),
         nudge_url=wanted.nudge_url,
     )
 

@@ -37,7 +37,7 @@ class ApiContext:
     """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
 
     `metrics` are those of the process, as Prometheus reads them. Agents wait for a task no longer than
-    `agent_wait_seconds`, and have it for `agent_lease_seconds` where they do not say otherwise. The token of
+    `http_wait_seconds`, and have it for `http_lease_seconds` where they do not say otherwise. The token of
     the `invitation` is all that lets anybody in without a key.
     """
 
@@ -50,8 +50,8 @@ class ApiContext:
     batch_limit: int
     agent_claims: HttpClaims
     agent_writes: HttpAttempts
-    agent_wait_seconds: float
-    agent_lease_seconds: float
+    http_wait_seconds: float
+    http_lease_seconds: float
     webhook_guard: UrlPolicy
     emit: Emit
     metrics: Callable[[], bytes]

@@ -43,7 +43,7 @@ def api(
 
     settings = app.settings
     answers = context(app, database, transport, invitation=invitation)
-    secret = None if settings.web_secret is None else settings.web_secret.get_secret_value()
+    secret = None if settings.session_secret is None else settings.session_secret.get_secret_value()
     site = make_site(answers, secret=secret)
     return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
 
@@ -67,8 +67,8 @@ def context(
         batch_limit=settings.claim_batch,
         agent_claims=agents.claims(),
         agent_writes=agents.writes(),
-        agent_wait_seconds=settings.agent_wait_seconds,
-        agent_lease_seconds=settings.agent_lease_seconds,
+        http_wait_seconds=settings.http_wait_seconds,
+        http_lease_seconds=settings.http_lease_seconds,
         webhook_guard=settings.webhook_guard,
         emit=app.telemetry.emit,
         metrics=app.exposition,

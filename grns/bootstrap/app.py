@@ -67,7 +67,7 @@ class App:
             settings.require_database_url(),
             name=f"{name} {os.getpid()}",  # pg_stat_activity knows no process id of ours
             size=size or settings.database_pool_size,
-            is_tuned=settings.database_tuned,
+            is_tuned=settings.database_startup_params,
             answer_seconds=max(2.0, settings.lease_seconds / 3),
         )
 

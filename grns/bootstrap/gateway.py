@@ -40,7 +40,7 @@ class GatewayFactory:
             registry=self.registry,
             nudges=Wakeups(
                 database=self.database,
-                hosts=nudge_url.hosts(self.settings.agent_nudge_hosts),
+                hosts=nudge_url.hosts(self.settings.wakeup_hosts),
                 post=self.post(),
                 emit=self.emit,
             ),
@@ -75,7 +75,7 @@ class GatewayFactory:
 
     def post(self) -> Post:
         """Return what nudges; `SettingsError` where it is wanted, and what it needs is not installed."""
-        if not self.settings.agent_nudge_hosts:
+        if not self.settings.wakeup_hosts:
             return _nobody
         try:
             from grns.gateway.wakeup_http import post
@@ -87,4 +87,4 @@ class GatewayFactory:
 
 
 async def _nobody(_url: str, _body: bytes) -> int:
-    raise SettingsError("GRNS_AGENT_NUDGE_HOSTS names nobody")
+    raise SettingsError("GRNS_WAKEUP_HOSTS names nobody")

@@ -73,7 +73,7 @@ def reaper(app: App, database: Database, transport: Transport) -> Reaper:
         transport=transport,
         tick_seconds=app.settings.reap_tick_seconds,
         lease_seconds=app.settings.lease_seconds,
-        http_lease_seconds=app.settings.agent_lease_seconds,
+        http_lease_seconds=app.settings.http_lease_seconds,
         emit=app.telemetry.emit,
     )
 
@@ -83,7 +83,7 @@ def retry_scheduler(app: App, database: Database, transport: Transport) -> Retry
     return RetryScheduler(
         database=database,
         transport=transport,
-        tick_seconds=app.settings.promote_seconds,
+        tick_seconds=app.settings.scheduler_interval_seconds,
         emit=app.telemetry.emit,
     )
 
@@ -93,7 +93,7 @@ def counter(app: App, database: Database, _transport: Transport) -> StatsAggrega
     return StatsAggregator(
         database=database,
         owner=app.new_owner(),
-        tick_seconds=app.settings.count_seconds,
+        tick_seconds=app.settings.stats_interval_seconds,
         emit=app.telemetry.emit,
     )
 
@@ -104,7 +104,7 @@ def janitor(app: App, database: Database, transport: Transport) -> Janitor:
     return Janitor(
         database=database,
         transport=transport,
-        tick_seconds=settings.janitor_seconds,
+        tick_seconds=settings.janitor_interval_seconds,
         partition_rows=settings.log_partition_rows,
         log_days=settings.log_retention_days,
         task_days=settings.task_retention_days,
@@ -112,11 +112,11 @@ def janitor(app: App, database: Database, transport: Transport) -> Janitor:
         processed_days=settings.remembered_days,
         rejected_messages=settings.rejected_max_messages,
         rejected_bytes=settings.rejected_max_bytes,
-        minutes_days=settings.minutes_retention_days,
+        minutes_days=settings.stats_retention_days,
         webhook_days=settings.webhook_retention_days,
-        unserved_seconds=settings.unserved_seconds,
-        inspect_seconds=settings.inspect_seconds,
-        patience_seconds=settings.patience_seconds,
+        unserved_after_seconds=settings.unserved_after_seconds,
+        verify_interval_seconds=settings.verify_interval_seconds,
+        stuck_after_seconds=settings.stuck_after_seconds,
         emit=app.telemetry.emit,
     )
 
@@ -127,7 +127,7 @@ def operation_runner(app: App, database: Database, transport: Transport) -> Oper
         database=database,
         transport=transport,
         owner=app.new_owner(),
-        tick_seconds=app.settings.operation_seconds,
+        tick_seconds=app.settings.operations_interval_seconds,
         payload_limits=app.settings.payload_limits,
         emit=app.telemetry.emit,
     )
@@ -140,12 +140,12 @@ def webhook_sender(app: App, database: Database, _transport: Transport) -> Webho
         database=database,
         poster=poster(app),
         guard=settings.webhook_guard,
-        tick_seconds=settings.webhook_seconds,
+        tick_seconds=settings.webhook_interval_seconds,
         window=settings.webhook_window,
         attempts=settings.webhook_attempts,
         timeout_seconds=settings.webhook_timeout_seconds,
         failing_seconds=settings.webhook_failing_days * _DAY_SECONDS,
-        most_pending=settings.webhook_most_pending,
+        most_pending=settings.webhook_max_pending,
         emit=app.telemetry.emit,
     )
 

@@ -39,7 +39,7 @@ _ANNOUNCED = ROOT / "dev.toml"
 # The same for a shell in another directory.
 _ENVIRONMENT = ROOT / "env"
 _KEY = ROOT / "api_key"
-_WEB_SECRET = ROOT / "web_secret"
+_WEB_SECRET = ROOT / "session_secret"
 _OVERRIDING = ("GRNS_DATABASE_URL", "GRNS_DATABASE_URL_FILE", "GRNS_NATS_URL", "GRNS_NATS_URL_FILE")
 
 _POOL = "workers.digest:pool"
@@ -83,8 +83,8 @@ def dev(
         from grns.settings import load
 
         settings = load(database_url=stack.postgres.url, nats_url=stack.nats.url, log_level=log_level)
-        if settings.web_secret is None:  # with one that is kept, a browser stays logged in over restarts
-            settings = settings.model_copy(update={"web_secret": SecretStr(kept_secret(_WEB_SECRET))})
+        if settings.session_secret is None:  # with one that is kept, a browser stays logged in over restarts
+            settings = settings.model_copy(update={"session_secret": SecretStr(kept_secret(_WEB_SECRET))})
         app = make_app(settings, "dev", resources)
         run(settings, lambda: _serve(app, stack, port_api, is_bare=is_bare))
 

@@ -28,11 +28,11 @@ _SHOWN = 20
 
 @click.command(cls=Command)
 @click.option(
-    "--patience",
-    "patience_seconds",
+    "--stuck-after",
+    "stuck_after_seconds",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Time after which a due task counts as stuck. Defaults to GRNS_PATIENCE_SECONDS.",
+    help="Time after which a due task counts as stuck. Defaults to GRNS_STUCK_AFTER_SECONDS.",
 )
 @click.option(
     "--known-failovers",
@@ -43,7 +43,7 @@ _SHOWN = 20
     help="Ignore failovers up to this number.",
 )
 @output_option
-def verify(patience_seconds: float | None, known_failovers: int, out: Output) -> None:
+def verify(stuck_after_seconds: float | None, known_failovers: int, out: Output) -> None:
     """Check every task against its event history and report stuck tasks. Read-only.
 
     Where Postgres was failed over, the broker is asked too: it still holds the events that were published
@@ -52,7 +52,7 @@ def verify(patience_seconds: float | None, known_failovers: int, out: Output) ->
     Exit code 1: an invariant is violated, or something is lost. 5: the broker cannot be asked what is lost.
     Effects outside of Postgres cannot be seen from here.
     """
-    inspection, report = asyncio.run(_look(patience_seconds, known_failovers))
+    inspection, report = asyncio.run(_look(stuck_after_seconds, known_failovers))
     record = {
         "is_sound": not inspection.counts,
         "tasks": inspection.tasks,
@@ -88,14 +88,16 @@ def _next_step(last_failover: int | None) -> str:
     return f"grns verify --known-failovers {last_failover}  (once they are dealt with)"
 
 
-async def _look(patience_seconds: float | None, known_failovers: int) -> tuple[ConsistencyCheck, LossReport]:
+async def _look(
+    stuck_after_seconds: float | None, known_failovers: int
+) -> tuple[ConsistencyCheck, LossReport]:
     from grns.cli.loss import look_for_losses
     from grns.cli.session import reading
     from grns.maintenance.consistency import ConsistencyCheck
 
     async with reading() as session:
-        patience = patience_seconds or session.app.settings.patience_seconds
-        inspection = ConsistencyCheck(session.database, patience_seconds=patience)
+        patience = stuck_after_seconds or session.app.settings.stuck_after_seconds
+        inspection = ConsistencyCheck(session.database, stuck_after_seconds=patience)
         with _progress() as progress:
             bar = progress.add_task("", total=None, rows=0)
             await inspection.look_at_all(

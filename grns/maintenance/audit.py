@@ -65,9 +65,9 @@ async def audit_log(database: Database, after: int, limit: int) -> AuditPage[int
     return AuditPage(rows[0]["seen"], rows[0]["last_seq"] or after, _findings(rows))
 
 
-async def audit_now(database: Database, patience_seconds: float) -> list[Violation]:
-    """Find what should have gone on for `patience_seconds`, the oldest thousand of each kind."""
-    return _findings(await database.run("audit_now", patience_seconds, _MOST_LATE, _IDLE_SECONDS))
+async def audit_now(database: Database, stuck_after_seconds: float) -> list[Violation]:
+    """Find what should have gone on for `stuck_after_seconds`, the oldest thousand of each kind."""
+    return _findings(await database.run("audit_now", stuck_after_seconds, _MOST_LATE, _IDLE_SECONDS))
 
 
 def _findings(rows: Sequence[Row]) -> list[Violation]:

@@ -26,9 +26,9 @@ _NOW_EVERY_SECONDS = 60.0
 class ConsistencyCheck:
     """One look at everything. `counts` has all that was found by invariant, `findings` the first thousand."""
 
-    def __init__(self, database: Database, *, patience_seconds: float) -> None:
+    def __init__(self, database: Database, *, stuck_after_seconds: float) -> None:
         self._database = database
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = stuck_after_seconds
         self._last_id, self._last_seq = "", 0
         self._batch_size = AdaptiveBatchSize(_TASKS)
         self.tasks = 0
@@ -81,10 +81,10 @@ class ConsistencyMonitor:
     """Inspects again and again, a page at a time, and tells what it has found: to the log and the metrics."""
 
     def __init__(
-        self, database: Database, *, patience_seconds: float, every_seconds: float, emit: Emit
+        self, database: Database, *, stuck_after_seconds: float, every_seconds: float, emit: Emit
     ) -> None:
         self._database = database
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = stuck_after_seconds
         self._every_seconds = every_seconds
         self._emit = emit
         self._now_at = 0.0
@@ -112,7 +112,7 @@ class ConsistencyMonitor:
         return self._walk is not None
 
     def _inspection(self) -> ConsistencyCheck:
-        return ConsistencyCheck(self._database, patience_seconds=self._patience_seconds)
+        return ConsistencyCheck(self._database, stuck_after_seconds=self._patience_seconds)
 
     def _tell(self, inspection: ConsistencyCheck, invariants: Sequence[str]) -> None:
         for finding in inspection.findings[:_MOST_TOLD]:

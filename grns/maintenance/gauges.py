@@ -47,7 +47,7 @@ class GaugeCollector:
         )
         unserved: dict[tuple[str, str, str], float] = {}
         for lane in lanes:
-            for task_type, seconds in lane.unserved_seconds.items():
+            for task_type, seconds in lane.unserved_after_seconds.items():
                 place = (lane.workspace, lane.agent_type, task_type)
                 unserved[place] = max(seconds, unserved.get(place, 0.0))
         self._tell(registry.UNSERVED_OLDEST, unserved.items())

@@ -51,9 +51,9 @@ class Janitor:
         rejected_bytes: int,
         minutes_days: float,
         webhook_days: float,
-        unserved_seconds: float,
-        inspect_seconds: float,
-        patience_seconds: float,
+        unserved_after_seconds: float,
+        verify_interval_seconds: float,
+        stuck_after_seconds: float,
         emit: Emit,
     ) -> None:
         self._database = database
@@ -68,7 +68,7 @@ class Janitor:
         self._rejected_bytes = rejected_bytes
         self._minutes_seconds = minutes_days * _DAY_SECONDS
         self._webhook_seconds = webhook_days * _DAY_SECONDS
-        self._unserved_seconds = unserved_seconds
+        self._unserved_seconds = unserved_after_seconds
         self._emit = emit
         self._unserved_at = 0.0
         self._expiry_at = 0.0
@@ -78,7 +78,10 @@ class Janitor:
         self._meter = GaugeCollector(database=database, transport=transport, emit=emit)
         self._paused_lanes = PausedSubjects(database=database, transport=transport)
         self._inspector = ConsistencyMonitor(
-            database, patience_seconds=patience_seconds, every_seconds=inspect_seconds, emit=emit
+            database,
+            stuck_after_seconds=stuck_after_seconds,
+            every_seconds=verify_interval_seconds,
+            emit=emit,
         )
         self._chores = self._all_chores()
         self._due_at = dict.fromkeys(self._chores, 0.0)

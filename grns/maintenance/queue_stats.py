@@ -21,7 +21,7 @@ class QueueAge:
     agent_type: str
     priority: int
     oldest_seconds: float
-    unserved_seconds: dict[str, float]
+    unserved_after_seconds: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ async def queue_ages(database: Database) -> Sequence[QueueAge]:
     return [
         QueueAge(
             row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"],
-            dict(zip(row["unserved"], row["unserved_seconds"], strict=True)),
+            dict(zip(row["unserved"], row["unserved_after_seconds"], strict=True)),
         )
         for row in await database.run("read_queue_ages", _MOST_POOLS, _FRONT)
     ]  # fmt: skip

@@ -44,7 +44,7 @@ def check(url: str, allowed: Collection[str]) -> str:
         raise _bad("a URL has no user and no password in it")
     host, _, port = place.rpartition(":")
     if place not in allowed and not (host in allowed and int(port) == _PORTS[parts.scheme]):
-        raise _bad("its host is none that GRNS_AGENT_NUDGE_HOSTS names")
+        raise _bad("its host is none that GRNS_WAKEUP_HOSTS names")
     return url
 
 

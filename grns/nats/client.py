@@ -68,7 +68,7 @@ class JetStream:
         self._reporter = Reporter(self._api, settings)
         self._pauser = Pauser(self._api)
         self._publisher = Publisher(
-            self._connection, self._replies, window=settings.relay_window, patience_seconds=ANSWER_SECONDS
+            self._connection, self._replies, window=settings.relay_window, stuck_after_seconds=ANSWER_SECONDS
         )
         self._opened = asyncio.Event()
         self._connecting: asyncio.Task[None] | None = None

@@ -25,12 +25,12 @@ class Publisher:
     """Sends at most `window` unanswered messages. A message that failed may still have been stored."""
 
     def __init__(
-        self, connection: Connection, replies: Replies, *, window: int, patience_seconds: float
+        self, connection: Connection, replies: Replies, *, window: int, stuck_after_seconds: float
     ) -> None:
         self._connection = connection
         self._prefix = connection.prefix
         self._replies = replies
-        self._patience = patience_seconds
+        self._patience = stuck_after_seconds
         self._room = window
         self._has_room = asyncio.Event()
         self._sent = 0

@@ -56,181 +56,171 @@ class Settings(BaseSettings):
     # A variable that is empty counts as unset: container files cannot leave one out.
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
 
-    database_url: SecretStr | None = Field(
-        None, description="postgresql:// URL of the database that holds the truth"
-    )
+    database_url: SecretStr | None = Field(None, description="postgresql:// URL of the database")
     database_pool_size: int = Field(
         8,
         ge=2,
         le=1000,
-        description="connections of one process to Postgres; a worker's handlers get as many of their own",
+        description="PostgreSQL connections per process; a worker's handlers get as many again",
     )
-    database_tuned: bool = Field(
+    database_startup_params: bool = Field(
         True,
-        description="send planner settings when connecting; false behind a pooler that refuses them"
-        " (then the server's default_transaction_isolation must be read committed)",
+        description="send planner settings when connecting; set false if a pooler refuses them (the server's "
+        "default_transaction_isolation must then be read committed)",
     )
     nats_url: SecretStr = Field(
-        SecretStr("nats://127.0.0.1:4222"), description="one or more servers, by commas"
+        SecretStr("nats://127.0.0.1:4222"), description="one or more NATS URLs, separated by commas"
     )
     nats_credentials_file: Path | None = Field(None, description="credentials file of the NATS user")
     nats_inbox_prefix: str = Field(
         "_INBOX",
         pattern=r"^_INBOX[A-Za-z0-9_-]{0,100}$",
-        description="how subjects for answers begin; `grns nats-config` says it for each user",
+        description="prefix of reply subjects; `grns nats-config` prints it for each user",
     )
     nats_manage: Literal["apply", "verify"] = Field(
-        "apply", description="make streams and durables, or only check them and report the drift"
+        "apply", description="create streams and durable consumers, or only verify them and report drift"
     )
     nats_namespace: str | None = Field(
-        None, description="name before those of streams and subjects, where installations share an account"
+        None, description="prefix of streams and subjects, for installations that share a NATS account"
     )
     nats_replicas: Annotated[Literal[1, 3, 5], BeforeValidator(_number)] = Field(
-        1, description="copies of each stream"
+        1, description="replicas of each stream"
     )
-    nats_cmd_max_per_subject: int = Field(1_000_000, gt=0, description="commands that one lane may hold")
-    nats_cmd_max_bytes: Bytes = Field(8 * 1024**3, description="size of GRNS_CMD")
-    nats_evt_max_bytes: Bytes = Field(8 * 1024**3, description="size of GRNS_EVT")
-    nats_dlq_max_bytes: Bytes = Field(4 * 1024**3, description="size of GRNS_DLQ")
-    nats_max_consumers: int = Field(20_000, gt=0, description="durables that one stream may have")
-    nats_startup_seconds: Seconds = Field(
-        30.0, description="how long a service waits for the broker at its start"
+    nats_cmd_max_per_subject: int = Field(
+        1_000_000, gt=0, description="maximum commands per priority subject"
     )
+    nats_cmd_max_bytes: Bytes = Field(8 * 1024**3, description="maximum size of GRNS_CMD in bytes")
+    nats_evt_max_bytes: Bytes = Field(8 * 1024**3, description="maximum size of GRNS_EVT in bytes")
+    nats_dlq_max_bytes: Bytes = Field(4 * 1024**3, description="maximum size of GRNS_DLQ in bytes")
+    nats_max_consumers: int = Field(20_000, gt=0, description="maximum durable consumers per stream")
+    nats_startup_seconds: Seconds = Field(30.0, description="time to wait for NATS at startup")
 
-    workspace: str = Field(
-        subjects.DEFAULT_WORKSPACE, description="the workspace that this worker or client serves"
-    )
+    workspace: str = Field(subjects.DEFAULT_WORKSPACE, description="workspace of this worker or client")
 
-    lease_seconds: float = Field(15.0, ge=1, le=86_400, description="how long a claim lasts unless renewed")
-    concurrency: int = Field(10, ge=1, le=100_000, description="handlers that a worker runs at a time")
+    lease_seconds: float = Field(15.0, ge=1, le=86_400, description="lease of a claim; workers renew it")
+    concurrency: int = Field(
+        10, ge=1, le=100_000, description="maximum concurrent handlers per worker process"
+    )
     shutdown_grace_seconds: float = Field(
-        30.0, ge=0, description="how long running tasks may go on after SIGTERM"
+        30.0, ge=0, description="grace period for running tasks after SIGTERM"
     )
-    claim_batch: int = Field(
-        100, ge=1, le=1000, description="tasks that one statement claims or finishes at most"
-    )
+    claim_batch: int = Field(100, ge=1, le=1000, description="maximum tasks per claim or finish statement")
     poll_after_seconds: Seconds = Field(
-        2.0, description="silence of the broker after which a worker asks Postgres"
+        2.0, description="time without a delivery before a worker polls PostgreSQL"
     )
-    poll_max_seconds: Seconds = Field(10.0, description="longest pause between two such questions")
+    poll_max_seconds: Seconds = Field(10.0, description="maximum time between two polls")
     poll_busy_age_seconds: Seconds = Field(
-        60.0, description="a busy worker asks for tasks queued longer than this"
+        60.0, description="a busy worker polls for tasks queued longer than this"
     )
 
-    reap_seconds: Seconds | None = Field(None, description="reaper's tick; min(2, lease / 5) where unset")
-    promote_seconds: Seconds = Field(1.0, description="retry scheduler's tick")
-    operation_seconds: Seconds = Field(1.0, description="operation runner's tick while nothing is due")
-    relay_busy_seconds: Seconds = Field(0.1, description="relay's poll while there is something to do")
-    relay_idle_seconds: Seconds = Field(0.3, description="relay's poll otherwise")
-    relay_window: int = Field(
-        1000, ge=1, le=100_000, description="messages of the relay that await the broker's answer"
+    reaper_interval_seconds: Seconds | None = Field(
+        None, description="interval of the reaper; defaults to min(2, lease / 5)"
     )
-    relay_lease_seconds: Seconds = Field(2.0, description="how long a relay leads without renewing")
+    scheduler_interval_seconds: Seconds = Field(1.0, description="interval of the retry scheduler")
+    operations_interval_seconds: Seconds = Field(
+        1.0, description="interval of the operation runner while nothing is due"
+    )
+    relay_busy_seconds: Seconds = Field(0.1, description="poll interval of a busy relay")
+    relay_idle_seconds: Seconds = Field(0.3, description="poll interval of an idle relay")
+    relay_window: int = Field(1000, ge=1, le=100_000, description="maximum messages of the relay in flight")
+    relay_lease_seconds: Seconds = Field(2.0, description="leader lease of the relay")
     relay_replay_seconds: Seconds = Field(
-        3600.0, description="how far back from the last ones events are replayed to a broker that lost them"
+        3600.0, description="time range of events to publish again after the broker lost some"
     )
-    count_seconds: Seconds = Field(0.5, description="counter's tick")
-    janitor_seconds: Seconds = Field(10.0, description="janitor's tick")
+    stats_interval_seconds: Seconds = Field(0.5, description="interval of the stats aggregator")
+    janitor_interval_seconds: Seconds = Field(10.0, description="interval of the janitor")
     request_window: int = Field(
         1000,
         ge=1,
         le=100_000,
-        description="requests that a request desk takes in before it has answered others",
+        description="maximum requests in progress per command gateway",
     )
 
-    log_retention_days: Days = Field(30.0, description="how long events stay in the log")
-    task_retention_days: Days = Field(30.0, description="how long succeeded and cancelled tasks stay")
+    log_retention_days: Days = Field(30.0, description="retention of the event log")
+    task_retention_days: Days = Field(30.0, description="retention of succeeded and cancelled tasks")
     dead_retention_days: Days = Field(
-        90.0, description="how long dead and failed tasks stay, and rejected messages once they are closed"
+        90.0, description="retention of dead and failed tasks, and of closed rejected messages"
     )
     rejected_max_messages: int = Field(
-        10_000, ge=1, description="open rejected messages that a workspace keeps; the oldest ones are deleted"
+        10_000, ge=1, description="maximum open rejected messages per workspace; the oldest are deleted"
     )
     rejected_max_bytes: int = Field(
         256 * 1024**2,
         ge=16 * 1024**2,
-        description="size of the open rejected messages that a workspace keeps",
+        description="maximum size of open rejected messages per workspace, in bytes",
     )
-    minutes_retention_days: Days = Field(
-        7.0, description="how long it is known what happened in which minute"
-    )
+    stats_retention_days: Days = Field(7.0, description="retention of statistics per minute")
     processed_retention_days: Days | None = Field(
-        None, description="how long handled message ids are remembered; as long as the log where unset"
+        None, description="retention of handled message ids; defaults to that of the event log"
     )
     log_partition_rows: int = Field(
-        2_000_000, ge=1000, description="rows of one partition of the log, at least"
+        2_000_000, ge=1000, description="minimum rows per partition of the event log"
     )
-    inspect_seconds: Seconds = Field(
-        86_400.0, description="how often the janitor holds all tasks against the log"
+    verify_interval_seconds: Seconds = Field(
+        86_400.0, description="interval at which the janitor verifies all tasks against the event log"
     )
-    patience_seconds: Seconds = Field(
-        300.0, description="how long what is due may wait before it counts as stuck"
-    )
-    unserved_seconds: Seconds = Field(
-        3600.0, description="age at which a command that nobody serves is a dead letter"
+    stuck_after_seconds: Seconds = Field(300.0, description="time after which a due task counts as stuck")
+    unserved_after_seconds: Seconds = Field(
+        3600.0, description="age at which a command without a worker becomes a dead letter"
     )
 
-    webhook_seconds: Seconds = Field(0.5, description="webhook sender's tick")
+    webhook_interval_seconds: Seconds = Field(0.5, description="interval of the webhook sender")
     webhook_window: int = Field(
-        50, ge=1, le=1000, description="deliveries that one webhook sender has under way"
+        50, ge=1, le=1000, description="maximum deliveries in flight per webhook sender"
     )
-    webhook_timeout_seconds: Seconds = Field(15.0, description="how long a webhook may take to answer")
-    webhook_attempts: int = Field(11, ge=1, le=100, description="how often a delivery is attempted")
+    webhook_timeout_seconds: Seconds = Field(15.0, description="timeout of a webhook request")
+    webhook_attempts: int = Field(11, ge=1, le=100, description="maximum attempts per delivery")
     webhook_failing_days: Days = Field(
-        5.0, description="how long nothing may be delivered to a webhook until it is disabled"
+        5.0, description="time without a successful delivery after which a webhook is disabled"
     )
-    webhook_most_pending: int = Field(
-        100_000, ge=1, le=10_000_000, description="deliveries that may wait until a webhook is disabled"
+    webhook_max_pending: int = Field(
+        100_000, ge=1, le=10_000_000, description="pending deliveries after which a webhook is disabled"
     )
-    webhook_retention_days: Days = Field(30.0, description="how long it is known what was sent to webhooks")
-    webhook_allow_http: bool = Field(False, description="let URLs of webhooks begin with http://")
+    webhook_retention_days: Days = Field(30.0, description="retention of webhook deliveries")
+    webhook_allow_http: bool = Field(False, description="allow webhook URLs with http://")
     webhook_allow_networks: str = Field(
-        "", description="networks that webhooks may be in besides public ones, as 10.0.0.0/8, by commas"
+        "", description="private networks that webhooks may use, such as 10.0.0.0/8, separated by commas"
     )
-    webhook_ca_file: Path | None = Field(
-        None, description="certificates that webhooks may show besides those that the system believes"
-    )
+    webhook_ca_file: Path | None = Field(None, description="file of additional CA certificates for webhooks")
 
     payload_max_bytes: Bytes = Field(
-        256 * 1024, description="largest payload of a task; `grns db upgrade` sets it for SQL"
+        256 * 1024, description="maximum payload of a task; `grns db upgrade` sets it for SQL"
     )
-    result_max_bytes: Bytes = Field(256 * 1024, description="largest result of a task")
-    envelope_max_bytes: Bytes = Field(512 * 1024, description="largest message")
+    result_max_bytes: Bytes = Field(256 * 1024, description="maximum result of a task")
+    envelope_max_bytes: Bytes = Field(512 * 1024, description="maximum message size")
 
     api_host: str = Field("127.0.0.1", description="address of the HTTP API")
-    api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0: a free one")
-    agent_lease_seconds: float = Field(
-        60.0, ge=1, le=86_400, description="how long an agent over HTTP has a task unless it renews"
+    api_port: int = Field(8080, ge=0, le=65535, description="port of the HTTP API; 0 chooses a free one")
+    http_lease_seconds: float = Field(60.0, ge=1, le=86_400, description="lease of HTTP workers")
+    http_wait_seconds: float = Field(
+        60.0, gt=0, le=300, description="maximum wait of an HTTP worker's claim request"
     )
-    agent_wait_seconds: float = Field(
-        60.0, gt=0, le=300, description="how long an agent over HTTP may wait for a task at a time"
-    )
-    agent_nudge_hosts: str = Field(
+    wakeup_hosts: str = Field(
         "",
-        description="hosts to whose URLs agents may ask to be nudged, by commas: a name, or name:port",
+        description="hosts that HTTP workers may name for wakeups, separated by commas: name or name:port",
     )
-    web_secret: SecretStr | None = Field(
+    session_secret: SecretStr | None = Field(
         None,
-        description="what the dashboard's sessions are signed with, 32 letters or digits at least, the same"
-        " for all that serve it; unset: one of each process, and its end is theirs",
+        description="signs dashboard sessions, at least 32 characters; use the same value on every API "
+        "process. Defaults to a random value per process: a restart logs users out",
     )
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus' port; unset: none")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="port of Prometheus metrics; defaults to none"
+    )
     metrics_host: str = Field("127.0.0.1", description="address of the Prometheus endpoint")
     otlp_endpoint: SecretStr | None = Field(None, description="URL of an OTLP/HTTP collector of traces")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe lines shown"
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest log level")
     log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="auto: console on a terminal, else JSON"
+        "auto", description="auto is console on a terminal, else JSON"
     )
-    loop: Literal["auto", "asyncio"] = Field("auto", description="auto: uvloop where it can be imported")
+    loop: Literal["auto", "asyncio"] = Field("auto", description="auto uses uvloop if it is installed")
 
     @field_validator("workspace")
     @classmethod
     def _workspace_is_a_token(cls, value: str) -> str:
         return subjects.token(value, name="workspace")
 
-    @field_validator("agent_nudge_hosts")
+    @field_validator("wakeup_hosts")
     @classmethod
     def _hosts_are_hosts(cls, value: str) -> str:
         nudge_url.hosts(value)
@@ -254,7 +244,7 @@ class Settings(BaseSettings):
         guard(value, allows_http=False)
         return value
 
-    @field_validator("web_secret")
+    @field_validator("session_secret")
     @classmethod
     def _secret_is_long(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not _LONG_SECRET.fullmatch(value.get_secret_value()):
@@ -284,7 +274,7 @@ class Settings(BaseSettings):
     @property
     def reap_tick_seconds(self) -> float:
         """How often the reaper looks."""
-        return self.reap_seconds or min(2.0, self.lease_seconds / 5)
+        return self.reaper_interval_seconds or min(2.0, self.lease_seconds / 5)
 
     @property
     def remembered_days(self) -> float:

@@ -156,7 +156,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
 async def _inspect(url: str) -> ConsistencyCheck:
     database = Database(url, name="inspection", size=2)
     await database.connect()
-    inspection = ConsistencyCheck(database, patience_seconds=60.0)
+    inspection = ConsistencyCheck(database, stuck_after_seconds=60.0)
     await inspection.look_at_all()
     await database.close()
     return inspection

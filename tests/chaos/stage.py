@@ -351,7 +351,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 _SETTINGS = {
     "GRNS_SHUTDOWN_GRACE_SECONDS": "2",
     "GRNS_POLL_BUSY_AGE_SECONDS": "10",
-    "GRNS_JANITOR_SECONDS": "2",
+    "GRNS_JANITOR_INTERVAL_SECONDS": "2",
     # Streams are lost every minute here: more than what nobody has read yet need not come again each time.
     "GRNS_RELAY_REPLAY_SECONDS": "120",
     "GRNS_LOG_FORMAT": "json",

@@ -550,7 +550,7 @@ async def test_who_waits_in_vain_is_told_so(local: httpx2.AsyncClient) -> None:
 
 
 async def test_nobody_waits_longer_than_the_server_lets_them(local: httpx2.AsyncClient, door: Door) -> None:
-    door.context.agent_wait_seconds = 0.1
+    door.context.http_wait_seconds = 0.1
     assert (await asyncio.wait_for(asked(local, wait_seconds=300), 20)).status_code == 204
 
 

@@ -32,7 +32,7 @@ pytest_plugins = ["tests.test_store_kit"]
 async def janitor(database: Database, broker: LocalNats, **settings: Any) -> AsyncIterator[MetricsLeaf]:
     """Run a janitor; yields its metrics."""
     metrics = MetricsLeaf()
-    app = App(settings_for(database.url, broker.url, janitor_seconds=0.05, **settings), (metrics,))
+    app = App(settings_for(database.url, broker.url, janitor_interval_seconds=0.05, **settings), (metrics,))
     transport = app.transport("test")
     await transport.connect()
     try:
@@ -56,7 +56,7 @@ async def test_janitor_files_unserved_messages_under_the_workspace_of_their_subj
         "cmd.task.foo.v1": "default",
         "cmd.task.foo.v1.a%b": "_unknown",
     }
-    async with janitor(shared, broker, unserved_seconds=0.5):
+    async with janitor(shared, broker, unserved_after_seconds=0.5):
         publisher = await nats.connect(broker.url)
         for subject in wanted:
             await publisher.jetstream().publish(subject, b"secret")

@@ -47,7 +47,7 @@ def test_any_other_is_refused_and_not_repeated(url: str) -> None:
 
 
 def test_without_the_setting_nobody_is_nudged() -> None:
-    allowed = nudge_url.hosts(load().agent_nudge_hosts)
+    allowed = nudge_url.hosts(load().wakeup_hosts)
     assert not allowed
     with pytest.raises(InvalidInputError):
         nudge_url.check("http://agents.internal/", allowed)
@@ -55,8 +55,8 @@ def test_without_the_setting_nobody_is_nudged() -> None:
 
 @pytest.mark.parametrize("text", ["http://agents.internal", "a b", "*", "a/b", "a:b", "[::1", "a:123456"])
 def test_a_setting_that_names_no_host_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="agent_nudge_hosts"):
-        load(agent_nudge_hosts=text)
+    with pytest.raises(SettingsError, match="wakeup_hosts"):
+        load(wakeup_hosts=text)
 
 
 def test_what_is_shown_of_a_url_is_where_it_leads() -> None:

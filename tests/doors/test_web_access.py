@@ -401,9 +401,9 @@ async def test_a_cookie_that_makes_no_sense_changes_nothing(guest: Browser, said
 @pytest.mark.parametrize("secret", ["short", "x" * 31, "x" * 201, "http://user:" + "x" * 40, "x" * 40 + "\n"])
 def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        load(web_secret=secret)
+        load(session_secret=secret)
     assert secret not in str(refused.value)
-    assert "web_secret" in str(refused.value)
+    assert "session_secret" in str(refused.value)
 
 
 async def test_processes_that_share_a_secret_share_sessions(hall: Hall) -> None:

@@ -193,7 +193,7 @@ async def test_one_for_which_too_much_waits_is_disabled(shared: Database) -> Non
     _, webhook_id = await made(shared, "http://127.0.0.1:1/hook")
     for _ in range(6):
         await store.ping_webhook(shared, webhook_id, **WHO)
-    async with sending(shared, webhook_most_pending=5) as facts:
+    async with sending(shared, webhook_max_pending=5) as facts:
 
         async def is_told() -> bool:
             return bool(facts.of(WebhookDisabled))
@@ -238,7 +238,7 @@ async def test_sender_with_a_backlog_does_not_wait_for_its_next_tick(shared: Dat
         await made(shared, server.url, "evt.task.queued")
         await submit_many(shared, 300)
         await settle(shared)
-        async with sending(shared, webhook_seconds=5.0):
+        async with sending(shared, webhook_interval_seconds=5.0):
             await server.has(300)  # 10 at a time: with a tick for each ten it takes minutes
 
 

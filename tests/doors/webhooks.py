@@ -154,7 +154,7 @@ async def sending(database: Database, **settings: Any) -> AsyncIterator[Facts]:
     """Run a sender that may send to this machine; yields what it tells."""
     facts = Facts()
     chosen = {
-        "webhook_seconds": 0.02,
+        "webhook_interval_seconds": 0.02,
         "webhook_timeout_seconds": 5.0,
         "webhook_allow_http": True,
         "webhook_allow_networks": HERE,

@@ -229,7 +229,7 @@ def test_dev_opens_to_its_user_and_to_nobody_else(start: Callable[[], Dev]) -> N
     root = dev.directory / ".grns"
     kept = tomllib.loads(dev.announced.read_text())
     secrets = [urlsplit(kept["database_url"]).password, urlsplit(kept["nats_url"]).username]
-    secrets += [(root / name).read_text().strip() for name in ("api_key", "web_secret")]
+    secrets += [(root / name).read_text().strip() for name in ("api_key", "session_secret")]
     for secret in secrets:
         assert secret is not None
         assert len(secret) >= 48

@@ -98,7 +98,7 @@ async def test_components_work_as_their_own_users(
             ("api", "api", "--port", "0"),
             ("worker-scout", "worker", "tests.e2e.scouts:pool"),
         ):
-            fleet.start(*arguments, **guarded.environment(name), GRNS_JANITOR_SECONDS="1")
+            fleet.start(*arguments, **guarded.environment(name), GRNS_JANITOR_INTERVAL_SECONDS="1")
         await _do_everything(guarded, database)
         for process in fleet.processes[1:]:
             assert process.poll() is None, fleet.log_of(process)
@@ -114,7 +114,7 @@ async def test_all_daemons_in_one_process_work_as_the_server(
     fleet = Fleet(tmp_path, {"GRNS_DATABASE_URL": database.url, "GRNS_LOG_FORMAT": "json"})
     try:
         await _apply(fleet, guarded)
-        server = fleet.start("server", **guarded.environment("server"), GRNS_JANITOR_SECONDS="1")
+        server = fleet.start("server", **guarded.environment("server"), GRNS_JANITOR_INTERVAL_SECONDS="1")
         worker = fleet.start("worker", "tests.e2e.scouts:pool", **guarded.environment("worker-scout"))
         await _do_everything(guarded, database)
         for process in (server, worker):

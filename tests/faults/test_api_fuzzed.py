@@ -31,7 +31,7 @@ async def test_what_a_fuzzer_makes_up_is_answered(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
     made, _ = await create_key(database, workspace=None, name="root", scopes=["admin"], actor="cli:ann@desk")
-    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_AGENT_WAIT_SECONDS="0.2")
+    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_HTTP_WAIT_SECONDS="0.2")
     url = await url_of(fleet, server)
     told = await asyncio.to_thread(
         subprocess.run,

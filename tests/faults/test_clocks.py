@@ -31,7 +31,11 @@ pytestmark = pytest.mark.timeout(180)
 LEASE = 4.0
 DELAY = 3.0
 SLACK = 3.0
-ENVIRONMENT = {"GRNS_LEASE_SECONDS": str(LEASE), "GRNS_REAP_SECONDS": "0.5", "GRNS_JANITOR_SECONDS": "0.5"}
+ENVIRONMENT = {
+    "GRNS_LEASE_SECONDS": str(LEASE),
+    "GRNS_REAPER_INTERVAL_SECONDS": "0.5",
+    "GRNS_JANITOR_INTERVAL_SECONDS": "0.5",
+}
 DAEMONS = {"relay": "-1y", "reaper": "+1y", "retry-scheduler": "-2h", "janitor": "+1y"}
 
 

@@ -50,7 +50,7 @@ Journal = Callable[[], list[str]]
 LEASE_SECONDS = 3.0
 SHORT = {
     "GRNS_LEASE_SECONDS": str(LEASE_SECONDS),
-    "GRNS_JANITOR_SECONDS": "0.5",
+    "GRNS_JANITOR_INTERVAL_SECONDS": "0.5",
     "GRNS_SHUTDOWN_GRACE_SECONDS": "1",
 }
 # An agent type of the test's own: it is the worker, and nobody else takes its task.

@@ -20,7 +20,11 @@ pytestmark = pytest.mark.timeout(120)
 
 LEASE = 4.5
 SLACK = 2.0
-ENVIRONMENT = {"GRNS_LEASE_SECONDS": str(LEASE), "GRNS_REAP_SECONDS": "0.5", "GRNS_LOG_LEVEL": "debug"}
+ENVIRONMENT = {
+    "GRNS_LEASE_SECONDS": str(LEASE),
+    "GRNS_REAPER_INTERVAL_SECONDS": "0.5",
+    "GRNS_LOG_LEVEL": "debug",
+}
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def page() -> str:
     root = click.Context(cli.root, info_name="grns", max_content_width=_WIDTH)
     parts = [
         f"# Commands\n\n{GENERATED}\n",
-        "`grns --help` says the same in the terminal, and so does each command. All of them take:\n\n",
+        "`grns --help` and `grns COMMAND --help` show the same in the terminal. All commands take:\n\n",
         _options([one for one in cli.root.get_params(root) if one.name != "help"], root),
         "\nExit codes:\n\n",
         table(("code", "means"), _EXITS),
@@ -75,7 +75,7 @@ def _row(option: click.Option, context: click.Context) -> tuple[str, str]:
     default = option.get_default(context, call=False)
     if option.show_default and default not in (None, False, ()) and not callable(default):
         said += f" Default: {code(str(default))}."
-    return code(names + value), said + (" Has to be said." if option.required else "")
+    return code(names + value), said + (" Required." if option.required else "")
 
 
 def _prose(text: str) -> str:

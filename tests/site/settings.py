@@ -11,11 +11,10 @@ from grns.settings import PREFIX, Settings
 from tests.site.text import GENERATED, code, table
 
 _INTRODUCTION = """
-A flag counts before `GRNS_*` in the environment, that before `GRNS_*_FILE` (the value is that file's
-content: for secrets), that before `grns.toml`, here or in a directory above (`lease_seconds = 30`), and
-that before what `grns dev` announces. `grns config show --origin` says what counts now, and where it comes
-from. Durations are in seconds, sizes in bytes. A variable that is empty counts as unset, and one that
-begins with `GRNS_` and means nothing is told.
+Sources, the first wins: a command-line flag, `GRNS_*` in the environment, `GRNS_*_FILE` (the value is the
+content of that file: for secrets), `grns.toml` in this directory or above (`lease_seconds = 30`), and what
+`grns dev` announces. `grns config show --origin` shows each value with its source. Durations are in
+seconds, sizes in bytes. An empty variable counts as unset. An unknown `GRNS_*` variable logs a warning.
 
 """
 

@@ -71,7 +71,7 @@ class SnapshotCollector:
             return found
         found["log"] = await self._tried("log", checkup.read_log(database))
         found["pulse"] = await self._tried("pulse", read_pulse(database))
-        patience = self._settings.patience_seconds
+        patience = self._settings.stuck_after_seconds
         found["stuck"] = await self._tried("stuck", checkup.read_stuck(database, patience))
         found["workers_by_pool"] = await self._tried("pools", checkup.read_crews(database))
         workspace = self._settings.workspace

@@ -72,7 +72,7 @@ def check_retry_scheduler(read: Snapshot) -> Sequence[Finding]:
     if pulse is None:
         return []
     late = pulse.overdue_seconds
-    allowed = max(_LATE_SECONDS, 3 * read.settings.promote_seconds)
+    allowed = max(_LATE_SECONDS, 3 * read.settings.scheduler_interval_seconds)
     if late <= allowed:
         return or_ok("retry_scheduler", (), "what is due is queued")
     make = error if late > allowed + _AWAY_SECONDS else warning
@@ -86,7 +86,7 @@ def check_janitor(read: Snapshot) -> Sequence[Finding]:
     if pulse is None:
         return []
     ago = pulse.janitor_seconds_ago
-    allowed = _JANITOR_TICKS * read.settings.janitor_seconds + _AWAY_SECONDS
+    allowed = _JANITOR_TICKS * read.settings.janitor_interval_seconds + _AWAY_SECONDS
     if ago is not None and ago <= allowed:
         return or_ok("janitor", (), f"the last one looked {lasted(ago)} ago")
     looked = "none has ever looked" if ago is None else f"the last one looked {lasted(ago)} ago"
@@ -110,7 +110,7 @@ def check_stuck(read: Snapshot) -> Sequence[Finding]:
     if read.stuck is None:
         return []
     return or_ok(
-        "stuck", _stuck(read), f"nothing waits for more than {lasted(read.settings.patience_seconds)}"
+        "stuck", _stuck(read), f"nothing waits for more than {lasted(read.settings.stuck_after_seconds)}"
     )
 
 
@@ -123,7 +123,7 @@ def _stuck(read: Snapshot) -> Iterator[Finding]:
             else noun.replace(" is", " are").replace("row", "rows").replace("task", "tasks")
         )
         sentence = (
-            f"{count:,} {plural} {_MEANINGS.get(name, name)}, for {lasted(read.settings.patience_seconds)}"
+            f"{count:,} {plural} {_MEANINGS.get(name, name)}, for {lasted(read.settings.stuck_after_seconds)}"
         )
         yield error("stuck", sentence, "grns verify  (it names them), then grns explain TASK")
 

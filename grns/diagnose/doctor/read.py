@@ -53,9 +53,9 @@ async def read_log(database: Database) -> Log:
     return Log(partitions, rows[0]["high"] if rows else 0, len(orphans))
 
 
-async def read_stuck(database: Database, patience_seconds: float) -> dict[str, int]:
+async def read_stuck(database: Database, stuck_after_seconds: float) -> dict[str, int]:
     """Return how much should have gone on by now, by invariant; a thousand of each at most."""
-    return dict(Counter(one.invariant for one in await audit_now(database, patience_seconds)))
+    return dict(Counter(one.invariant for one in await audit_now(database, stuck_after_seconds)))
 
 
 async def read_crews(database: Database) -> list[WorkerStats]:

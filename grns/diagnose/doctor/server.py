@@ -44,10 +44,10 @@ def _server(found: Postgres) -> Iterator[Finding]:
 
 def _isolation(read: Snapshot, found: Postgres) -> Iterator[Finding]:
     """Without our own settings, that of the server is in force in each statement."""
-    if found.isolation != "read committed" and not read.settings.database_tuned:
+    if found.isolation != "read committed" and not read.settings.database_startup_params:
         yield error(
             "postgres",
-            f"default_transaction_isolation is {found.isolation}, and GRNS_DATABASE_TUNED is false",
+            f"default_transaction_isolation is {found.isolation}, and GRNS_DATABASE_STARTUP_PARAMS is false",
             "set default_transaction_isolation = 'read committed' for the role that grns connects as",
         )
 

@@ -70,5 +70,5 @@ select l.workspace, l.agent_type, l.priority,
         select extract(epoch from now() - u.at)::double precision
         from unnest(l.oldest_ats) with ordinality as u (at, place)
         order by u.place
-    ) as unserved_seconds
+    ) as unserved_after_seconds
 from lanes l

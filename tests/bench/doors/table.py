@@ -68,7 +68,7 @@ async def fill(stage: Stage, sizes: Sizes, tell: Tell) -> None:
 
 async def inspected(stage: Stage, sizes: Sizes, tell: Tell) -> ConsistencyCheck:
     """Hold all tasks against the log, as `grns verify` does."""
-    inspection = ConsistencyCheck(stage.database, patience_seconds=_PATIENCE_SECONDS)
+    inspection = ConsistencyCheck(stage.database, stuck_after_seconds=_PATIENCE_SECONDS)
     last = await stage.last_seq()
     await inspection.look_at_all(
         lambda: tell(

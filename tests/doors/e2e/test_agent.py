@@ -78,7 +78,7 @@ async def has_begun(log: Path, task_id: str) -> bool:
 async def test_what_an_agent_had_that_was_killed_another_one_does(
     fleet: Fleet, agents: Agents, database: Database, broker: LocalNats
 ) -> None:
-    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_REAP_SECONDS="0.2")
+    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_REAPER_INTERVAL_SECONDS="0.2")
     url = await url_of(fleet, server)
     key = await root_key(database)
     log = agents.start(url, key)
@@ -102,7 +102,7 @@ async def test_what_an_agent_had_that_was_killed_another_one_does(
 async def test_an_agent_that_blocks_its_loop_keeps_its_task(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
-    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_REAP_SECONDS="0.2")
+    server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_REAPER_INTERVAL_SECONDS="0.2")
     url, key = await url_of(fleet, server), await root_key(database)
     task_id = (await submit(database)).id
     async with (

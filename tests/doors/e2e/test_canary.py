@@ -61,7 +61,7 @@ async def test_no_secret_is_told(
     environment = {
         "GRNS_DATABASE_URL": database.url,
         "GRNS_NATS_URL": broker,
-        "GRNS_WEB_SECRET": SIGNING,
+        "GRNS_SESSION_SECRET": SIGNING,
         "GRNS_LOG_LEVEL": "debug",
         "GRNS_API_PORT": "0",
         "GRNS_WEBHOOK_ALLOW_HTTP": "true",

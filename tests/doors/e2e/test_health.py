@@ -44,7 +44,7 @@ def of(said: Any, check: str) -> list[tuple[str, str]]:
 async def test_what_is_wrong_is_found_while_it_runs(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
-    server = fleet.start("server", GRNS_JANITOR_SECONDS="0.5")
+    server = fleet.start("server", GRNS_JANITOR_INTERVAL_SECONDS="0.5")
     worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "4")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 5), within_seconds=30)

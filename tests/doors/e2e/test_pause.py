@@ -39,7 +39,7 @@ async def untouched(database: Database, ids: list[str]) -> bool:
 async def test_nothing_of_a_paused_pool_runs_and_all_of_it_afterwards(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
-    fleet.start("server", GRNS_JANITOR_SECONDS="0.5")
+    fleet.start("server", GRNS_JANITOR_INTERVAL_SECONDS="0.5")
     worker = fleet.start("worker", "tests.pools:pool")
     scout = fleet.start("worker", "tests.pools:pool", GRNS_TEST_AGENT_TYPE="scout")
     await ready(database, worker, scout)
