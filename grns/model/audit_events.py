@@ -13,13 +13,13 @@ from grns.model.submission import AgentType, Token
 
 
 class AuditPayload(Payload):
-    """What somebody has changed through one of the doors; without an actor it was grns itself."""
+    """A change by a user or a program. Without an actor, grns made it."""
 
     actor: Actor | None = None
 
 
 class TaskChanged(AuditPayload):
-    """A task that does not run was edited: it is where it was, at the same version."""
+    """A task that is not running was edited. Its status and version are unchanged."""
 
     task_id: TaskId
     fields: Annotated[list[Literal["payload", "priority", "next_attempt_at"]], Field(min_length=1)]
@@ -29,7 +29,7 @@ class TaskChanged(AuditPayload):
 
 
 class TaskDiscarded(AuditPayload):
-    """Nobody will open this ended task again. Where it was dead or failed: of what."""
+    """An ended task was discarded. For a dead or failed task, with its failure."""
 
     task_id: TaskId
     status: Literal["dead", "failed", "cancelled"]
@@ -38,7 +38,7 @@ class TaskDiscarded(AuditPayload):
 
 
 class PoolPaused(AuditPayload):
-    """Nothing is claimed for an agent type, or for one of its task types."""
+    """A pool, or one of its task types, was paused."""
 
     agent_type: AgentType
     task_type: Token | None = None
@@ -47,14 +47,14 @@ class PoolPaused(AuditPayload):
 
 
 class PoolResumed(AuditPayload):
-    """It is claimed again what was paused."""
+    """A pool, or one of its task types, was resumed."""
 
     agent_type: AgentType
     task_type: Token | None = None
 
 
 class KeyCreated(AuditPayload):
-    """There is a new API key, of one workspace or of all."""
+    """An API key was created, for one workspace or for all."""
 
     key_id: Token
     name: Name
@@ -65,37 +65,37 @@ class KeyCreated(AuditPayload):
 
 
 class TokenKeyRotated(AuditPayload):
-    """Claim tokens are signed with a new secret; those of the previous one stay valid."""
+    """The secret of claim tokens was rotated. Tokens of the previous secret stay valid."""
 
     number: Annotated[int, Field(ge=1)]
 
 
 class KeyRevoked(AuditPayload):
-    """An API key is worth nothing any more."""
+    """An API key was revoked."""
 
     key_id: Token
     name: Name
 
 
 class WorkspaceCreated(AuditPayload):
-    """There is a new workspace."""
+    """A workspace was created."""
 
     workspace: Token
 
 
 class FilterSaved(AuditPayload):
-    """A filter was saved under a name, maybe in the place of another one."""
+    """A filter was saved under a name. It replaces an earlier one of that name."""
 
     name: Name
     text: str
 
 
 class FilterDeleted(FilterSaved):
-    """A saved filter was forgotten."""
+    """A saved filter was deleted."""
 
 
 class IssueChanged(AuditPayload):
-    """An issue is new, or it is back, or somebody has said something of it."""
+    """An issue was created, seen again after it was resolved, or changed by a user."""
 
     fingerprint: str
     state: Literal["new", "acknowledged", "ignored", "resolved", "regressed"]
@@ -108,7 +108,7 @@ class IssueChanged(AuditPayload):
 
 
 class OperationPayload(AuditPayload):
-    """What events of bulk operations share: which one it is, what it does, and why."""
+    """The fields that all events of bulk operations share."""
 
     operation_id: Token
     action: Annotated[str, Field(max_length=64)]
@@ -117,20 +117,20 @@ class OperationPayload(AuditPayload):
 
 
 class OperationCreated(OperationPayload):
-    """A bulk operation is to be done, on all tasks that match its filter."""
+    """A bulk operation was created, for all tasks that match its filter."""
 
     filter: str
     matched: Annotated[int, Field(ge=0)] | None = None
 
 
 class OperationChanged(OperationPayload):
-    """A bulk operation was paused, or goes on."""
+    """A bulk operation was paused or resumed."""
 
     was: Annotated[str, Field(max_length=64)]
 
 
 class OperationEnded(OperationPayload):
-    """A bulk operation is over."""
+    """A bulk operation ended."""
 
     moved: Annotated[int, Field(ge=0)]
     skipped: Annotated[int, Field(ge=0)]
@@ -138,24 +138,24 @@ class OperationEnded(OperationPayload):
 
 
 class DeadLetterPayload(AuditPayload):
-    """What events of messages that belong to no task share: which one it is, and why it was refused."""
+    """The fields that all events of rejected messages share."""
 
     dead_letter_id: UUID
     reason: str
     subject: str
 
 
-class LetterResent(DeadLetterPayload):
-    """A message was sent again."""
+class DeadLetterResent(DeadLetterPayload):
+    """A rejected message was sent again."""
 
     is_fixed: bool = False
 
 
-class LetterDiscarded(DeadLetterPayload):
-    """Nobody will send a message again."""
+class DeadLetterDiscarded(DeadLetterPayload):
+    """A rejected message was discarded."""
 
 
-class LetterExpired(DeadLetterPayload):
+class DeadLetterExpired(DeadLetterPayload):
     """grns deleted the oldest rejected message of a workspace that kept too many. The message is lost."""
 
     body_size: Annotated[int, Field(ge=0)]
@@ -163,7 +163,7 @@ class LetterExpired(DeadLetterPayload):
 
 
 class WebhookPayload(AuditPayload):
-    """What events of webhooks share. The URL is not told: it may hold a secret."""
+    """The fields that all events of webhooks share. The URL is left out, because it may hold a secret."""
 
     webhook_id: Token
     kinds: list[str]
@@ -171,13 +171,13 @@ class WebhookPayload(AuditPayload):
 
 
 class WebhookCreated(WebhookPayload):
-    """Events will be sent to a URL."""
+    """A webhook was created."""
 
 
 class WebhookChanged(WebhookPayload):
-    """It has changed which events are sent, where to, whether any are, or what with they are signed.
+    """A webhook's kinds, URL, state or signing secret changed.
 
-    Without an actor grns itself has disabled it, and `reason` says why.
+    Without an actor, grns disabled it, and `reason` says why.
     """
 
     fields: list[Literal["url", "kinds", "description", "is_enabled", "secret"]] = Field(default_factory=list)
@@ -185,15 +185,15 @@ class WebhookChanged(WebhookPayload):
 
 
 class WebhookDeleted(WebhookPayload):
-    """No events are sent there any more."""
+    """A webhook was deleted."""
 
 
 class WebhookPinged(WebhookPayload):
-    """Somebody wants to see whether it works: it is sent this."""
+    """A test event for a webhook."""
 
 
 class WebhookResent(WebhookPayload):
-    """Somebody has had it told once more of an event."""
+    """A delivery of a webhook was sent again."""
 
     message_id: UUID
 
@@ -213,9 +213,9 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.operation.created": OperationCreated,
     "evt.operation.changed": OperationChanged,
     "evt.operation.ended": OperationEnded,
-    "evt.dead_letter.resent": LetterResent,
-    "evt.dead_letter.discarded": LetterDiscarded,
-    "evt.dead_letter.expired": LetterExpired,
+    "evt.dead_letter.resent": DeadLetterResent,
+    "evt.dead_letter.discarded": DeadLetterDiscarded,
+    "evt.dead_letter.expired": DeadLetterExpired,
     "evt.webhook.created": WebhookCreated,
     "evt.webhook.changed": WebhookChanged,
     "evt.webhook.deleted": WebhookDeleted,

@@ -20,7 +20,7 @@ from grns.model.submission import AgentType, Submission, Token
 
 
 class TaskExecute(Payload):
-    """Run a task. It only names one: the row in Postgres decides everything."""
+    """Run a task. The command only names the task: its row in Postgres decides."""
 
     task_id: TaskId
     target_agent_type: AgentType
@@ -32,26 +32,26 @@ class TaskSubmit(Submission):
 
 
 class TaskCancel(Payload):
-    """End a task that has not ended."""
+    """Cancel a task."""
 
     task_id: TaskId
     reason: Reason | None = None
 
 
 class AgentCommand(Payload):
-    """A directed request to the agents of one type: a free JSON object."""
+    """A request to the agents of one type: a free JSON object."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class MailboxCommand(AgentCommand):
-    """A directed request to one agent: `action` and a free JSON object."""
+    """A request to one agent: `action` and a free JSON object."""
 
     action: Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class TaskQueued(Payload):
-    """The task may be claimed. Where it was redriven: by whom, why, and of what it was dead or failed."""
+    """The task can be claimed. After a redrive: by whom, why, and its previous failure."""
 
     task_id: TaskId
     task_type: Token
@@ -65,7 +65,7 @@ class TaskQueued(Payload):
 
 
 class TaskWaiting(Payload):
-    """The task was handed in with a delay."""
+    """The task was submitted with a delay."""
 
     task_id: TaskId
     task_type: Token
@@ -75,7 +75,7 @@ class TaskWaiting(Payload):
 
 
 class TaskClaimed(Payload):
-    """A worker owns the task until `lease_until`, or longer if it renews."""
+    """A worker claimed the task until `lease_until`, or longer if it renews."""
 
     task_id: TaskId
     agent_id: AgentId
@@ -103,7 +103,7 @@ class TaskCompleted(Payload):
 
 
 class TaskFailed(Payload):
-    """The task failed, and another attempt cannot help."""
+    """The task failed and is not retryable."""
 
     task_id: TaskId
     task_type: Token | None = None
@@ -116,7 +116,7 @@ class TaskFailed(Payload):
 
 
 class TaskRetryScheduled(Payload):
-    """The attempt failed; another one follows at `next_attempt_at`."""
+    """The attempt failed. The next one starts at `next_attempt_at`."""
 
     task_id: TaskId
     attempt: Attempt
@@ -126,7 +126,7 @@ class TaskRetryScheduled(Payload):
 
 
 class TaskLeaseExpired(Payload):
-    """The worker did not renew in time; the task is queued again."""
+    """The lease expired. The task is queued again."""
 
     task_id: TaskId
     agent_id: AgentId
@@ -135,7 +135,7 @@ class TaskLeaseExpired(Payload):
 
 
 class TaskReleased(Payload):
-    """A worker that shuts down gave the task back."""
+    """A worker released the task, for example at shutdown."""
 
     task_id: TaskId
     agent_id: AgentId
@@ -144,7 +144,7 @@ class TaskReleased(Payload):
 
 
 class TaskDead(Payload):
-    """The task failed, and no attempt is left."""
+    """The task failed and all attempts are used."""
 
     task_id: TaskId
     task_type: Token | None = None
@@ -170,7 +170,7 @@ class TaskCancelled(Payload):
 
 
 class AgentEvent(Payload):
-    """A fact that an agent publishes: a free JSON object."""
+    """An event that an agent publishes: a free JSON object."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -181,17 +181,17 @@ class _DeadLetter(Payload):
 
 
 class DeadTask(TaskDead, _DeadLetter):
-    """A dead task, with what is needed to understand it."""
+    """A dead task with its failure and payload."""
 
 
 class FailedTask(TaskFailed, _DeadLetter):
-    """A failed task, with what is needed to understand it."""
+    """A failed task with its failure and payload."""
 
 
 class MessageRejected(Payload):
     """A message that could not be accepted.
 
-    `body_base64` has the first 4 KiB of its body, `headers` the first ones that fit into 4 KiB. The whole
+    `body_base64` has the first 4 KiB of its body, `headers` the first that fit into 4 KiB. The whole
     message is in `grns.dead_letters`.
     """
 
@@ -207,7 +207,7 @@ class MessageRejected(Payload):
 
 
 class Truncated(Payload):
-    """Stands in for a payload that the broker is too small for: read it in Postgres."""
+    """Replaces a payload that is larger than the broker allows: read it in Postgres."""
 
     truncated: Literal[True] = True
     ref: str
