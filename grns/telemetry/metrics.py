@@ -67,7 +67,7 @@ class MetricsLeaf:
             work.LeaseLost: lambda fact: count(registry.LEASES_LOST, fact.reason),
             work.RenewalsUnanswered: lambda fact: count(registry.RENEW_FAILURES, number=fact.times),
             work.DeliveryDeferred: lambda fact: count(registry.DEFERRED, fact.reason),
-            work.PollClaimed: lambda fact: count(registry.FLOOR_CLAIMS, number=fact.tasks),
+            work.PollClaimed: lambda fact: count(registry.POLL_CLAIMS, number=fact.tasks),
             work.WorkerPaused: lambda fact: self._note_pause(fact, 1),
             work.WorkerResumed: lambda fact: self._note_pause(fact, 0),
         }
@@ -75,7 +75,9 @@ class MetricsLeaf:
     def _bus_readers(self) -> dict[type[Fact], Callable[[Any], None]]:
         count = self._count
         return {
-            order.CommandHandled: lambda fact: count(registry.ORDERS, fact.kind, fact.way, fact.answer),
+            order.CommandHandled: lambda fact: count(
+                registry.NATS_REQUESTS, fact.kind, fact.way, fact.answer
+            ),
             bus.JetStreamOutOfRoom: lambda _: count(registry.OUT_OF_ROOM),
             bus.RejectedMessageStored: lambda fact: count(registry.REJECTED, fact.reason),
             relay.MessagesPublished: lambda fact: count(registry.PUBLISHED, fact.kind, number=fact.messages),
@@ -97,7 +99,7 @@ class MetricsLeaf:
                 registry.VIOLATIONS, fact.violations, fact.invariant
             ),
             upkeep.LogCounted: self._log_counted,
-            upkeep.StatsStandby: lambda _: self._set(registry.LEDGER_LAG, 0),
+            upkeep.StatsStandby: lambda _: self._set(registry.STATS_LAG, 0),
             operation.BatchMoved: self._moved,
             webhook.Delivered: lambda fact: self._attempted("delivered", fact),
             webhook.NotDelivered: lambda fact: self._attempted(fact.error, fact),
@@ -152,7 +154,7 @@ class MetricsLeaf:
 
     def _log_counted(self, fact: upkeep.LogCounted) -> None:
         self._count(registry.LOG_ROWS_COUNTED, number=fact.rows)
-        self._set(registry.LEDGER_LAG, fact.age_seconds)
+        self._set(registry.STATS_LAG, fact.age_seconds)
 
     def _measured(self, fact: upkeep.Measured) -> None:
         self._by_name[fact.metric].replace(fact.readings)

@@ -17,7 +17,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _WORKSPACE, _AGENT_TYPE, _TASK_TYPE = Label("workspace"), Label("agent_type"), Label("task_type")
 _PRIORITY = Label("priority", ("0", "1", "2", "3"))
 _ERROR_CLASS, _REASON, _KIND = Label("error_class"), Label("reason"), Label("kind")
-_LANE = (_WORKSPACE, _AGENT_TYPE, _PRIORITY)
+_QUEUE = (_WORKSPACE, _AGENT_TYPE, _PRIORITY)
 _POOL = (_WORKSPACE, _AGENT_TYPE)
 _DURABLE = (Label("stream"), Label("consumer"))
 
@@ -30,13 +30,13 @@ _seconds = partial(Metric, kind=MetricKind.HISTOGRAM, bounds=_SECONDS, most=100)
 # ---------------------------------------------------------------- workers
 CLAIMS = _counter(
     name="grns_claims_total",
-    help="Tasks claimed, by where the worker had heard of them.",
+    help="Tasks claimed, by source.",
     told_by="worker",
     labels=(_TASK_TYPE, Label("source", ("priority", "shared", "poll"))),
 )
 CLAIM_CONFLICTS = _counter(
     name="grns_claim_conflicts_total",
-    help="Commands that claimed nothing, by what was in the way.",
+    help="Commands that claimed nothing, by reason.",
     told_by="worker",
     labels=(
         Label(
@@ -48,27 +48,27 @@ CLAIM_CONFLICTS = _counter(
         ),
     ),
 )  # fmt: skip
-FLOOR_CLAIMS = _counter(
+POLL_CLAIMS = _counter(
     name="grns_poll_claims_total",
-    help="Tasks claimed from Postgres directly, without a command.",
+    help="Tasks claimed by fallback polling.",
     told_by="worker",
 )
 ATTEMPTS = _counter(
     name="grns_attempts_total",
-    help="Attempts that ended, by what the task became.",
+    help="Attempts that ended, by the status of the task.",
     told_by="worker",
     labels=(_TASK_TYPE, Label("status", tuple(Status))),
 )
 RETRIES = _counter(
     name="grns_retries_total",
-    help="Retries scheduled, by the class of the error.",
+    help="Retries scheduled, by error class.",
     told_by="worker",
     labels=(_ERROR_CLASS,),
     most=200,
 )
 DEAD_LETTERS = _counter(
     name="grns_dead_letters_total",
-    help="Tasks that ended dead or failed, whether a worker or the reaper ended them.",
+    help="Tasks that ended dead or failed.",
     told_by="worker, reaper",
     labels=(Label("status", (Status.DEAD, Status.FAILED)),),
 )
@@ -86,38 +86,38 @@ RUN = _seconds(
 )
 TASK = _seconds(
     name="grns_task_seconds",
-    help="Time from created to terminal, all attempts and pauses between them included.",
+    help="Time from created to ended, including all attempts and waits.",
     told_by="worker",
     labels=(_TASK_TYPE,),
 )
 LEASES_LOST = _counter(
     name="grns_leases_lost_total",
-    help="Leases that a worker lost while it ran the task.",
+    help="Leases lost while the task was running.",
     told_by="worker",
     labels=(Label("reason", ("lost", "deadline", "finish")),),
 )
 RENEW_FAILURES = _counter(
     name="grns_renew_failures_total",
-    help="Renewals of leases that got no answer.",
+    help="Lease renewals without an answer.",
     told_by="worker",
 )
 DEFERRED = _counter(
     name="grns_deliveries_deferred_total",
-    help="Deliveries given back for later.",
+    help="Deliveries deferred.",
     told_by="worker, request-desk",
     labels=(_REASON,),
     most=100,
 )
 REJECTED = _counter(
     name="grns_messages_rejected_total",
-    help="Messages that are no tasks' and went to the dead letters.",
+    help="Rejected messages.",
     told_by="worker, request-desk, janitor",
     labels=(_REASON,),
     most=100,
 )
 POOL_PAUSED = _gauge(
     name="grns_pool_paused",
-    help="1 while a task type of the worker's pool, or all of it (*), is paused.",
+    help="1 while a task type of the worker's pool, or the whole pool (*), is paused.",
     told_by="worker",
     labels=(_AGENT_TYPE, _TASK_TYPE),
     merge=Merge.MAX,
@@ -126,20 +126,20 @@ POOL_PAUSED = _gauge(
 # ---------------------------------------------------------------- reaper, retry scheduler
 LEASE_EXPIRATIONS = _counter(
     name="grns_lease_expirations_total",
-    help="Leases that ran out and were reaped, by what the task became.",
+    help="Leases that expired and were reaped, by the status of the task.",
     told_by="reaper",
     labels=(Label("status", (Status.QUEUED, Status.DEAD, Status.CANCELLED)),),
 )
 PROMOTIONS = _counter(
     name="grns_promotions_total",
-    help="Tasks queued because they were due.",
+    help="Due tasks queued.",
     told_by="retry-scheduler",
 )
 
 # ---------------------------------------------------------------- relay
 PUBLISHED = _counter(
     name="grns_messages_published_total",
-    help="Messages that the broker has taken from the relay.",
+    help="Messages that the broker accepted.",
     told_by="relay",
     labels=(_KIND,),
     most=200,
@@ -153,38 +153,38 @@ REFUSED = _counter(
 )
 RELAY_LAG = _gauge(
     name="grns_relay_lag_seconds",
-    help="Age of the oldest row that the leading relay has read and not published.",
+    help="Age of the oldest row that the leader has read and not published.",
     told_by="relay",
 )
 RELAY_IN_FLIGHT = _gauge(
     name="grns_relay_in_flight",
-    help="Messages that the leading relay has read and the broker has not acknowledged.",
+    help="Messages of the leader that the broker has not acknowledged.",
     told_by="relay",
 )
 RELAY_MISSING = _gauge(
     name="grns_relay_missing_rows",
-    help="Numbers of the log that the leading relay has not seen: their transactions may be open.",
+    help="Missing numbers of the event log: their transactions may be open.",
     told_by="relay",
 )
 BROKER_LOSSES = _counter(
     name="grns_broker_losses_total",
-    help="Times that the broker lost what it had taken.",
+    help="Losses of acknowledged messages at the broker.",
     told_by="relay",
 )
 
 OUT_OF_ROOM = _counter(
     name="grns_jetstream_out_of_room_total",
-    help="Refusals of a JetStream that stores nothing, once a second at most.",
+    help="Refusals of a JetStream that is out of space, at most one per second.",
     told_by="every process",
 )
 
 # ---------------------------------------------------------------- counter
 LOG_ROWS_COUNTED = _counter(
     name="grns_log_rows_counted_total",
-    help="Rows of the log that were counted.",
+    help="Rows of the event log counted.",
     told_by="counter",
 )
-LEDGER_LAG = _gauge(
+STATS_LAG = _gauge(
     name="grns_stats_lag_seconds",
     help="Age of the latest row when it was counted.",
     told_by="counter",
@@ -193,80 +193,80 @@ LEDGER_LAG = _gauge(
 # ---------------------------------------------------------------- janitor: what it finds at the servers
 TASKS = _gauge(
     name="grns_tasks",
-    help="Tasks in each state, as far as the log is counted.",
+    help="Tasks by status, as far as the event log is counted.",
     told_by="janitor",
     labels=(_WORKSPACE, Label("status", tuple(Status))),
     most=2000,
 )
 QUEUE_OLDEST = _oldest(
     name="grns_queue_oldest_seconds",
-    help="For how long the oldest task of a lane has been queued; 0 where a lane with workers is empty.",
-    labels=_LANE,
+    help="Time that the oldest task of a pool and priority has been queued; 0 if none is queued.",
+    labels=_QUEUE,
     most=2000,
 )
 UNSERVED_OLDEST = _oldest(
     name="grns_unserved_oldest_seconds",
-    help="For how long a task has been queued whose type no live worker of its agent type has a handler for.",
+    help="Time that a task has been queued whose type no live worker of its pool handles.",
     labels=(_WORKSPACE, _AGENT_TYPE, _TASK_TYPE),
 )
 DUE_OLDEST = _oldest(
     name="grns_due_oldest_seconds",
-    help="For how long a retry or a delayed task has been due that no retry scheduler has queued.",
+    help="Time that a retry or delayed task has been due and not queued.",
 )
 LAPSED_OLDEST = _oldest(
     name="grns_expired_lease_oldest_seconds",
-    help="For how long a lease has been over that no reaper has taken back.",
+    help="Time since the oldest expired lease that was not reaped.",
 )
 UNPUBLISHED_OLDEST = _oldest(
     name="grns_unpublished_oldest_seconds",
-    help="Age of the oldest row of the log that no relay has published, whether one runs or not.",
+    help="Age of the oldest unpublished row of the event log.",
 )
 UNCOUNTED_OLDEST = _oldest(
     name="grns_uncounted_oldest_seconds",
-    help="Age of the oldest row of the log that no counter has counted, whether one runs or not.",
+    help="Age of the oldest uncounted row of the event log.",
 )
 WORKERS = _gauge(
     name="grns_workers",
-    help="Workers that have shown life within their lease.",
+    help="Live workers.",
     told_by="janitor",
     labels=_POOL,
 )
 WORKER_SLOTS = _gauge(
     name="grns_worker_slots",
-    help="How many tasks these workers can run at a time.",
+    help="Slots of live workers.",
     told_by="janitor",
     labels=_POOL,
 )
 WORKER_SLOTS_TAKEN = _gauge(
     name="grns_worker_slots_taken",
-    help="How many tasks they ran at their last heartbeats.",
+    help="Tasks that live workers ran at their last heartbeat.",
     told_by="janitor",
     labels=_POOL,
 )
 CONSUMER_PENDING = _gauge(
     name="grns_consumer_pending_messages",
-    help="Messages of a stream that the broker has yet to deliver to a durable.",
+    help="Messages not yet delivered to a durable consumer.",
     told_by="janitor",
     labels=_DURABLE,
     most=2000,
 )
 CONSUMER_UNACKNOWLEDGED = _gauge(
     name="grns_consumer_unacknowledged_messages",
-    help="Messages delivered to a durable and not acknowledged: they run, or wait in a worker.",
+    help="Messages delivered and not acknowledged: they run, or wait in a worker.",
     told_by="janitor",
     labels=_DURABLE,
     most=2000,
 )
 CONSUMER_REDELIVERED = _gauge(
     name="grns_consumer_redelivered_messages",
-    help="Of these, the messages that were delivered more than once.",
+    help="Unacknowledged messages that were delivered more than once.",
     told_by="janitor",
     labels=_DURABLE,
     most=2000,
 )
 MEASURED_AT = _gauge(
     name="grns_measured_timestamp_seconds",
-    help="When the janitor has last read a gauge, in seconds since 1970.",
+    help="Unix time at which the janitor last read the gauge.",
     told_by="janitor",
     labels=(Label("metric"),),
     merge=Merge.MAX,
@@ -278,74 +278,74 @@ MESSAGES_EXPIRED = _counter(
 )
 VIOLATIONS = _gauge(
     name="grns_invariant_violations",
-    help="How often an invariant is violated in the database, as of the last inspection.",
+    help="Violations of an invariant at the last check.",
     told_by="janitor",
     labels=(Label("invariant"),),
 )
 FAILOVERS = _counter(
     name="grns_postgres_failovers_total",
-    help="Failovers of Postgres that were noticed.",
+    help="Failovers of PostgreSQL detected.",
     told_by="janitor",
 )
 
 # ------------------------------------------------------- operations, orders, HTTP, webhooks, every process
 OPERATION_TASKS = _counter(
     name="grns_operation_tasks_total",
-    help="Tasks that bulk operations came to.",
+    help="Tasks processed by bulk operations.",
     told_by="operation-runner",
     labels=(Label("action", ("redrive", "discard", "cancel")), Label("outcome", ("moved", "skipped"))),
 )
-ORDERS = _counter(
+NATS_REQUESTS = _counter(
     name="grns_nats_requests_total",
-    help="Tasks asked for over the bus, or their end, by what the answer was.",
+    help="Submit and cancel requests over NATS, by answer.",
     told_by="request-desk",
     labels=(_KIND, Label("way", ("command", "request")), Label("answer")),
 )
 HTTP_REQUESTS = _counter(
     name="grns_http_requests_total",
-    help="HTTP requests answered; status 0: nobody was there any more.",
+    help="HTTP requests answered; status 0: the client disconnected.",
     told_by="api",
     labels=(Label("operation"), Label("status")),
     most=1000,
 )
 HTTP_SECONDS = _seconds(
     name="grns_http_request_seconds",
-    help="Time until an HTTP request was answered.",
+    help="Time to answer an HTTP request.",
     told_by="api",
     labels=(Label("operation"),),
 )
 WEBHOOK_ATTEMPTS = _counter(
     name="grns_webhook_attempts_total",
-    help="Attempts to deliver an event to a webhook, by what came of them.",
+    help="Webhook delivery attempts, by outcome.",
     told_by="webhook-sender",
     labels=(Label("outcome"),),
 )
 WEBHOOK_SECONDS = _seconds(
     name="grns_webhook_seconds",
-    help="Time that an attempt to deliver took.",
+    help="Time of a webhook delivery attempt.",
     told_by="webhook-sender",
     labels=(Label("outcome"),),
 )
 WEBHOOKS_DISABLED = _counter(
     name="grns_webhooks_disabled_total",
-    help="Webhooks that grns has disabled.",
+    help="Webhooks disabled by grns.",
     told_by="webhook-sender",
     labels=(_REASON,),
 )
 WEBHOOK_BEHIND = _gauge(
     name="grns_webhook_behind_rows",
-    help="Numbers of the log that are settled, and that no webhook was looked up for yet.",
+    help="Rows of the event log that webhooks have not processed.",
     told_by="webhook-sender",
 )
 TICK_FAILURES = _counter(
     name="grns_tick_failures_total",
-    help="Rounds of a daemon that failed and are tried again.",
+    help="Failed rounds of a daemon, which are retried.",
     told_by="every process",
     labels=(Label("service"),),
 )
 BUILD = _gauge(
     name="grns_build_info",
-    help="1, with the version of grns that the process runs.",
+    help="1, labeled with the version of grns.",
     told_by="every process",
     labels=(Label("version"),),
 )

@@ -96,7 +96,7 @@ POOLS = Dashboard(
             latest(r.DUE_OLDEST, legend="not queued"),
             of=r.LAPSED_OLDEST,
         ),
-        chart("Claimed from Postgres directly", rate(r.FLOOR_CLAIMS, legend="tasks"), of=r.FLOOR_CLAIMS),
+        chart("Claimed from Postgres directly", rate(r.POLL_CLAIMS, legend="tasks"), of=r.POLL_CLAIMS),
         chart("Queued because they were due", rate(r.PROMOTIONS, legend="tasks"), of=r.PROMOTIONS),
     ],
     [(r.QUEUE_OLDEST, "workspace")],
