@@ -36,9 +36,9 @@ Answer = dict[str, Any]
 def submit_many(out: Output, file: IO[bytes]) -> None:
     """Submit a task per line of FILE, or of standard input (-). Each line gets its own answer.
 
-    A line is a JSON object with the fields that every door takes: {"task_type": "fetch_page", "payload":
-    {"url": "…"}, "priority": 1, "idempotency_key": "page-1"}. One that is wrong keeps no other back, and has
-    the command end with 1. With keys, the same file may be given again: nothing is created twice.
+    Each line is a JSON object with the fields of a submission: {"task_type": "fetch_page", "payload":
+    {"url": "…"}, "priority": 1, "idempotency_key": "page-1"}. Invalid lines do not affect the others; the
+    exit code is then 1. With idempotency keys you can submit the same file again: nothing is created twice.
     """
     problems, created, known = asyncio.run(_submit(out, file))
     if out.is_table:

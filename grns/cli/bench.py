@@ -47,11 +47,10 @@ Pairs = list[tuple[str, str]]
 def bench(tasks: int, concurrency: int, payload_bytes: int, is_json: bool, out: Output) -> None:
     """Measure grns on the Postgres and NATS that the settings name, with tasks that do nothing.
 
-    Nothing of yours there is touched. It works in a database of its own on the same server,
-    grns_bench_<random> (the role needs CREATEDB), and in streams of its own on the same broker,
-    grns_bench_<random>_GRNS_CMD, _EVT and _DLQ, with subjects grns_bench_<random>_cmd.> and so on. All of it
-    is removed afterwards, also after Ctrl-C; what a run that was killed has left behind, the next one
-    removes. The daemons and the worker run on this machine. While it runs, the servers are busy.
+    Your own data is not touched. The benchmark uses a database of its own on the same server,
+    grns_bench_<random> (the role needs CREATEDB), and streams of its own on the same NATS,
+    grns_bench_<random>_GRNS_CMD, _EVT and _DLQ. It removes them at the end, also after Ctrl-C; the next run
+    removes those of a killed run. Daemons and worker run on this machine. The servers are busy meanwhile.
     """
     from grns.cli.session import impatient_settings
     from grns.dev.bench.course import run

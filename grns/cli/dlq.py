@@ -111,9 +111,9 @@ def show(out: Output, dead_letter_id: str, is_raw: bool) -> None:
 def redrive(out: Output, **said: Any) -> None:
     """Redrive (run again) dead tasks; send rejected messages again.
 
-    With --patch the payload of each named task is changed first. With --filter all tasks that it finds, as an
-    operation that is counted first and goes on by itself: at a rate, one of them first, with another
-    payload, for another agent type.
+    With --patch, each payload is changed first. With --filter, all matching tasks are redriven as a bulk
+    operation: it is counted first and runs in the background, at a --rate, after a --canary, for another
+    pool.
     """
     _act(out, "redrive", said)
 

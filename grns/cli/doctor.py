@@ -30,10 +30,11 @@ _REACHED = ("postgres", "broker")
 def doctor(out: Output, is_strict: bool, has_all: bool) -> None:
     """Check PostgreSQL, NATS, daemons and workers; say what is wrong and what to do.
 
-    It only reads, beside everything else, and judges by the settings that it runs with: give it those of your
-    services. What has been written, `grns verify` checks.
+    It only reads. It judges by the settings that it runs with: pass those of your services. To check tasks,
+    run
+    `grns verify`.
 
-    Exit code 1: there is an error. 5: Postgres or the broker cannot be reached, and nothing else is wrong.
+    Exit code 1: an error was found. 5: PostgreSQL or NATS cannot be reached, and nothing else is wrong.
     """
     from grns.diagnose.doctor.diagnosis import diagnose, worst
 

@@ -77,8 +77,8 @@ def tail(
 ) -> None:
     """Print events, one per line, until Ctrl-C: from now on, or after --after or --since.
 
-    They are read from the log as far as it is settled, about half a second behind: nothing is left out and
-    nothing comes twice, and whoever goes on with the last SEQ misses nothing.
+    Events come from the event log up to its high-water mark, about half a second late: none is left out and
+    none comes twice. To continue later, pass the last SEQ to --after.
     """
     out.is_endless = True
     _run(_tail(out, kinds, task_id, after, since))
@@ -104,11 +104,11 @@ def export(
 ) -> None:
     """Write the workspace's event log as JSON lines, the oldest first.
 
-    It ends where the log is settled now, and says on standard error behind which SEQ the rest will be, also
-    where it is cut short: with --after that, the next export begins there.
+    The export ends at the high-water mark and prints the SEQ to continue from on standard error: pass it to
+    --after.
 
-    With --into, the same command again appends what has come since, however the one before has ended, killed
-    or not: a line that it left half-written is taken out first.
+    With --into, run the same command again to append new events, even after a killed export: an incomplete
+    line at the end is removed first.
     """
     _run(_export(kinds, task_id, after, since, until, path))
 

@@ -59,14 +59,14 @@ def replay(
 ) -> None:
     """Publish the events and dead letters of a time range again.
 
-    The relay does it, beside what happens now and never in front of it; this command looks on, and Ctrl-C
-    withdraws what is not done yet. Messages keep their ids: what the broker stored within its duplicate
-    window (10 minutes, where grns made the stream) it drops, and subscribers see the rest once more.
+    The relay publishes them in the background; new messages come first. This command shows the progress, and
+    Ctrl-C withdraws the rest. Messages keep their ids: the broker drops those within its duplicate window (10
+    minutes on streams that grns created), and subscribers get the others once more.
 
-    Event handlers remember what they handled (processed_retention_days, else as long as the log is kept), and
-    do not handle it again. What is older than that takes --forgotten.
+    Event handlers remember what they handled (processed_retention_days, by default as long as the event log)
+    and skip it. Pass --forgotten for older events.
 
-    Commands cannot be replayed: workers find their tasks in Postgres.
+    Commands cannot be replayed: workers find their tasks in PostgreSQL.
     """
     end = 0.0 if until is None else until
     _check(since, end)

@@ -46,11 +46,11 @@ _SHOWN = 20
 def verify(stuck_after_seconds: float | None, known_failovers: int, out: Output) -> None:
     """Check every task against its event history and report stuck tasks. Read-only.
 
-    Where Postgres was failed over, the broker is asked too: it still holds the events that were published
-    and whose commits are lost. It need not have been noted by a janitor yet.
+    After a failover of PostgreSQL it also asks NATS, which still has the events whose commits were lost, even
+    before a janitor detected the failover.
 
-    Exit code 1: an invariant is violated, or something is lost. 5: the broker cannot be asked what is lost.
-    Effects outside of Postgres cannot be seen from here.
+    Exit code 1: an invariant is violated, or something is lost. 5: NATS cannot be reached. Effects outside of
+    PostgreSQL are not checked.
     """
     inspection, report = asyncio.run(_look(stuck_after_seconds, known_failovers))
     record = {

@@ -69,8 +69,8 @@ async def _list(out: Output, limit: int, after: str | None) -> None:
 def isolate() -> None:
     """Enforce workspace isolation with row-level security.
 
-    `grns db upgrade` does it where it may create roles. Safe to repeat. Exit code 1: it does not keep them
-    apart, and the sentence says what is missing; grns works all the same, and checks each request itself.
+    `grns db upgrade` does the same if it may create roles. Safe to repeat. Exit code 1: the database does not
+    isolate workspaces, and the message says what is missing; grns then checks each request itself.
     """
     found = asyncio.run(_isolate())
     if found is not None:

@@ -112,7 +112,7 @@ BUS = Dashboard(
             latest(r.UNPUBLISHED_OLDEST, legend="not published"),
             latest(r.UNCOUNTED_OLDEST, legend="not counted"),
             latest(r.RELAY_LAG, legend="read by the relay"),
-            latest(r.LEDGER_LAG, legend="counted late"),
+            latest(r.STATS_LAG, legend="counted late"),
             of=r.UNPUBLISHED_OLDEST,
         ),
         chart(
@@ -140,7 +140,7 @@ BUS = Dashboard(
             of=r.REJECTED,
         ),
         chart("Deliveries given back", rate(r.DEFERRED, "reason"), of=r.DEFERRED),
-        chart("Asked for over the bus", rate(r.ORDERS, "kind", "answer"), of=r.ORDERS),
+        chart("Asked for over the bus", rate(r.NATS_REQUESTS, "kind", "answer"), of=r.NATS_REQUESTS),
     ],
 )
 
