@@ -40,11 +40,10 @@ _Text = Annotated[str, Field(max_length=1000)]
 
 
 class ClaimRequest(Body):
-    """Which tasks an agent takes, who it is, and for how long it waits.
+    """Task types to claim, the worker's name and the time to wait.
 
-    `agent` is a name of its own, for lists of workers, and `version` what it is a version of. It waits no
-    longer than the server lets it, and has a task for `lease_seconds` unless it renews. `nudge_url` is where
-    it wants to hear of tasks while it does not wait.
+    `agent` and `version` appear in lists of workers. The server bounds `wait_seconds`. The lease is
+    `lease_seconds` unless the worker renews it. grns sends wakeups to `nudge_url`.
     """
 
     agent_type: AgentType = "worker"
@@ -58,26 +57,26 @@ class ClaimRequest(Body):
 
 
 class TokenRequest(Body):
-    """What every word of an agent about its task begins with: the token that its claim was answered with."""
+    """A request about a claimed task, with the claim token."""
 
     token: Annotated[str, Field(min_length=1, max_length=2100)]
 
 
 class RenewRequest(TokenRequest):
-    """That it goes on. `progress` is from 0 to 1, `message` is for people: each new one is an event."""
+    """Renew the lease. `progress` is from 0 to 1; a new `progress` or `message` publishes an event."""
 
     progress: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] | None = None
     message: _Text | None = None
 
 
 class CompleteRequest(TokenRequest):
-    """That it is done. `result` is any JSON value."""
+    """Complete the task. `result` is any JSON value."""
 
     result: Any = None
 
 
 class FailureDetail(Body):
-    """What went wrong: as an exception's class, its message, and its frames, the innermost first."""
+    """An error: class, message and frames, the innermost first."""
 
     class_: Annotated[str, Field(alias="class", min_length=1, max_length=255)]
     message: Annotated[str, Field(max_length=4000)] = ""
@@ -85,7 +84,7 @@ class FailureDetail(Body):
 
 
 class FailRequest(TokenRequest):
-    """That it failed: to be tried again, after so many seconds or the usual pause, or for good."""
+    """Fail the attempt: retry after some seconds or the usual backoff, or not at all."""
 
     error: FailureDetail
     retry: Annotated[bool, Field(strict=True)] = True
@@ -93,13 +92,13 @@ class FailRequest(TokenRequest):
 
 
 class ReleaseRequest(TokenRequest):
-    """That it is given back, unspent: because the agent ends, or was asked to."""
+    """Release the task. The attempt does not count."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1000)] = _RELEASED
 
 
 class ClaimedTask(BaseModel):
-    """A task, as the agent gets it that is to do it. Of `max_attempts` this is number `counted_attempt`."""
+    """A claimed task. This is attempt `counted_attempt` of `max_attempts`."""
 
     id: str
     task_type: str
@@ -112,9 +111,9 @@ class ClaimedTask(BaseModel):
 
 
 class ClaimResponse(BaseModel):
-    """A task that is the agent's from now on. `token` is a secret: whoever has it may say what came of it.
+    """A claimed task with its claim token, which is a secret.
 
-    The lease began when it had been waited for `waited_seconds`, or a moment later.
+    The lease began after `waited_seconds`, or a moment later.
     """
 
     token: str
@@ -125,20 +124,20 @@ class ClaimResponse(BaseModel):
 
 
 class RenewResponse(BaseModel):
-    """The task is the agent's for so long again. Where `cancel_requested`, it is to be released."""
+    """The new lease. If `cancel_requested` is true, release the task."""
 
     lease_seconds: float
     cancel_requested: bool
 
 
 class TaskStatus(BaseModel):
-    """Where the task is now."""
+    """The status of the task."""
 
     status: str
 
 
 class QueueStatus(BaseModel):
-    """How many tasks are where, who waits for some at this server, by agent type, and the first pools."""
+    """Task counts by status, waiting claim requests of this server by pool, and the first pools."""
 
     states: dict[str, int]
     total: int
@@ -154,7 +153,7 @@ class QueueStatus(BaseModel):
     others={204: {"description": "There was nothing to do in all that time"}},
 )
 async def claim_next_task(request: Request, request_context: Agent) -> Response:
-    """Get the next task, most urgent and oldest first; wait for one where there is none yet."""
+    """Claim the next task, the most urgent and oldest first. Wait if there is none."""
     began_at = time.monotonic()
     wanted = await read(request, ClaimRequest, SMALL, code="bad_claim")
     request_context.check_pool(wanted.agent_type)
@@ -178,7 +177,7 @@ async def claim_next_task(request: Request, request_context: Agent) -> Response:
 
 @routes.post("/queue/renew", takes=RenewRequest, answers=RenewResponse)
 async def renew_claim(request: Request, request_context: Agent) -> Response:
-    """Keep a task for another lease, and hear whether its end is asked for."""
+    """Renew the lease of a task. The answer says whether its cancellation was requested."""
     said = await read(request, RenewRequest, SMALL, code="bad_renewal")
     shown = await _ticket(request_context, said)
     is_asked = await request_context.context.agent_writes.renew(
@@ -193,7 +192,7 @@ async def renew_claim(request: Request, request_context: Agent) -> Response:
 
 @routes.post("/queue/complete", takes=CompleteRequest, answers=TaskStatus)
 async def complete_claim(request: Request, request_context: Agent) -> Response:
-    """End a task as succeeded, with its result. Said again, it is answered as the first time."""
+    """Complete a task with its result. Repeating the request gives the same answer."""
     limits = request_context.context.result_limits
     said = await read(request, CompleteRequest, around(limits), code="bad_completion")
     outcome = Outcome(Verb.SUCCEED, result=dumps(said.result, limits))
@@ -206,7 +205,7 @@ async def complete_claim(request: Request, request_context: Agent) -> Response:
 
 @routes.post("/queue/fail", takes=FailRequest, answers=TaskStatus)
 async def fail_claim(request: Request, request_context: Agent) -> Response:
-    """Say that a task failed: it is tried again while it has attempts left, unless `retry` is false."""
+    """Fail an attempt. The task is retried if attempts are left, unless `retry` is false."""
     said = await read(request, FailRequest, SMALL, code="bad_failure")
 
     async def write(lend: Lend, shown: ClaimToken) -> str:
@@ -225,7 +224,7 @@ async def fail_claim(request: Request, request_context: Agent) -> Response:
 
 @routes.post("/queue/release", takes=ReleaseRequest, answers=TaskStatus)
 async def release_claim(request: Request, request_context: Agent) -> Response:
-    """Give a task back without spending an attempt: the next agent has it, unless it was cancelled."""
+    """Release a task. The attempt does not count."""
     said = await read(request, ReleaseRequest, SMALL, code="bad_release")
     return await _written(
         request_context,
@@ -236,7 +235,7 @@ async def release_claim(request: Request, request_context: Agent) -> Response:
 
 @routes.get("/queue/status", answers=QueueStatus)
 async def read_queue_status(request_context: Reader) -> Response:
-    """Say how much there is to do, and who does it."""
+    """Return the counts of tasks and the pools."""
     async with request_context.reading() as database:
         states = await count_states(database, workspace=request_context.workspace)
         page = await list_pools(database, workspace=request_context.workspace, limit=_MOST_POOLS)

@@ -24,14 +24,14 @@ _LONGEST_STEP_SECONDS = 366 * 86_400
 
 
 class CountsResponse(BaseModel):
-    """How many tasks are in each state, as far as the log is counted: half a second ago."""
+    """Task counts by status, about half a second old."""
 
     states: dict[str, int]
     total: int
 
 
 class Step(BaseModel):
-    """What happened in one step of time, from `at` on. Sums are of as many as the count beside them says."""
+    """Counts of one time step that starts at `at`. Each sum covers as many values as the count next to it."""
 
     at: datetime
     submitted: int
@@ -51,7 +51,7 @@ class Step(BaseModel):
 
 
 class Steps(BaseModel):
-    """What happened between two times. Steps in which nothing did are left out."""
+    """Counts between two times. Empty steps are left out."""
 
     items: list[Step]
     since: datetime
@@ -61,7 +61,7 @@ class Steps(BaseModel):
 
 @routes.get("/counts", answers=CountsResponse)
 async def count_tasks(request_context: Reader) -> Response:
-    """Say how many tasks are in each state."""
+    """Count tasks by status."""
     async with request_context.reading() as database:
         states = await count_states(database, workspace=request_context.workspace)
     return Answer({"states": states, "total": sum(states.values())})
@@ -75,7 +75,7 @@ async def list_minutes(
     step_seconds: Annotated[int, Query(ge=60, le=_LONGEST_STEP_SECONDS)] = _STEP_SECONDS,
     task_type: Annotated[str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$")] = None,
 ) -> Response:
-    """Say what happened in each minute, or longer step, between two times."""
+    """Return counts per minute, or per longer step, between two times."""
     async with request_context.reading() as database:
         end = until or await listing.now(database)
         start = since or end - timedelta(hours=1)

@@ -18,7 +18,7 @@ routes = Routes("installation")
 
 
 class DoctorFinding(BaseModel):
-    """What one check has found. `what_to_do` is empty where there is nothing to be done."""
+    """The result of one check. `what_to_do` is empty if nothing has to be done."""
 
     check: str
     severity: Severity
@@ -27,7 +27,7 @@ class DoctorFinding(BaseModel):
 
 
 class DurableConsumerState(BaseModel):
-    """One durable, and how it differs from what grns expects. Of one that is not ours nothing is expected."""
+    """A durable consumer and its drift. Consumers that grns did not create have none."""
 
     name: str
     subjects: list[str]
@@ -42,7 +42,7 @@ class DurableConsumerState(BaseModel):
 
 
 class StreamStatus(BaseModel):
-    """One stream of grns with its durables, and how it differs from what grns expects. -1 is no bound."""
+    """A stream of grns with its durable consumers and its drift. -1 means unlimited."""
 
     name: str
     exists: bool
@@ -56,9 +56,9 @@ class StreamStatus(BaseModel):
 
 
 class Diagnosis(BaseModel):
-    """What all checks have found, and the broker's streams.
+    """The findings of all checks, and the streams.
 
-    `streams` is null where the broker cannot be reached: a finding says why.
+    `streams` is null if NATS cannot be reached; a finding says why.
     """
 
     at: datetime
@@ -69,7 +69,7 @@ class Diagnosis(BaseModel):
 
 @routes.get("/doctor", answers=Diagnosis)
 async def examine(request_context: ReaderOfAll) -> Response:
-    """Say what of the installation is not as it should be, and what to do."""
+    """Check the installation: findings, and what to do."""
     read = await request_context.context.rounds.latest()
     findings = diagnose(read)
     said = Diagnosis(

@@ -21,7 +21,7 @@ _KEY = {
 
 
 class ProblemDocument(BaseModel):
-    """What could not be done. `code` is stable and short, `detail` is for people."""
+    """A problem (RFC 9457). `code` is stable, `detail` is a sentence."""
 
     type: str
     title: str

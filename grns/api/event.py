@@ -22,7 +22,7 @@ routes = Routes("events")
 
 
 class EventRow(BaseModel):
-    """One row of the log."""
+    """A row of the event log."""
 
     seq: int
     version: int
@@ -62,10 +62,11 @@ async def list_events(
         str | None, Header(description="Of a stream: go on behind this event.", max_length=20)
     ] = None,
 ) -> Response:
-    """List what the log tells of the workspace; with `Accept: text/event-stream`, go on telling.
+    """List the events of the workspace.
 
-    A stream has what happens from now on, or behind `Last-EventRow-ID` or `cursor`; the `id` of each event is
-    its number in the log, below which nothing turns up any more. It ends now and then: come again.
+    With `Accept: text/event-stream`, stream them: from now on, or after `Last-Event-ID` or `cursor`. The
+    `id` of an event is its number in the event log; no event appears below it later. The stream ends from
+    time to time: reconnect.
     """
     wanted = EventQuery(request_context.workspace, kind or (), task_id)
     if EVENT_STREAM in request.headers.get("accept", ""):

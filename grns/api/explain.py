@@ -16,7 +16,7 @@ routes = Routes("tasks")
 
 @routes.get("/tasks/{task_id}/explain", answers=Explanation)
 async def explain_task(request_context: Reader, task_id: TaskId) -> Response:
-    """Say why a task is where it is, what helps, and what happened to it."""
+    """Explain why a task has its status, what helps, and what happened to it."""
     context = request_context.context
     async with request_context.reading() as database:
         explainer = Explainer(

@@ -50,9 +50,9 @@ async def export_dead_letters(
     limit: Annotated[int, Query(ge=1, le=1000, description="Lines at most.")] = 1000,
     cursor: Cursor = None,
 ) -> Response:
-    """Write dead and failed tasks, whole, or rejected messages, one JSON document a line, the latest first.
+    """Export dead and failed tasks, or rejected messages, as JSON lines, the latest first.
 
-    Where there are more, the header `Grns-Next-Cursor` has the cursor to come back with.
+    If there are more, the header `Grns-Next-Cursor` has the cursor to continue with.
     """
     async with request_context.reading() as database:
         wanted = await together(request_context, database, text, saved)

@@ -16,7 +16,7 @@ _PATIENCE_SECONDS = 3.0
 
 
 class Readiness(BaseModel):
-    """How it is: `ok`, or what is missing."""
+    """`ok`, or what is missing."""
 
     status: str
 

@@ -28,7 +28,7 @@ Fingerprint = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="
 
 
 class IssueRow(BaseModel):
-    """Failures with one fingerprint. `trend` is how often they were seen in each of the last 24 hours."""
+    """Failures with one fingerprint. `trend` has the count of each of the last 24 hours."""
 
     fingerprint: str
     error_class: str
@@ -58,7 +58,7 @@ class IssueDetail(IssueRow):
 
 
 class UpdateIssueRequest(Body):
-    """What somebody says of an issue; what is not named stays, null takes it away."""
+    """Changes to an issue. Fields that are left out stay; null removes a value."""
 
     state: State | None = None
     note: str | None = None
@@ -73,7 +73,7 @@ async def list_issues(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List issues, what was seen last first."""
+    """List issues, the latest seen first."""
     async with request_context.reading() as database:
         return answer(
             await store_list(
@@ -84,7 +84,7 @@ async def list_issues(
 
 @routes.get("/issues/{fingerprint}", answers=IssueDetail)
 async def read_issue(request_context: Reader, fingerprint: Fingerprint) -> Response:
-    """Show an issue: what it looks like, how often it is seen, and where."""
+    """Return an issue: an example, how often and where it was seen."""
     async with request_context.reading() as database:
         return _shown(
             await store_read(database, workspace=request_context.workspace, fingerprint=fingerprint)
@@ -98,7 +98,7 @@ async def edit_issue(
     fingerprint: Fingerprint,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
-    """Say something of an issue: that it is acknowledged, ignored or resolved, a note, who looks after it."""
+    """Change an issue: acknowledge, ignore or resolve it, set its note or owner."""
     said = await read(request, UpdateIssueRequest, SMALL, code="bad_issue")
     change = cast(IssueUpdate, said.model_dump(exclude_unset=True))
     async with request_context.writing() as database:
@@ -122,7 +122,7 @@ async def list_issue_tasks(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List the tasks that are dead or failed of it now, the latest first."""
+    """List the dead and failed tasks of an issue, the latest first."""
     async with request_context.reading() as database:
         wanted = await together(request_context, database, text, saved)
         found = parse(f"state:dead,failed fingerprint:{fingerprint} {wanted}")

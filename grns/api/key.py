@@ -28,7 +28,7 @@ Everywhere = Annotated[bool, Query(description="Of all workspaces; for keys of a
 
 
 class KeyRow(BaseModel):
-    """An API key, without its secret. A null workspace means all of them, and so do null pools."""
+    """An API key without its secret. A null workspace means all workspaces, null pools mean all pools."""
 
     id: str
     workspace: str | None
@@ -51,9 +51,9 @@ class NewKey(KeyRow):
 
 
 class CreateKeyRequest(Body):
-    """A key to make: for the workspace of the request, or for all.
+    """A key to create, for the workspace of the request or for all.
 
-    With `pools`, it may claim and finish tasks of these agent types only.
+    With `pools`, it may only work for these pools.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -64,7 +64,7 @@ class CreateKeyRequest(Body):
 
 
 class WorkspaceRow(BaseModel):
-    """A workspace that somebody has made."""
+    """A workspace."""
 
     workspace: str
     created_at: datetime
@@ -72,17 +72,17 @@ class WorkspaceRow(BaseModel):
 
 
 class CreateWorkspaceRequest(Body):
-    """A workspace to make."""
+    """A workspace to create."""
 
     workspace: Token
 
 
 @routes.post("/keys", takes=CreateKeyRequest, answers=NewKey, status=201)
 async def create_key(request: Request, request_context: FirstAdmin) -> Response:
-    """Make a key. The answer shows its secret, which nobody sees again.
+    """Create a key.
 
-    As long as there is no key at all, the bootstrap token that the API printed makes the first one: with the
-    scope `admin`, of all workspaces.
+    The answer shows its secret once. While no key exists, the bootstrap token that the API printed creates
+    the first one, with the scope `admin` for all workspaces.
     """
     said = await read(request, CreateKeyRequest, SMALL, code="bad_key_order")
     workspace = _of(request_context, all_workspaces=said.all_workspaces)
@@ -125,14 +125,14 @@ async def list_keys(
 
 @routes.get("/keys/{key_id}", answers=KeyRow)
 async def read_key(request_context: Admin, key_id: KeyId) -> Response:
-    """Show a key, without its secret."""
+    """Return a key without its secret."""
     async with request_context.reading() as database:
         return Answer(await store.read_key(database, key_id, workspace=request_context.principal.workspace))
 
 
 @routes.post("/keys/{key_id}/revoke", answers=KeyRow)
 async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
-    """End a key for good."""
+    """Revoke a key."""
     workspace = request_context.principal.workspace
     async with request_context.writing() as database:
         if not await store.revoke_key(database, key_id, workspace=workspace, actor=request_context.actor):
@@ -142,7 +142,7 @@ async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
 
 @routes.post("/workspaces", takes=CreateWorkspaceRequest, answers=CreateWorkspaceRequest, status=201)
 async def create_workspace(request: Request, request_context: AdminOfAll) -> Response:
-    """Make a workspace, so that keys can be bound to it."""
+    """Create a workspace, so that keys can be bound to it."""
     said = await read(request, CreateWorkspaceRequest, SMALL, code="bad_workspace")
     async with request_context.writing() as database:
         await workspaces.create_workspace(database, said.workspace, actor=request_context.actor)
@@ -151,7 +151,7 @@ async def create_workspace(request: Request, request_context: AdminOfAll) -> Res
 
 @routes.get("/workspaces", answers=PageOf[WorkspaceRow])
 async def list_workspaces(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
-    """List the workspaces that were made: for a key that is bound to one, that one."""
+    """List the workspaces. A key that is bound to one sees only that one."""
     async with request_context.reading() as database:
         if request_context.is_everywhere:
             return answer(await workspaces.list_workspaces(database, limit=limit, after=name_in(cursor)))

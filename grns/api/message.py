@@ -25,7 +25,7 @@ routes = Routes("dead letters")
 
 
 class DeadLetter(BaseModel):
-    """A dead or failed task, or a message that belongs to none: `what` says which."""
+    """A dead or failed task, or a rejected message: `what` says which."""
 
     id: str
     what: Literal["task", "message"]
@@ -38,7 +38,7 @@ class DeadLetter(BaseModel):
 
 
 class DeadLetterDocument(BaseModel):
-    """A message that nobody could accept, whole. `body_text` is null where its bytes are no text."""
+    """A rejected message. `body_text` is null if its bytes are not text."""
 
     id: UUID
     workspace: str
@@ -59,7 +59,7 @@ class DeadLetterDocument(BaseModel):
 
 
 class ResendRequest(Reason):
-    """What is to be otherwise in a message before it is sent again; what is not named stays."""
+    """Changes to a message before it is sent again. Fields that are left out stay."""
 
     subject: Annotated[str, Field(max_length=400)] | None = None
     headers: dict[str, str] | None = None
@@ -77,7 +77,7 @@ async def list_dead_letters(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List dead and failed tasks, and rejected messages, the latest first; with a filter only tasks."""
+    """List dead and failed tasks and rejected messages, the latest first. With a filter, list only tasks."""
     async with request_context.reading() as database:
         wanted = listing.DeadFilter(what, await together(request_context, database, text, saved))
         return answer(
@@ -89,18 +89,18 @@ async def list_dead_letters(
 
 @routes.get("/messages/{message_id}", answers=DeadLetterDocument)
 async def read_message(request_context: Reader, message_id: UUID) -> Response:
-    """Show a message that belongs to no task, whole, whatever became of it."""
+    """Return a rejected message."""
     async with request_context.reading() as database:
         return Answer(document(await request_context.triage(database).letter(message_id)))
 
 
 @routes.post("/messages/{message_id}/resend", takes=ResendRequest, answers=DeadLetterDocument)
 async def resend_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
-    """Send a rejected command again, as it was or changed.
+    """Send a rejected command again, unchanged or edited.
 
-    The copy has to be a valid command of the message's own workspace: `cmd.task.submit`, `cmd.task.cancel` or
-    `cmd.task.execute` on its shared subject, or the same command to agents. grns sets `Nats-…`, `Grns-…` and
-    `traceparent` headers itself.
+    It must be a valid command of the same workspace: `cmd.task.submit`, `cmd.task.cancel` or
+    `cmd.task.execute` on its shared subject, or the same command to agents. grns sets the headers `Nats-…`,
+    `Grns-…` and `traceparent`.
     """
     limits = request_context.context.envelope_limits
     said = await read(request, ResendRequest, around(limits), code="bad_message")
@@ -117,7 +117,7 @@ async def resend_message(request: Request, request_context: Operator, message_id
 
 @routes.post("/messages/{message_id}/discard", takes=Reason, answers=DeadLetterDocument)
 async def discard_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
-    """Close a message: lists leave it out from now on."""
+    """Discard a rejected message: hide it from lists."""
     reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
         triage = request_context.triage(database)

@@ -44,7 +44,7 @@ class CreateOperationRequest(OperationRequest):
     others={200: {"model": Preview, "description": "What it would find: nothing is done"}},
 )
 async def create_operation(http: Request, request_context: Operator) -> Response:
-    """Have something done to all tasks that a filter finds; or with `dry_run` count them."""
+    """Create a bulk operation on all tasks that match a filter. With `dry_run`, only count them."""
     limits = around(request_context.context.payload_limits)
     fields = await read_fields(http, CreateOperationRequest, limits, code="bad_operation")
     is_trial = fields.pop("dry_run", False)
@@ -68,7 +68,7 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=100, description="Rows at most.")] = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List operations, the latest first."""
+    """List bulk operations, the latest first."""
     async with request_context.reading() as database:
         page = await store.list_operations(
             database,
@@ -83,7 +83,7 @@ async def list_operations(
 
 @routes.get("/operations/{number}", answers=Operation)
 async def read_operation(request_context: Reader, number: Number) -> Response:
-    """Show an operation: what it is for, how far it is, and what came of it."""
+    """Return a bulk operation with its progress and outcome."""
     async with request_context.reading() as database:
         return Answer(
             _shown(await store.read_operation(database, number, workspace=request_context.workspace))
@@ -92,19 +92,19 @@ async def read_operation(request_context: Reader, number: Number) -> Response:
 
 @routes.post("/operations/{number}/pause", takes=Reason, answers=Operation)
 async def pause_operation(http: Request, request_context: Operator, number: Number) -> Response:
-    """Let it move nothing more until it is resumed."""
+    """Pause a bulk operation."""
     return await _change(http, request_context, number, store.pause_operation)
 
 
 @routes.post("/operations/{number}/resume", takes=Reason, answers=Operation)
 async def resume_operation(http: Request, request_context: Operator, number: Number) -> Response:
-    """Let it go on where it was paused; after a canary that failed, with all the others."""
+    """Resume a bulk operation. After a failed canary, it continues with all other tasks."""
     return await _change(http, request_context, number, store.resume_operation)
 
 
 @routes.post("/operations/{number}/abort", takes=Reason, answers=Operation)
 async def abort_operation(http: Request, request_context: Operator, number: Number) -> Response:
-    """End it before it is done. What it has moved stays so."""
+    """Abort a bulk operation. Tasks that it has moved stay moved."""
     return await _change(http, request_context, number, store.abort_operation)
 
 

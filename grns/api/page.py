@@ -21,10 +21,10 @@ Cursor = Annotated[
 
 
 class PageOf(BaseModel, Generic[Item]):
-    """Some rows of a list. `next_cursor` is where the rest begins, null where this is all.
+    """A page of a list.
 
-    A page `is_partial` where it has fewer rows than were asked for, although there may be more: it has looked
-    at as many as one answer may.
+    `next_cursor` is the cursor of the next page, or null. `is_partial` is true if the page has fewer rows
+    than requested because it reached the limit of rows to scan.
     """
 
     items: list[Item]

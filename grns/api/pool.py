@@ -28,7 +28,10 @@ AgentType = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="Th
 
 
 class PriorityBacklog(BaseModel):
-    """What waits in one lane. Where it `has_more`, there are so many at least: a thousand are counted."""
+    """The queued tasks of one priority.
+
+    If `has_more` is true, there are more: at most a thousand are counted.
+    """
 
     priority: int
     queued: int
@@ -37,7 +40,7 @@ class PriorityBacklog(BaseModel):
 
 
 class PoolRow(BaseModel):
-    """A pool as it is now. `slots` and `running` are as of its workers' last heartbeats."""
+    """A pool. `slots` and `running` are as of its workers' last heartbeats."""
 
     workspace: str
     agent_type: str
@@ -52,7 +55,7 @@ class PoolRow(BaseModel):
 
 
 class WorkerRow(BaseModel):
-    """A worker that has not ended in order; one that is not alive was not heard of for a lease."""
+    """A worker that has not stopped. If it is not alive, it sent no heartbeat for a lease."""
 
     agent_id: str
     agent_type: str
@@ -70,7 +73,7 @@ class WorkerRow(BaseModel):
 
 
 class PauseRequest(Reason):
-    """What of a pool is to be paused, and for how long: until then, for so many seconds, or until resumed."""
+    """A pause of a pool or of one task type: until a time, for some seconds, or until it is resumed."""
 
     task_type: Token | None = None
     until: Moment | None = None
@@ -80,14 +83,14 @@ class PauseRequest(Reason):
 
 
 class ResumeRequest(Body):
-    """What of a pool is to be resumed."""
+    """The pool or task type to resume."""
 
     task_type: Token | None = None
 
 
 @routes.get("/pools", answers=PageOf[PoolRow])
 async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
-    """List the pools that have workers, queued tasks or a pause."""
+    """List pools with workers, queued tasks or a pause."""
     async with request_context.reading() as database:
         return answer(
             await store.list_pools(
@@ -98,7 +101,7 @@ async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor 
 
 @routes.post("/pools/{agent_type}/pause", takes=PauseRequest, answers=Pause)
 async def pause_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
-    """Claim nothing more of a pool, or of one task type of it. What runs goes on, what is queued waits."""
+    """Pause a pool, or one task type. Running tasks continue, queued tasks wait."""
     said = await read(request, PauseRequest, SMALL, code="bad_pause")
     if said.until is not None and said.seconds is not None:
         raise InvalidInputError("bad_until", "seconds: there is a time already")
@@ -116,7 +119,7 @@ async def pause_pool(request: Request, request_context: Operator, agent_type: Ag
 
 @routes.post("/pools/{agent_type}/resume", takes=ResumeRequest, answers=Pause)
 async def resume_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
-    """End a pause, of a whole pool or of one task type, and show what it was. Other pauses of it stay."""
+    """Resume a pool or one task type, and return the pause. Other pauses stay."""
     said = await read(request, ResumeRequest, SMALL, code="bad_pause")
     async with request_context.writing() as database:
         ended = await request_context.pauses(database).resume(
@@ -129,7 +132,7 @@ async def resume_pool(request: Request, request_context: Operator, agent_type: A
 
 @routes.get("/workers", answers=PageOf[WorkerRow])
 async def list_workers(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
-    """List the workers that are known, by agent type."""
+    """List workers by pool."""
     async with request_context.reading() as database:
         return answer(
             await list_agents(database, workspace=request_context.workspace, limit=limit, after=cursor)

@@ -21,13 +21,13 @@ _NOT_READY = {503: {"model": Readiness, "description": "Not now, and why"}}
 
 @routes.get("/livez", answers=Readiness, is_open=True)
 async def is_alive() -> Response:
-    """Say that the process lives."""
+    """Liveness probe."""
     return Answer({"status": "ok"})
 
 
 @routes.get("/readyz", answers=Readiness, others=_NOT_READY, is_open=True)
 async def is_ready(request: Request) -> Response:
-    """Say whether it can work: Postgres answered within the last seconds, and its schema fits."""
+    """Readiness probe: PostgreSQL answered recently, and its schema fits."""
     context: ApiContext = request.app.state.context
     obstacle = "it is ending" if context.stopping.is_set() else await context.health.obstacle()
     return Answer({"status": obstacle or "ok"}, status_code=200 if obstacle is None else 503)
@@ -35,11 +35,11 @@ async def is_ready(request: Request) -> Response:
 
 @routes.get("/metrics", answers=Any, others={200: {"content": {"text/plain": {}}, "description": "Metrics"}})
 async def read_metrics(request_context: ReaderOfAll) -> Response:
-    """Show the process' metrics, as Prometheus reads them."""
+    """Return Prometheus metrics of the process."""
     return Response(request_context.context.metrics(), media_type=_METRICS_TYPE)
 
 
 @routes.get(f"{PREFIX}/openapi.json", answers=dict[str, Any], is_open=True)
 async def read_openapi(request: Request) -> Response:
-    """Show this document: it is the same for everybody."""
+    """Return the OpenAPI document."""
     return Answer(request.app.openapi())

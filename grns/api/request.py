@@ -23,13 +23,13 @@ Moment = Annotated[Instant, WithJsonSchema({"type": "string", "format": "date-ti
 
 
 class Body(BaseModel):
-    """What bodies of our own share: a field that there is not is refused."""
+    """A request body. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Reason(Body):
-    """Why it is done: it is kept in the log."""
+    """The reason, kept in the event log."""
 
     reason: Annotated[str, Field(pattern=r"^[^\x00]{1,1000}$")] | None = None
 

@@ -25,7 +25,7 @@ Name = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The fil
 
 
 class SavedFilter(BaseModel):
-    """A filter that was saved."""
+    """A saved filter."""
 
     name: str
     text: str
@@ -40,21 +40,21 @@ class SaveFilterRequest(Body):
 
 
 class NamedFilter(BaseModel):
-    """A filter and its name. The text is as grns writes it, whatever the one that was sent looked like."""
+    """A filter and its name. The text is normalized."""
 
     name: str
     text: str
 
 
 class FilterCompletion(BaseModel):
-    """What a term may go on as, and what that means."""
+    """A completion of a term, with its meaning."""
 
     text: str
     says: str
 
 
 class Terms(BaseModel):
-    """The terms that there are, and what the one that was begun may go on as."""
+    """All terms, and the completions of an incomplete one."""
 
     items: list[Kind]
     completions: list[FilterCompletion]
@@ -65,7 +65,7 @@ async def list_terms(
     _visit: Reader,
     beginning: Annotated[str | None, Query(max_length=1000, description="Of a term, as `state:de`.")] = None,
 ) -> Response:
-    """List the terms that a filter can have, for help and completion."""
+    """List the terms of filters, for help and completion."""
     found = [] if beginning is None else complete(beginning)
     completions = [{"text": text, "says": says} for text, says in found]
     return Answer({"items": TERMS, "completions": completions})
@@ -73,7 +73,7 @@ async def list_terms(
 
 @routes.get("/filters", answers=PageOf[SavedFilter])
 async def list_filters(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
-    """List the filters that were saved, by their names."""
+    """List saved filters by name."""
     async with request_context.reading() as database:
         return answer(
             await saved_filter.list_saved(
@@ -84,7 +84,7 @@ async def list_filters(request_context: Reader, limit: Limit = 50, cursor: Curso
 
 @routes.get("/filters/{name}", answers=NamedFilter)
 async def read_filter(request_context: Reader, name: Name) -> Response:
-    """Show a filter that was saved."""
+    """Return a saved filter."""
     async with request_context.reading() as database:
         found = await saved_filter.read(database, workspace=request_context.workspace, name=name)
     return Answer({"name": name, "text": str(found)})
@@ -92,7 +92,7 @@ async def read_filter(request_context: Reader, name: Name) -> Response:
 
 @routes.put("/filters/{name}", takes=SaveFilterRequest, answers=NamedFilter)
 async def save_filter(request: Request, request_context: Operator, name: Name) -> Response:
-    """Save a filter under a name, in the place of the one that has it: lists take it as `saved`."""
+    """Save a filter under a name, for the parameter `saved`. It replaces a filter of that name."""
     said = await read(request, SaveFilterRequest, SMALL, code="bad_filter")
     wanted = parse(said.text)
     async with request_context.writing() as database:
@@ -108,7 +108,7 @@ async def save_filter(request: Request, request_context: Operator, name: Name) -
 
 @routes.delete("/filters/{name}", answers=NamedFilter)
 async def delete_filter(request_context: Operator, name: Name) -> Response:
-    """Forget a filter, and show what it was."""
+    """Delete a saved filter, and return it."""
     async with request_context.writing() as database:
         found = await saved_filter.read(database, workspace=request_context.workspace, name=name)
         await saved_filter.delete(

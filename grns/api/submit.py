@@ -28,7 +28,7 @@ _LIMITS = Limits(document_bytes=4 * 1024 * 1024)  # each task has limits of its 
 
 
 class SubmitResponse(BaseModel):
-    """The task that there is now, and whether this request has created it."""
+    """The task, and whether this request created it."""
 
     id: str
     trace_id: str
@@ -36,13 +36,13 @@ class SubmitResponse(BaseModel):
 
 
 class BatchRequest(Body):
-    """Tasks to create."""
+    """Tasks to submit."""
 
     tasks: list[Submission]
 
 
 class BatchItem(BaseModel):
-    """What became of one of many: `created`, `exists` (its key has a task already) or `problem`."""
+    """The outcome of one submission: `created`, `exists` (its key has a task already) or `problem`."""
 
     status: Literal["created", "exists", "problem"]
     id: str | None = None
@@ -51,16 +51,17 @@ class BatchItem(BaseModel):
 
 
 class BatchResponse(BaseModel):
-    """What became of each, in the order in which they came."""
+    """The outcomes, in the order of the request."""
 
     items: list[BatchItem]
 
 
 @routes.post("/tasks/batch", takes=BatchRequest, answers=BatchResponse)
 async def create_tasks(request: Request, request_context: Submitter) -> Response:
-    """Create many tasks, 500 at most. Each has its own answer: one that is wrong keeps no other back.
+    """Submit up to 500 tasks.
 
-    The whole body is refused only if it is not one JSON document of 4 MiB at most in UTF-8.
+    Each has its own answer: an invalid one does not affect the others. The body is one JSON document of at
+    most 4 MiB in UTF-8.
     """
     fields = await read_fields(request, BatchRequest, _LIMITS, code="bad_submission", parse=parse_parts)
     said = fields.get("tasks")

@@ -43,7 +43,7 @@ _EDITION = re.compile(r'"([!#-~]{0,100})"')
 
 
 class TaskRow(BaseModel):
-    """A task, as lists show it."""
+    """A task in a list."""
 
     id: str
     task_type: str
@@ -74,14 +74,14 @@ class TaskRow(BaseModel):
 
 
 class TaskCount(BaseModel):
-    """How many tasks a filter finds; at least so many where that is not exact."""
+    """The number of tasks that match a filter; a lower bound if it is not exact."""
 
     count: int
     is_exact: bool
 
 
 class AttemptRow(BaseModel):
-    """One attempt: who claimed it when, and how and when it ended."""
+    """An attempt: who claimed it and when, how and when it ended."""
 
     attempt: int
     agent_id: str | None
@@ -92,7 +92,7 @@ class AttemptRow(BaseModel):
 
 
 class TaskEvent(BaseModel):
-    """One row of the log about a task."""
+    """An event of a task."""
 
     seq: int
     version: int
@@ -107,7 +107,7 @@ class TaskEvent(BaseModel):
 
 
 class TaskEdit(Edit):
-    """What is to be otherwise in a task that does not run, and why."""
+    """Changes to a task that is not running, and the reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -115,7 +115,7 @@ class TaskEdit(Edit):
 
 
 class ActionResponse(BaseModel):
-    """What became of what was asked for, and the task as it is now."""
+    """The outcome of the request, and the task."""
 
     answer: str
     task: Task
@@ -135,7 +135,7 @@ async def create_task(
         str | None, Header(alias="Idempotency-Key", description="The same key returns the task that has it.")
     ] = None,
 ) -> Response:
-    """Create a task and have it run."""
+    """Submit a task."""
     fields = await read_fields(
         request, Submission, around(request_context.context.payload_limits), code="bad_submission"
     )
@@ -156,7 +156,7 @@ async def list_tasks(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List the tasks that a filter finds, the latest first; without one, all of them."""
+    """List the tasks that match a filter, the latest first. Without a filter, list all."""
     async with request_context.reading() as database:
         wanted = await together(request_context, database, text, saved)
         return answer(
@@ -168,7 +168,7 @@ async def list_tasks(
 
 @routes.get("/tasks/count", answers=TaskCount)
 async def count_found(request_context: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
-    """Say how many tasks a filter finds. Some thousands are looked at, where it is not counted already."""
+    """Count the tasks that match a filter. The count is a lower bound beyond some thousands."""
     async with request_context.reading() as database:
         wanted = await together(request_context, database, text, saved)
         found = await task_page.count(database, workspace=request_context.workspace, wanted=wanted)
@@ -177,7 +177,7 @@ async def count_found(request_context: Reader, text: FilterText = "", saved: Sav
 
 @routes.get("/tasks/{task_id}", answers=Task)
 async def read_task(request_context: Reader, task_id: TaskId) -> Response:
-    """Show a task, whole. Its ETag is another one after each change."""
+    """Return a task. Its ETag changes with each change."""
     async with request_context.reading() as database:
         return shown(await one(request_context, database, task_id))
 
@@ -189,7 +189,7 @@ async def edit_task(
     task_id: TaskId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
-    """Change priority, time or payload of a task that does not run."""
+    """Change the priority, delay or payload of a task that is not running."""
     limits = around(request_context.context.payload_limits)
     body = await read(request, TaskEdit, limits, code="bad_edit")
     wanted = edit(**body.model_dump(exclude={"reason"}, exclude_unset=True))
@@ -206,7 +206,7 @@ async def edit_task(
 
 @routes.post("/tasks/{task_id}/cancel", takes=Reason, answers=ActionResponse)
 async def cancel_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
-    """End a task that has not ended. One that runs is asked to (`requested`): it may yet succeed."""
+    """Cancel a task. A running task is asked to stop (`requested`) and can still succeed."""
     reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
         said = await request_context.client(database).cancel(task_id, reason=reason)
@@ -215,7 +215,7 @@ async def cancel_task(request: Request, request_context: Operator, task_id: Task
 
 @routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=ActionResponse)
 async def redrive_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
-    """Open a dead, failed or cancelled task again, with all its attempts before it."""
+    """Redrive a dead, failed or cancelled task: run it again, with its attempts reset."""
     reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
         said = await request_context.client(database).redrive(task_id, reason=reason)
@@ -224,7 +224,7 @@ async def redrive_task(request: Request, request_context: Operator, task_id: Tas
 
 @routes.post("/tasks/{task_id}/discard", takes=Reason, answers=ActionResponse)
 async def discard_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
-    """Set a dead, failed or cancelled task aside: lists leave it out from now on."""
+    """Discard a dead, failed or cancelled task: hide it from lists."""
     reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
         answers = await request_context.triage(database).discard(
@@ -239,7 +239,7 @@ async def discard_task(request: Request, request_context: Operator, task_id: Tas
 async def list_task_events(
     request_context: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """List what happened to a task, in order."""
+    """List a task's events in order."""
     behind = 0 if cursor is None else event.place(cursor)
     async with request_context.reading() as database:
         return answer(await _events(request_context, database, task_id, behind=behind, limit=limit))
@@ -247,7 +247,7 @@ async def list_task_events(
 
 @routes.get("/tasks/{task_id}/attempts", answers=PageOf[AttemptRow])
 async def list_attempts(request_context: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
-    """List the latest attempts that the log still tells of, in order; a cursor leads to those before."""
+    """List the latest attempts in the event log, in order. A cursor leads to earlier ones."""
     before = None if cursor is None else event.place(cursor)
     async with request_context.reading() as database:
         page = await event.read_attempts(

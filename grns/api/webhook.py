@@ -38,10 +38,11 @@ Description = Annotated[str, Field(min_length=1, max_length=webhook.LONGEST_DESC
 
 
 class WebhookRow(BaseModel):
-    """Who is told of events. Of its URL, whoever may not change it sees where it leads to.
+    """A webhook.
 
-    Where grns has disabled it, `disabled_reason` says why: `failing` (nothing was delivered for days),
-    `gone` (it answered 410) or `backlog` (too much waits).
+    Keys that may not change it see only the host of its URL. If grns disabled it, `disabled_reason` says
+    why: `failing` (nothing was delivered for days), `gone` (it answered 410) or `backlog` (too many
+    deliveries wait).
     """
 
     id: str
@@ -69,7 +70,7 @@ class SignedWebhook(WebhookRow):
 
 
 class DeliveryRow(BaseModel):
-    """An event that a webhook is told of. `due_at` is when it is tried, null while that is under way."""
+    """A delivery of an event to a webhook. `due_at` is the time of the next attempt, null during one."""
 
     seq: int
     webhook_id: str
@@ -88,7 +89,7 @@ class DeliveryRow(BaseModel):
 
 
 class CreateWebhookRequest(Body):
-    """A webhook to make: where to, and which kinds of events, as `evt.task.dead` or `dlq.task.*`."""
+    """A webhook to create: its URL and kinds of events, such as `evt.task.dead` or `dlq.task.*`."""
 
     url: Url
     kinds: Kinds
@@ -96,7 +97,7 @@ class CreateWebhookRequest(Body):
 
 
 class UpdateWebhookRequest(Body):
-    """What changes of a webhook; what is not named stays, a null description is taken away."""
+    """Changes to a webhook. Fields that are left out stay; null removes the description."""
 
     url: Url = Field(default_factory=str)
     kinds: Kinds = Field(default_factory=list)
@@ -105,7 +106,7 @@ class UpdateWebhookRequest(Body):
 
 
 class RotateSecretRequest(Body):
-    """For how long the secret that is replaced is good, too: a day unless it is said, 0 ends it at once."""
+    """The time for which the old secret stays valid: a day by default, 0 ends it at once."""
 
     overlap_seconds: Annotated[
         float, Field(ge=0, le=webhook.LONGEST_OVERLAP_SECONDS, allow_inf_nan=False, strict=True)
@@ -114,7 +115,7 @@ class RotateSecretRequest(Body):
 
 @routes.post("/webhooks", takes=CreateWebhookRequest, answers=SignedWebhook, status=201)
 async def create_webhook(request: Request, request_context: Admin) -> Response:
-    """Have events from now on sent to a URL. The answer shows the secret, which nobody sees again."""
+    """Create a webhook. The answer shows its secret once."""
     said = await read(request, CreateWebhookRequest, SMALL, code="bad_webhook")
     async with request_context.writing() as database:
         secret, row = await store.create_webhook(
@@ -142,7 +143,7 @@ async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Curs
 
 @routes.get("/webhooks/{webhook_id}", answers=WebhookRow)
 async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Response:
-    """Show a webhook, without its secrets."""
+    """Return a webhook without its secrets."""
     async with request_context.reading() as database:
         return _answer(
             request_context,
@@ -157,7 +158,7 @@ async def edit_webhook(
     webhook_id: WebhookId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
-    """Change where it leads to, what it is told of, or whether it is; what happened meanwhile is not sent."""
+    """Change a webhook's URL or kinds, or enable or disable it. Events while it was disabled are not sent."""
     said = await read(request, UpdateWebhookRequest, SMALL, code="bad_webhook")
     async with request_context.writing() as database:
         changed = await store.change_webhook(
@@ -174,7 +175,7 @@ async def edit_webhook(
 
 @routes.delete("/webhooks/{webhook_id}", answers=WebhookRow)
 async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Response:
-    """Send nothing there any more, and show what it was."""
+    """Delete a webhook, and return it."""
     async with request_context.writing() as database:
         found = await store.read_webhook(database, webhook_id, workspace=request_context.workspace)
         await store.delete_webhook(
@@ -185,7 +186,7 @@ async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Respo
 
 @routes.post("/webhooks/{webhook_id}/rotate", takes=RotateSecretRequest, answers=SignedWebhook)
 async def rotate_webhook_secret(request: Request, request_context: Admin, webhook_id: WebhookId) -> Response:
-    """Sign with a new secret, and for a while with the one before, too. The answer shows it this once."""
+    """Rotate the signing secret. The old one stays valid for a while. The answer shows the new one once."""
     said = await read(request, RotateSecretRequest, SMALL, code="bad_overlap")
     async with request_context.writing() as database:
         secret, row = await store.rotate_secret(
@@ -200,7 +201,7 @@ async def rotate_webhook_secret(request: Request, request_context: Admin, webhoo
 
 @routes.post("/webhooks/{webhook_id}/ping", answers=DeliveryRow)
 async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Response:
-    """Have an event of its own sent to it, to see whether it works."""
+    """Send a test event to a webhook."""
     async with request_context.writing() as database:
         seq = await store.ping_webhook(
             database, webhook_id, workspace=request_context.workspace, actor=request_context.actor
@@ -218,7 +219,7 @@ async def list_deliveries(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """List the events that a webhook is told of, the latest first."""
+    """List a webhook's deliveries, the latest first."""
     async with request_context.reading() as database:
         return answer(
             await delivery.list_deliveries(
@@ -234,7 +235,7 @@ async def list_deliveries(
 
 @routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=DeliveryRow)
 async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Number) -> Response:
-    """Show what came of telling a webhook of an event; the event itself is in the log."""
+    """Return a delivery. The event itself is in the event log."""
     async with request_context.reading() as database:
         return Answer(
             await delivery.read_delivery(database, webhook_id, seq, workspace=request_context.workspace)
@@ -243,7 +244,7 @@ async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Num
 
 @routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=DeliveryRow)
 async def resend_delivery(request_context: Operator, webhook_id: WebhookId, seq: Number) -> Response:
-    """Tell a webhook of an event once more, under the same id, whatever came of it before."""
+    """Send a delivery again, with the same id."""
     async with request_context.writing() as database:
         return Answer(
             await delivery.resend_delivery(
