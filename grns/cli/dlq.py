@@ -127,7 +127,7 @@ def redrive(out: Output, **said: Any) -> None:
 def discard(out: Output, **said: Any) -> None:
     """Discard dead tasks and rejected messages: hide them from lists.
 
-    With --filter, cancel all matching tasks as a bulk operation: it is counted first and runs in the
+    With --filter, discard all matching tasks as a bulk operation: it is counted first and runs in the
     background.
     """
     _act(out, "discard", said)

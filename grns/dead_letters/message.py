@@ -109,7 +109,7 @@ def _target(kept: str, asked: str | None, workspace: str) -> str:
     origin = subjects.command_of(kept)
     if not origin.startswith(subjects.COMMAND):
         raise InvalidInputError(
-            "bad_subject", "only commands can be sent again; try: grns replay for events of the log"
+            "bad_subject", "only commands can be sent again; try: grns events replay for events of the log"
         )
     if workspace == subjects.UNKNOWN_WORKSPACE or subjects.owner(origin) != workspace:
         raise InvalidInputError(

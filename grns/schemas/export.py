@@ -223,7 +223,11 @@ def _channels() -> list[tuple[str, Schema]]:
         ("shared", _channel(execute, f"{execute}.{version}", "Any system may have a task run here.")),
         (
             "shared.workspace",
-            _channel(execute, f"{execute}.{version}.{{workspace}}", "The front door of another workspace."),
+            _channel(
+                execute,
+                f"{execute}.{version}.{{workspace}}",
+                "The shared execute subject of another workspace.",
+            ),
         ),
         (
             "priority",

@@ -16,10 +16,9 @@ _MOST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of one task type of a pool, or of all of it (None).
+    """A pause of a pool, or of one of its task types.
 
-    It lasts until somebody ends it or, where it has an end, until then: so many seconds were left by
-    the database's clock when it was read.
+    It lasts until it is resumed, or until its end: `left_seconds` after it was read, by the database's clock.
     """
 
     workspace: str

@@ -13,8 +13,8 @@ _SHOWN = (
     ("Relay lag", "grns_unpublished_oldest_seconds", _MEASURED, "s"),
     ("Relay lag", "grns_relay_lag_seconds", "grns_messages_published_total", "s"),
     ("Awaiting the broker", "grns_relay_in_flight", "grns_messages_published_total", ""),
-    ("Counter lag", "grns_uncounted_oldest_seconds", _MEASURED, "s"),
-    ("Counter lag", "grns_counter_lag_seconds", "grns_log_rows_counted_total", "s"),
+    ("Stats lag", "grns_uncounted_oldest_seconds", _MEASURED, "s"),
+    ("Stats lag", "grns_stats_lag_seconds", "grns_log_rows_counted_total", "s"),
     ("Oldest overdue", "grns_due_oldest_seconds", _MEASURED, "s"),
     ("Consumers pending", "grns_consumer_pending_messages", _MEASURED, ""),
 )

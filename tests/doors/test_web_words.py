@@ -186,7 +186,7 @@ def test_a_type_that_no_worker_serves_is_named() -> None:
 
 def test_only_what_daemons_here_tell_is_a_signal() -> None:
     silent = (
-        "grns_relay_lag_seconds 0.0\n# HELP grns_messages_published_total x\ngrns_counter_lag_seconds 0.0\n"
+        "grns_relay_lag_seconds 0.0\n# HELP grns_messages_published_total x\ngrns_stats_lag_seconds 0.0\n"
     )
     assert signals(silent) == []
     told = (
