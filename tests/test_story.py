@@ -41,7 +41,7 @@ STORY = [
     (row("evt.task.lease_expired", 6, ago(40), attempt=2, agent_id="worker-2"),
      "worker-2 did not renew its lease in time: queued again"),
     (row("evt.task.released", 8, ago(30), attempt=3, agent_id="worker-3", reason="shutdown"),
-     "given back by worker-3 (shutdown), and the attempt is uncounted_attempts"),
+     "given back by worker-3 (shutdown), and the attempt does not count"),
     (row("evt.task.dead", 10, ago(20), attempt=4, error=ERROR, error_class="TimeoutError"),
      "dead, the attempts are spent: TimeoutError: no answer"),
     (row("dlq.task.dead", 10, ago(20), attempt=4), "dead letter"),

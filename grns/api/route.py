@@ -82,7 +82,7 @@ class Route:
         """Return what it answers besides."""
         problem = {
             "description": "What could not be done, and why",
-            "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
         }
         return {**self.others, "default": problem}
 

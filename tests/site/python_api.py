@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,13 +74,18 @@ def _signature(name: str, thing: Any) -> str:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    parameters = [str(one) for one in signature.parameters.values() if one.name != "self"]
+    parameters = [
+        re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "…", str(one))
+        for one in signature.parameters.values()
+        if one.name != "self"
+    ]
     returned = signature.return_annotation
     arrow = "" if returned is inspect.Signature.empty else f" -> {returned}"
     prefix = "async " if inspect.iscoroutinefunction(thing) else ""
     keyword = [one for one in signature.parameters.values() if one.kind is one.KEYWORD_ONLY]
     if keyword:
-        place = next(i for i, one in enumerate(parameters) if one == str(keyword[0]))
+        names = [one for one in signature.parameters if one != "self"]
+        place = names.index(keyword[0].name)
         parameters.insert(place, "*")
     line = f"{prefix}{name}({', '.join(parameters)}){arrow}"
     if len(line) <= 100:
