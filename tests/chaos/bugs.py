@@ -172,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unknown outcome told as nothing done", "points", ("invented",),
-        (Edit("grns/postgres/errors.py", "raise OutcomeUnknown(f\"no answer", "raise Unavailable(f\"no answer"),),
+        (Edit("grns/postgres/errors.py", "raise OutcomeUnknownError(f\"no answer", "raise UnavailableError(f\"no answer"),),
         "submit_tasks.answered=drop",
     ),
 )  # fmt: skip
