@@ -17,6 +17,10 @@ ENDS = {
     "hopeless": (Status.DEAD, 2),
 }
 
+_EXPIRED = "evt.task.lease_expired"
+# A lease that expires in the last attempt ends the task as dead.
+_TAKEN_BACK = (_EXPIRED, "evt.task.dead")
+
 
 def rebuilt(history: History) -> Status | None:
     """Return the status that a task's events lead to; None where none was seen."""
@@ -73,9 +77,10 @@ def dead_letters(found: Sequence[DeadLetterRow], sent: Sequence[bytes]) -> list[
     ]
 
 
-def accident(held: frozenset[str], entries: Iterable[DemoEvent]) -> list[str]:
+def accident(held: frozenset[str], entries: Sequence[DemoEvent]) -> list[str]:
     """Look whether everything that the killed worker held was run again."""
-    expired = {entry.task_id for entry in entries if entry.kind == "evt.task.lease_expired"}
-    if not expired:
+    ended = {kind: {entry.task_id for entry in entries if entry.kind == kind} for kind in _TAKEN_BACK}
+    if not ended[_EXPIRED]:
         return ["nothing was run again after the kill: it hit nothing"]
-    return [f"{task_id}: was held by the killed worker, and never taken back" for task_id in held - expired]
+    missing = held.difference(*ended.values())
+    return [f"{task_id}: was held by the killed worker, and never taken back" for task_id in missing]
