@@ -69,7 +69,7 @@ async def comes_by_lane(database: Database, port: int) -> None:
     async def look() -> bool:
         before = claims_of(port)
         await all_in(database, await submit_many(database, 20), within_seconds=20)
-        return claims_of(port) - before == Counter(lane=20)
+        return claims_of(port) - before == Counter(priority=20)
 
     await eventually(look, within_seconds=START_SECONDS)
 
@@ -99,7 +99,7 @@ async def test_from_postgres_alone_and_back(fleet: Fleet, database: Database, br
         before = claims_of(port)
         waits += await pick_up(database)
         shares.append(seconds_with / await seconds_of(database, TASKS))
-        assert claims_of(port) - before == Counter(floor=TASKS + SAMPLES)
+        assert claims_of(port) - before == Counter(poll=TASKS + SAMPLES)
         await asyncio.to_thread(broker.start)
     await comes_by_lane(database, port)
     await check_everything(database, broker.url)
