@@ -74,8 +74,15 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     )
     janitor = User(
         "janitor",
-        "grns janitor: measures queues, files what nobody serves",
-        (*nudges, *readable, *_api("STREAM.MSG.GET", commands), *_api("STREAM.MSG.DELETE", commands)),
+        "grns janitor: measures queues, keeps pauses, stores commands without a worker",
+        (
+            *nudges,
+            *readable,
+            *_api("STREAM.MSG.GET", commands),
+            *_api("STREAM.MSG.DELETE", commands),
+            *_api("CONSUMER.INFO", f"{commands}.*"),
+            *_api("CONSUMER.PAUSE", f"{commands}.*"),
+        ),
     )
     daemon = User("daemon", "reaper, retry scheduler, operation runner, counter, webhook sender", nudges)
     api = User(
