@@ -23,8 +23,9 @@ EXCLUDED = re.compile(
 )
 # Pages in plain words. One that is rewritten comes here.
 PAGES = (
-    "CONTRIBUTING.md", "README.md", "docs/access.md", "docs/agents.md", "docs/api.md", "docs/compare.md", "docs/languages.md", "docs/dashboard.md", "docs/events.md",
-    "docs/explain.md", "docs/filters.md", "docs/glossary.md", "docs/guarantees.md", "docs/index.md",
+    "CONTRIBUTING.md", "README.md", "docs/access.md", "docs/agents.md", "docs/api.md",
+    "docs/compare.md", "docs/dashboard.md", "docs/events.md", "docs/explain.md", "docs/filters.md",
+    "docs/glossary.md", "docs/guarantees.md", "docs/index.md", "docs/languages.md",
     "docs/migrate-celery.md", "docs/operations.md", "docs/pool.md", "docs/pools.md",
     "docs/reference/cli.md", "docs/reference/settings.md", "docs/start.md", "docs/states.md",
     "docs/submit.md", "docs/triage.md", "docs/walk.md",
