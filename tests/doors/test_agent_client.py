@@ -24,7 +24,7 @@ from tests.test_store_kit import cancel, kinds_of, lapse, row_of
 
 pytest_plugins = ["tests.doors.test_api_kit", "tests.test_store_kit"]
 
-SOON = 1.0
+SOON = 2.0
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def url(door: Door) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def client(url: str, door: Door) -> AsyncIterator[grns.AgentClient]:
-    """An agent, whose tasks are its own for a second unless it renews."""
+    """An HTTP worker whose leases last two seconds unless it renews them."""
     async with grns.AgentClient(
         url, key=await door.root(), task_types=["noop"], lease_seconds=SOON, name="test"
     ) as found:
