@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -84,7 +85,7 @@ class ReadingClient(Client):
     """Messages go to their handler as they are read, not through a queue to a task that calls it.
 
     Deliveries for a subscription that has ended go to `on_stray`, by their reply subject: the server
-    sends some even after it has confirmed the end, and counts them as delivered.
+    may send some even after it has confirmed the end, and counts them as delivered.
     """
 
     def __init__(self, on_stray: Callable[[str], None]) -> None:
@@ -92,6 +93,13 @@ class ReadingClient(Client):
         self._ps = _Parser(self)
         self._on_stray = on_stray
         self.handlers: dict[int, MessageHandler] = {}
+
+    async def _send_ping(self, future: asyncio.Future[None] | None = None) -> None:
+        """Write what is pending before the ping: nats-py would write the ping first."""
+        if self._pending and self._transport is not None and self.is_connected:
+            self._transport.writelines(self._pending)
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         handler = self.handlers.get(sid)

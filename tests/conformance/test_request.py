@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import nats
 import pytest
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
 
 from grns.errors import BrokerRefusedError
 from grns.model import subjects
@@ -196,3 +197,21 @@ async def test_only_who_listens_at_an_inbox_is_answered(
     assert desk.asked[0].is_awaited is is_awaited
     await foreign.flush()
     await eventually(lambda: len(heard) == is_awaited)
+
+
+async def test_ping_after_unsubscribe_is_sent_after_it(
+    transport_factory: TransportFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = await Desk().open(await transport_factory())
+    sent: list[bytes] = []
+
+    def record(self: TcpTransport, payload: bytes | list[bytes]) -> None:
+        sent.append(payload if isinstance(payload, bytes) else b"".join(payload))
+        write(self, sent[-1])
+
+    write: Callable[[TcpTransport, bytes], None] = TcpTransport.write
+    for name in ("write", "writelines"):
+        monkeypatch.setattr(TcpTransport, name, record)
+    await serving.stop()
+    lines = b"".join(sent).split(b"\r\n")
+    assert [line.split(b" ")[0] for line in lines if line] == [b"UNSUB", b"PING"]
