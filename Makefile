@@ -8,14 +8,14 @@ STAMP := $(VENV)/.installed
 lower = $(shell echo $(1) | tr A-Z_ a-z-)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
 
-# Some of the tests, others each time: with the same seed the same ones.
-some = $(if $(SHARE),--share $(SHARE) --seed $(or $(SEED),$(shell date +%N)))
+# What takes long, or needs a browser, node or the network, is in `make nightly`.
+EACH_PUSH := $(foreach folder,browser faults foreign site,--ignore tests/$(folder))
 
 # Where the browser is in which the dashboard is tested.
 CHROMIUM := $(or $(GRNS_CHROMIUM),/usr/bin/chromium)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev test test-doors faults browser clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench doors docs profile check format lint types floors verify lines ops clean
+.PHONY: help install demo dev unit test test-process nightly faults browser browser-smoke clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench doors docs docs-commands profile check format lint types floors verify lines ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,14 +36,17 @@ demo: $(STAMP) ## run a thousand real tasks, kill a worker meanwhile, and check 
 dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; prints what to try
 	@$(BIN)/grns dev
 
-test: $(STAMP) ## run the tests of tasks, workers, relay and CLI, on servers of their own (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/faults --ignore tests/doors --ignore tests/browser --ignore tests/foreign --ignore tests/site
+unit: $(STAMP) ## run the tests that need no server (seconds)
+	$(BIN)/pytest -q -n 2 -m unit $(EACH_PUSH)
 
-test-doors: $(STAMP) ## run the tests of API, dashboard, HTTP workers, webhooks, keys and docs (a few minutes)
-	$(BIN)/pytest -q -n 4 --dist loadfile tests/site tests/doors/e2e tests/doors
+test: $(STAMP) ## run the tests of every feature, on servers of their own (2 minutes)
+	$(BIN)/pytest -q -n 4 --dist worksteal -m "unit or integration" $(EACH_PUSH)
 
-faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (SHARE=0.5 SEED=: half of them; a few minutes)
-	$(BIN)/pytest -n 4 --dist loadfile $(some) tests/faults
+test-process: $(STAMP) ## run the tests that start, stop and kill processes of grns (2 minutes)
+	$(BIN)/pytest -q -n 4 --dist worksteal -m process $(EACH_PUSH)
+
+faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (8 minutes)
+	$(BIN)/pytest -n 4 --dist loadfile tests/faults
 
 browser: $(STAMP) ## run the dashboard's tests in a real browser (PICTURES=docs/pictures draws those of the docs anew)
 	@command -v $(CHROMIUM) >/dev/null || { echo "no browser at $(CHROMIUM): install Debian's with .ci/install-chromium," \
@@ -52,17 +55,21 @@ browser: $(STAMP) ## run the dashboard's tests in a real browser (PICTURES=docs/
 	$(BIN)/pytest -q tests/browser
 	$(if $(PICTURES),$(BIN)/python -m tests.browser.pictures $(PICTURES))
 
+browser-smoke: $(STAMP) ## run one way through the dashboard in a real browser
+	@$(BIN)/pip install --quiet --disable-pip-version-check --group browser
+	$(BIN)/pytest -q tests/browser/test_triage.py
+
 clients: $(STAMP) ## run the tests of clients in other languages (needs node 18 and npm; fetches what package.json names)
 	@command -v node >/dev/null && command -v npm >/dev/null || \
 		{ echo "make clients needs node 18 or newer, and npm; on Debian: apt-get install nodejs npm"; exit 1; }
 	$(BIN)/pytest -q tests/foreign
 
-test-oldest: $(STAMP) ## run the store's tests on the oldest Postgres that we support (SHARE= SEED=)
+test-oldest: $(STAMP) ## run the tests of statements on the oldest Postgres that we support
 	GRNS_TEST_POSTGRES=$${GRNS_OLDEST_POSTGRES:-/usr/lib/postgresql/15/bin} \
-		$(BIN)/pytest -n 2 --dist loadfile $(some) $(wildcard tests/test_store_*.py tests/doors/test_store_*.py)
+		$(BIN)/pytest -q -n 4 --dist loadfile $(addprefix tests/,access dead_letters maintenance operations postgres stats tasks webhooks)
 
 model: $(STAMP) ## look at every interleaving of the protocol in the small (a few minutes)
-	$(BIN)/python -m tests.model
+	$(BIN)/python -m tests.interleavings
 
 fuzz: $(STAMP) ## read fuzzed messages in every way (EXAMPLES=1000000 SECONDS= SEED= JOBS=)
 	$(BIN)/python -m tests.fuzz $(foreach option,EXAMPLES SECONDS SEED JOBS,$(call given,$(option)))
@@ -97,11 +104,17 @@ docs: $(STAMP) ## write the pages of the reference anew, and build the documenta
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group docs
 	$(BIN)/python -m tests.site
 
+docs-commands: $(STAMP) ## run every command and program of the documentation
+	$(BIN)/pytest -q -n 4 --dist loadfile tests/site
+
 profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pictures)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python -m tests.bench.profile $(or $(PLOTS),docs/pictures)
 
-check: format lint types floors verify test test-doors lines ## what every push needs
+check: format lint types floors verify lines test test-process ## what every push needs
+
+nightly: test-oldest faults model fuzz browser clients docs-commands failpoints chaos docs ops ## what takes long: by hand, each night and before a release
+	$(MAKE) bench CHECK=1
 
 format: $(STAMP) ## check the formatting (mend it with: .venv/bin/ruff format)
 	$(BIN)/ruff format --quiet --check .

@@ -18,11 +18,15 @@ import uvloop
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.postgres import migrate
 from grns.postgres.database import Database
-from tests.harness import Fleet
+from tests.support.harness import Fleet
 
-pytest_plugins = ["tests.share"]
+pytest_plugins = ["tests.support.store", "tests.support.api", "tests.support.web"]
 
 _TEMPLATE = "grns_template"
+_TESTS = Path(__file__).parent
+_NIGHTLY = {"browser", "faults", "foreign", "site"}
+_PROCESS = {"dev", "process"}
+_SERVERS = {"bench", "chaos", "nats"}  # some of their tests start a server without a fixture
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -31,6 +35,20 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
     if marker is None or "loop_factories" not in marker.kwargs:
         return {"asyncio": asyncio.new_event_loop}
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier: `unit` (no server), `integration`, `process` (starts grns), `nightly`."""
+    for item in items:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if folder in _NIGHTLY:
+            item.add_marker("nightly")
+        elif folder in _PROCESS or "fleet" in fixtures:
+            item.add_marker("process")
+        else:
+            has_server = folder in _SERVERS or fixtures & {"directory", "broker"}
+            item.add_marker("integration" if has_server else "unit")
 
 
 @pytest.fixture(autouse=True)

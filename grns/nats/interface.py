@@ -1,6 +1,6 @@
 """What grns needs of a broker. Two implementations have to fit: JetStream now, RabbitMQ later.
 
-A transport moves bytes and knows nothing of tasks. The suite in `tests/conformance/`
+A transport moves bytes and knows nothing of tasks. The suite in `tests/nats/transport/`
 is the other half of this contract.
 """
 

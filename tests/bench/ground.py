@@ -15,7 +15,7 @@ from grns.dev.servers import LocalNats, LocalPostgres
 from grns.postgres import migrate
 from grns.postgres.database import Database
 from tests.bench.stage import Stage
-from tests.harness import Fleet
+from tests.support.harness import Fleet
 
 _TEMPLATE = "grns_template"
 _ROOT = Path(__file__).parent.parent.parent

@@ -10,7 +10,7 @@ from tests.bench.figure import MILLISECONDS, Curve, Figures
 from tests.bench.ground import Ground
 from tests.bench.size import Sizes
 from tests.bench.stage import Stage
-from tests.harness import eventually, quantile
+from tests.support.harness import eventually, quantile
 
 _PAUSE_SECONDS = (0.02, 0.04)
 _LOOK_SECONDS = 0.0005

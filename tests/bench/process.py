@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.test_local import family
+from tests.dev.test_servers import family
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MEGABYTE = 1024**2

@@ -7,7 +7,7 @@ from tests.bench.figure import MESSAGES, Figures
 from tests.bench.ground import Ground
 from tests.bench.size import Sizes
 from tests.bench.stage import LIMIT_SECONDS
-from tests.harness import check_stream
+from tests.support.harness import check_stream
 
 _MESSAGES_PER_TASK = 4
 _BATCH = 100

@@ -14,7 +14,7 @@ import grns
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.postgres.database import Database
 from tests.bench.process import Usage, own_usage, usage_of
-from tests.harness import Fleet, eventually, is_relayed, manage, ready
+from tests.support.harness import Fleet, eventually, is_relayed, manage, ready
 
 SLOTS = 100
 PAYLOAD = {"filling": "x" * 186}  # 200 bytes of JSON

@@ -26,7 +26,7 @@ from grns.tasks import saved_filters as saved_filter
 from grns.tasks.submit import Submissions, Submitted, prepare
 from grns.webhooks.service import create_webhook, ping_webhook
 from tests.browser.stage import Stage
-from tests.harness import all_in, eventually
+from tests.support.harness import all_in, eventually
 
 ANN, BO = "cli:ann@desk", "cli:bo@desk"
 _WAIT_SECONDS = 90.0

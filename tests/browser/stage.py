@@ -13,8 +13,8 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from grns.access.keys import create_key
 from grns.postgres.database import Database
-from tests.doors.e2e.test_api import url_of
-from tests.harness import ROOT, Fleet, ready
+from tests.process.test_api import url_of
+from tests.support.harness import ROOT, Fleet, ready
 
 CHROMIUM = os.environ.get("GRNS_CHROMIUM", "/usr/bin/chromium")
 POOLS = ("crawler", "writer", "courier")

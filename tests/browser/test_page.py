@@ -14,8 +14,8 @@ from grns.settings import load
 from tests.browser.conftest import Watch
 from tests.browser.stage import Stage
 from tests.browser.test_triage import failed, mailed
-from tests.doors.test_web_hostile import HOSTILE
-from tests.harness import eventually, submit
+from tests.support.harness import eventually, submit
+from tests.web.test_hostile import HOSTILE
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 

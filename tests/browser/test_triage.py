@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 from tests.browser.conftest import Watch
 from tests.browser.scene import submit_each
 from tests.browser.stage import Stage, log_in
-from tests.harness import all_in
+from tests.support.harness import all_in
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 

@@ -78,39 +78,39 @@ MUTANTS = (
         "sent on with the id of the command that came", "tests", ("assert news[\"message_id\"]", "assert UUID("),
         (_sql("dispatch", "insert into grns.events (version, workspace,", "insert into grns.events (version, message_id, workspace,"),
          _sql("dispatch", "select t.version, t.workspace,", "select t.version, w.causation_id, t.workspace,")),
-        "tests/test_walk.py::test_what_is_not_for_us_now_is_sent_on",
+        "tests/worker/test_executor.py::test_what_is_not_for_us_now_is_sent_on",
     ),
     Mutant(
         "a claim of what is paused", "tests", ("in refusal",),
         (_sql("claim", "        and not exists (select from paused p where p.task_type = '')\n", ""),),
-        "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
+        "tests/tasks/test_pauses.py::test_what_is_paused_nobody_claims",
     ),
     Mutant(
         "a poll that claims what is paused", "tests", ("] == []",),
         (_sql("claim_next", "        and t.task_type <> all (array(select p.task_type from paused p))\n", ""),),
-        "tests/test_store_pause.py::test_what_is_paused_nobody_claims",
+        "tests/tasks/test_pauses.py::test_what_is_paused_nobody_claims",
     ),
     Mutant(
         "an order carried out as often as it comes", "tests", ("'cancelled' != 'repeated'", "answer='cancelled'"),
         (_sql("mark_messages", "on conflict do nothing", "on conflict (consumer, message_id) do update set processed_at = now()"),),
-        "tests/test_store_order.py::test_a_cancellation_is_carried_out_once",
+        "tests/gateway/test_command_store.py::test_a_cancellation_is_carried_out_once",
     ),
     Mutant(
         "answers to wherever somebody names", "tests", ("assert True is False",),
         (Edit("grns/nats/request.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
-        "tests/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
+        "tests/nats/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
     ),
     Mutant(
         "a rejected message sent again on any subject of its workspace", "tests", ("DID NOT RAISE",),
         (Edit("grns/dead_letters/message.py", "    if kind in _TASK_COMMANDS and wanted in (origin, shared):\n        return shared\n",
               "    if subjects.owner(wanted) == workspace:\n        return wanted\n"),),
-        "tests/doors/test_letter.py::test_copy_on_another_subject_is_refused",
+        "tests/dead_letters/test_message.py::test_copy_on_another_subject_is_refused",
     ),
     Mutant(
         "acked before it is run", "tests", ("['running'] == ['succeeded']",),
         (Edit("grns/worker/executor.py", "        await self.run(claim)\n        await delivery.ack()\n",
               "        await delivery.ack()\n        await self.run(claim)\n"),),
-        "tests/test_walk.py::test_a_lane_is_acked_when_the_end_has_committed",
+        "tests/worker/test_executor.py::test_a_lane_is_acked_when_the_end_has_committed",
     ),
     Mutant(
         "own writes committed without the finish", "tests", ("[] == ['lease_expir",),
@@ -121,12 +121,12 @@ MUTANTS = (
     Mutant(
         "ends written in whatever workspace", "tests", ("'succeeded' != 'lost'",),
         (_sql("finish", "t.lease_id = w.lease_id and t.workspace = w.workspace\n        and", "t.lease_id = w.lease_id and"),),
-        "tests/test_store_fence.py::test_another_workspace_may_not_write",
+        "tests/worker/test_fence.py::test_another_workspace_may_not_write",
     ),
     Mutant(
         "claim tokens taken unsigned", "tests", ("DID NOT RAISE",),
         (Edit("grns/model/claim_token.py", "        if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):\n", "        if key is None:\n"),),
-        "tests/doors/test_ticket.py::test_token_signed_with_another_key_is_refused",
+        "tests/model/test_claim_token.py::test_token_signed_with_another_key_is_refused",
     ),
     Mutant(
         "leases by the worker's clock", "tests", ("in _taken_back", "by the lease, not sooner or much later"),
@@ -151,12 +151,12 @@ MUTANTS = (
     Mutant(
         "counted by one that leads no more", "tests", ("DID NOT RAISE",),
         (_sql("count_log", "c.epoch = $1 and c.moves = $2", "c.epoch >= $1 and c.moves >= $2"),),
-        "tests/test_store_count.py::test_one_that_has_lost_the_lead_counts_nothing",
+        "tests/stats/test_counts.py::test_one_that_has_lost_the_lead_counts_nothing",
     ),
     Mutant(
         "counted by plain sequence", "tests", ("Right contains 1 more item",),
         (_sql("read_numbers", "where e.seq >= m.lower_seq and e.seq < m.upper_seq", "where false"),),
-        "tests/test_store_count.py::test_what_commits_late_is_counted_when_it_is_visible",
+        "tests/stats/test_counts.py::test_what_commits_late_is_counted_when_it_is_visible",
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),

@@ -31,7 +31,7 @@ from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Seat, Stage, send_all
 from tests.chaos.traffic import Traffic
-from tests.harness import eventually
+from tests.support.harness import eventually
 
 # Longer than a storm's: several stages start processes side by side, on machines of any speed.
 _LEASE_SECONDS = 6.0

@@ -72,7 +72,7 @@ def told_by_checker(output: str) -> list[str]:
 
 
 CHECKS = {
-    "walks": Check(lambda _at, _seed: (*_PYTEST, "tests/model/test_model_walks.py"), told_by_pytest),
+    "walks": Check(lambda _at, _seed: (*_PYTEST, "tests/interleavings/test_model_walks.py"), told_by_pytest),
     "tests": Check(lambda at, _seed: (*_PYTEST, *at), told_by_pytest),
     "points": Check(
         lambda at, seed: ("-m", "tests.chaos.failpoints", "--seed", str(seed), "--only", ",".join(at)),

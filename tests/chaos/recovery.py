@@ -20,7 +20,7 @@ from rich.table import Table
 from tests.chaos.show import progress_on
 from tests.chaos.stage import Stage
 from tests.chaos.trials import FELT, LEASE_SECONDS, TRIALS, Felt, Field, Trial, TrialFailed
-from tests.harness import quantile
+from tests.support.harness import quantile
 
 _STAGES = 2
 

@@ -20,7 +20,7 @@ import asyncpg
 
 from grns.dev.servers.port import free_port
 from tests.chaos.proxy import HOST
-from tests.doors.webhooks import FINE, Receiver, Request, answering, status
+from tests.support.webhooks import FINE, Receiver, Request, answering, status
 
 if TYPE_CHECKING:
     from tests.chaos.checker import Report

@@ -21,15 +21,15 @@ from grns.dev.servers.identity import current
 from grns.dev.servers.orphan import entry
 from grns.errors import LocalServerError
 from grns.postgres import migrate
-from tests import clocks
 from tests.chaos.disk import Disk
 from tests.chaos.journal import Journal
 from tests.chaos.proxy import Proxy
 from tests.chaos.services import Services
 from tests.chaos.subscriber import TABLE
-from tests.cluster import cluster
-from tests.harness import eventually
-from tests.test_local import family
+from tests.dev.test_servers import family
+from tests.support import clocks
+from tests.support.cluster import cluster
+from tests.support.harness import eventually
 
 LEASE_SECONDS = 4.0
 _ROOT = Path(__file__).parent.parent.parent

@@ -77,7 +77,7 @@ def test_the_seed_is_passed_on() -> None:
 
 
 def test_what_did_not_even_start_tells_of_no_step_and_no_violation() -> None:
-    traceback = "tests/model/test_model_walks.py:9: in _finish\n"
+    traceback = "tests/interleavings/test_model_walks.py:9: in _finish\n"
     assert told_by_pytest(f"{traceback}E   assert 1 == 2\n") == ["in _finish", "assert 1 == 2"]
     assert told_by_pytest(f"{traceback}E   OSError: no room\n") == ["OSError: no room"]
     assert told_by_checker("violated: {'effect': 2} {}\nviolated (SEED=1)\n") == [
@@ -91,7 +91,7 @@ def test_what_is_expected_of_a_check_it_can_say(mutant: Mutant) -> None:
     if mutant.check in ("storm", "points"):
         assert set(mutant.words) <= {*VIOLATIONS, "not drained"}
         return
-    place, _, test = (mutant.at or "tests/model/test_model_walks.py::").partition("::")
+    place, _, test = (mutant.at or "tests/interleavings/test_model_walks.py::").partition("::")
     text = (_ROOT / place).read_text()
     assert f"def {test}" in text
     for step in re.findall(r"in (_\w+)", " ".join(mutant.words)):

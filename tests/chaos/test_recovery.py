@@ -10,8 +10,8 @@ from grns.maintenance import due as sweep
 from grns.postgres.database import Database
 from tests.chaos.recovery import Measured, show
 from tests.chaos.trials import FELT, Felt, Field, Trial, TrialFailed, since_release
-from tests.harness import submit
-from tests.test_store_kit import claim, lapse, release
+from tests.support.harness import submit
+from tests.support.store import claim, lapse, release
 
 
 async def _strike(_field: Field) -> Felt:

@@ -18,7 +18,7 @@ from tests.chaos.moments import MOMENTS
 from tests.chaos.proxy import HOST, Proxy
 from tests.chaos.stage import Stage
 from tests.chaos.traffic import Traffic
-from tests.harness import eventually
+from tests.support.harness import eventually
 
 _ROOT = Path(__file__).parent.parent.parent
 

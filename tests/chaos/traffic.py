@@ -20,7 +20,7 @@ from grns.postgres.statements import statement
 from tests.chaos import strangers
 from tests.chaos.journal import Journal
 from tests.chaos.stage import Seat, Stage
-from tests.harness import eventually
+from tests.support.harness import eventually
 
 _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"

@@ -20,7 +20,7 @@ import asyncpg
 
 from tests.chaos import journal
 from tests.chaos.stage import Seat, Stage, send_all
-from tests.harness import eventually
+from tests.support.harness import eventually
 
 LEASE_SECONDS = 5.0
 _HEARTBEAT_SECONDS = LEASE_SECONDS / 3

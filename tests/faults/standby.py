@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from grns.dev.servers import LocalPostgres
-from tests.harness import eventually
+from tests.support.harness import eventually
 
 # What belongs to the running server alone.
 _NOT_COPIED = ("postmaster.pid", "postmaster.opts", "postgresql.auto.conf")

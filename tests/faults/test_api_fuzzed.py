@@ -12,8 +12,8 @@ import pytest
 from grns.access.keys import create_key
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.doors.e2e.test_api import url_of
-from tests.harness import Fleet
+from tests.process.test_api import url_of
+from tests.support.harness import Fleet
 
 pytestmark = pytest.mark.timeout(600)
 

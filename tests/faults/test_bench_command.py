@@ -26,7 +26,7 @@ from grns.model.percentiles import Percentiles
 from grns.nats import JetStream
 from grns.nats.interface import Message
 from grns.postgres.database import Database
-from tests.harness import (
+from tests.support.harness import (
     ROOT,
     START_SECONDS,
     as_role,

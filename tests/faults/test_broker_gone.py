@@ -13,7 +13,7 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.model import subjects
 from grns.postgres.database import Database
-from tests.harness import (
+from tests.support.harness import (
     Fleet,
     Load,
     all_in,
@@ -39,7 +39,12 @@ Worker = subprocess.Popen[bytes]
 def start_worker(fleet: Fleet, concurrency: int = 10, **environment: str) -> Worker:
     """Start a worker that tells where its tasks came from."""
     return fleet.start(
-        "worker", "tests.pools:pool", "--concurrency", str(concurrency), GRNS_LOG_LEVEL="debug", **environment
+        "worker",
+        "tests.support.pools:pool",
+        "--concurrency",
+        str(concurrency),
+        GRNS_LOG_LEVEL="debug",
+        **environment,
     )
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests import clocks
-from tests.harness import (
+from tests.support import clocks
+from tests.support.harness import (
     Fleet,
     all_in,
     check_stories,
@@ -64,7 +64,7 @@ def test_the_clocks_here_are_wrong() -> None:
 def start(fleet: Fleet, offset: str) -> subprocess.Popen[bytes]:
     """Start a worker whose clock is wrong."""
     return fleet.start(
-        "worker", "tests.pools:pool", "--concurrency", "5", **ENVIRONMENT, **clocks.wrong(offset)
+        "worker", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT, **clocks.wrong(offset)
     )
 
 

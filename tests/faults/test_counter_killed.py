@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from grns.postgres.database import Database
-from tests.counters import counted, there
-from tests.harness import START_SECONDS, Fleet, eventually
-from tests.test_store_kit import place
+from tests.support.aggregators import counted, there
+from tests.support.harness import START_SECONDS, Fleet, eventually
+from tests.support.store import place
 
 pytestmark = pytest.mark.timeout(120)
 

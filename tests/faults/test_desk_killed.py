@@ -14,10 +14,20 @@ from nats.aio.client import Client as Nats
 
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.bad_input import encoded
-from tests.harness import START_SECONDS, Fleet, eventually, submit_many
-from tests.orders import ASK_SUBMIT, CANCEL, SUBMIT, Answer, ask, cancellation, is_drained, ready, submission
-from tests.test_store_kit import fetch, kinds_of
+from tests.support.bad_input import encoded
+from tests.support.commands import (
+    ASK_SUBMIT,
+    CANCEL,
+    SUBMIT,
+    Answer,
+    ask,
+    cancellation,
+    is_drained,
+    ready,
+    submission,
+)
+from tests.support.harness import START_SECONDS, Fleet, eventually, submit_many
+from tests.support.store import fetch, kinds_of
 
 pytestmark = pytest.mark.timeout(180)
 

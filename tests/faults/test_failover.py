@@ -26,7 +26,7 @@ from tests.faults.standby import (
     receive_no_more,
     wait_for_standby,
 )
-from tests.harness import (
+from tests.support.harness import (
     START_SECONDS,
     Fleet,
     all_in,
@@ -41,7 +41,7 @@ from tests.harness import (
     submit,
     submit_many,
 )
-from tests.test_store_kit import claim, fetch, finish
+from tests.support.store import claim, fetch, finish
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -145,7 +145,7 @@ async def test_with_commits_that_the_standby_lacks(
     low = (await fetch(database, "select low from grns.relay_cursor"))[0]["low"]
 
     # None of this reaches the standby: claims, ends, and whole lives; but all of it is published.
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20", **SHORT)
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20", **SHORT)
     await ready(database, worker)
     never = await submit_many(database, 20, task_type="effect")
     await all_in(database, [*early, *never], within_seconds=20)
@@ -228,7 +228,7 @@ async def test_without_lost_commits(
 ) -> None:
     """Where the standby has every commit, the failover is noticed, and nothing is lost or told twice."""
     server = fleet.start("server", **SHORT)
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "5", **SHORT)
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "5", **SHORT)
     await server_is_noted(database)
     await ready(database, worker)
     await wait_for_standby(pair.primary)

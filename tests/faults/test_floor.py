@@ -14,7 +14,7 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.dev.servers.port import HOST, free_port
 from grns.postgres.database import Database
-from tests.harness import (
+from tests.support.harness import (
     START_SECONDS,
     Fleet,
     all_in,
@@ -88,7 +88,9 @@ async def test_from_postgres_alone_and_back(fleet: Fleet, database: Database, br
     """The broker is there and away by turns, so that what is compared had the same strangers beside it."""
     port = free_port()
     fleet.start("server")
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "50", GRNS_METRICS_PORT=str(port))
+    worker = fleet.start(
+        "worker", "tests.support.pools:pool", "--concurrency", "50", GRNS_METRICS_PORT=str(port)
+    )
     await ready(database, worker)
     waits: list[float] = []
     shares: list[float] = []

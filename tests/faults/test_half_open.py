@@ -14,7 +14,7 @@ import grns
 from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
-from tests.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit_many
+from tests.support.harness import Fleet, all_in, check_stories, eventually, ready, rows_of, submit_many
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -57,12 +57,12 @@ async def test_a_worker_whose_postgres_is_silent(
     fleet.start("server", **ENVIRONMENT)
     url = through(network, database)
     cut_off = fleet.start(
-        "worker", "tests.pools:pool", "--concurrency", "5", **ENVIRONMENT, GRNS_DATABASE_URL=url
+        "worker", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT, GRNS_DATABASE_URL=url
     )
     await ready(database, cut_off)
     ids = await submit_many(database, 5, task_type="until", payload={"file": str(tmp_path / "file")})
     await all_in(database, ids, "running", within_seconds=10)
-    other = fleet.start("worker", "tests.pools:pool", "--concurrency", "5", **ENVIRONMENT)
+    other = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT)
     await ready(database, other)
 
     network.silence(to_server=to_server, to_client=not to_server)

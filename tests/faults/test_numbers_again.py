@@ -10,7 +10,7 @@ import pytest
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.postgres.database import Database
 from tests.chaos.proxy import Proxy
-from tests.harness import (
+from tests.support.harness import (
     START_SECONDS,
     Fleet,
     all_in,
@@ -87,7 +87,7 @@ async def test_numbers_that_were_published_already_come_again(
     database_url: str,
 ) -> None:
     """It forgets what it knew, and publishes what is there: also under numbers that it was done with."""
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
     through = database_url.replace(f":{postgres.port}/", f":{network.port}/")
     assert through != database_url
     relay = fleet.start("relay", GRNS_DATABASE_URL=through)

@@ -11,8 +11,8 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.operations.model import State
 from grns.postgres.database import Database
-from tests.harness import START_SECONDS, Fleet, all_in, check_stream, eventually, is_stopped
-from tests.operations import asked, dead_tasks, in_state, lapse_of, redrives, seen
+from tests.support.harness import START_SECONDS, Fleet, all_in, check_stream, eventually, is_stopped
+from tests.support.operations import asked, dead_tasks, in_state, lapse_of, redrives, seen
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -49,7 +49,7 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
     done = await in_state(database, made, State.DONE, within_seconds=START_SECONDS)
     assert (done.moved, done.skipped) == (650, 0)
     assert await redrives(database) == dict.fromkeys(ids, 1)
-    fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
+    fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
     await all_in(database, ids, within_seconds=START_SECONDS)
     await check_stream(database, broker.url)
 

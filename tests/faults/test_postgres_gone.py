@@ -22,7 +22,7 @@ from grns.dev.servers import LocalNats, LocalPostgres
 from grns.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from grns.postgres import migrate
 from grns.postgres.database import Database
-from tests.harness import (
+from tests.support.harness import (
     Fleet,
     Load,
     all_in,
@@ -83,7 +83,7 @@ async def start(fleet: Fleet, database: Database, lease: float, concurrency: int
 def start_worker(fleet: Fleet, lease: float, concurrency: int, *, agent: str = "worker") -> Worker:
     """Start a worker of an agent type."""
     more = environment(lease) | {"GRNS_TEST_AGENT_TYPE": agent}
-    return fleet.start("worker", "tests.pools:pool", "--concurrency", str(concurrency), **more)
+    return fleet.start("worker", "tests.support.pools:pool", "--concurrency", str(concurrency), **more)
 
 
 async def all_begun(journal: Journal, ids: list[str]) -> None:

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.harness import (
+from tests.support.harness import (
     START_SECONDS,
     Fleet,
     Load,
@@ -118,7 +118,7 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
         "relay.acknowledged=kill#101",
         "relay.not_persisted=kill#3",
     )
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
     short = {"GRNS_RELAY_LEASE_SECONDS": "1"}
     victims = [fleet.start("relay", GRNS_FAILPOINTS=moment, **short) for moment in moments]
     await asyncio.gather(ready(database, worker), *(stands_by(fleet, victim) for victim in victims))
@@ -141,7 +141,7 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
 
 async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database, broker: LocalNats) -> None:
     """Its standby takes over; when it wakes, it sends nothing more than it had written already."""
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
     async with database.connection() as connection:
         await connection.execute(
             "update grns.relay_cursor set owner = 'nobody', lease_until = now() + interval '1 h'"
@@ -195,7 +195,7 @@ async def test_two_of_each_daemon(
 ) -> None:
     """One relay leads at a time; one that was frozen follows when it wakes; one that ends hands it on."""
     short = {"GRNS_LEASE_SECONDS": "2"}
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "20", **short)
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20", **short)
     first = fleet.start("server", **short)
     await leads(fleet, first)
     second = fleet.start("server", **short)

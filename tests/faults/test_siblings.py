@@ -14,8 +14,8 @@ import pytest
 
 from grns.dev.servers.port import HOST, free_port
 from grns.postgres.database import Database
-from tests.harness import Fleet, eventually, is_alive, keepers_of, lines_with, submit, submit_many
-from tests.test_store_kit import fetch
+from tests.support.harness import Fleet, eventually, is_alive, keepers_of, lines_with, submit, submit_many
+from tests.support.store import fetch
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -25,7 +25,7 @@ Family = tuple[subprocess.Popen[bytes], list[int], list[int]]
 
 async def start(fleet: Fleet, **environment: str) -> Family:
     """Start workers side by side; return their parent, them, and all that has to end with them."""
-    parent = fleet.start("worker", "tests.pools:pool", "--processes", str(PROCESSES), **environment)
+    parent = fleet.start("worker", "tests.support.pools:pool", "--processes", str(PROCESSES), **environment)
 
     async def work() -> Family | None:
         assert parent.poll() is None, fleet.log_of(parent)

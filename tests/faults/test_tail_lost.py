@@ -10,7 +10,16 @@ import pytest
 
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.harness import Fleet, all_in, check_everything, eventually, is_relayed, manage, ready, submit_many
+from tests.support.harness import (
+    Fleet,
+    all_in,
+    check_everything,
+    eventually,
+    is_relayed,
+    manage,
+    ready,
+    submit_many,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,7 +35,7 @@ async def test_what_stood_at_the_end_is_published_again(
     fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path, goes_on: bool
 ) -> None:
     relay = fleet.start("server")
-    worker = fleet.start("worker", "tests.pools:pool", "--concurrency", "10")
+    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "10")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 50), within_seconds=30)
     await eventually(lambda: is_relayed(database), within_seconds=10)

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from grns.postgres.database import Database
-from tests.doors.webhooks import HERE, Receiver, deliveries, fall_due, made, settle
 from tests.faults.test_operations import gone
-from tests.harness import START_SECONDS, Fleet, eventually, is_stopped, submit_many
+from tests.support.harness import START_SECONDS, Fleet, eventually, is_stopped, submit_many
+from tests.support.webhooks import HERE, Receiver, deliveries, fall_due, made, settle
 
 pytestmark = pytest.mark.timeout(240)
 

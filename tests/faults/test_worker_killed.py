@@ -12,7 +12,7 @@ import pytest
 
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.harness import (
+from tests.support.harness import (
     Fleet,
     Load,
     all_in,
@@ -40,7 +40,7 @@ Worker = subprocess.Popen[bytes]
 def start_worker(fleet: Fleet, failpoint: str = "", **environment: str) -> Worker:
     """Start a worker of one slot that dies (or loses its connection) at a moment."""
     return fleet.start(
-        "worker", "tests.pools:pool", "--concurrency", "1",
+        "worker", "tests.support.pools:pool", "--concurrency", "1",
         GRNS_FAILPOINTS=failpoint, **ENVIRONMENT, **environment,
     )  # fmt: skip
 

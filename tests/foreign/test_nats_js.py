@@ -25,8 +25,18 @@ from nats.aio.client import Client as Nats
 
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests import orders
-from tests.harness import ROOT, Fleet, all_in, check_stories, committed, events_of, eventually, ready, rows_of
+from tests.support import commands as orders
+from tests.support.harness import (
+    ROOT,
+    Fleet,
+    all_in,
+    check_stories,
+    committed,
+    events_of,
+    eventually,
+    ready,
+    rows_of,
+)
 
 HERE = Path(__file__).parent
 ASYNCAPI = ROOT / "schemas" / "asyncapi.json"
@@ -148,7 +158,9 @@ async def test_with_nats_js_and_the_published_schemas_everything_can_be_asked_fo
     programs: Path,
     journal: Callable[[], list[str]],
 ) -> None:
-    worker = fleet.start("worker", "tests.pools:pool", GRNS_POLL_AFTER_SECONDS="60", GRNS_LOG_LEVEL="debug")
+    worker = fleet.start(
+        "worker", "tests.support.pools:pool", GRNS_POLL_AFTER_SECONDS="60", GRNS_LOG_LEVEL="debug"
+    )
     fleet.start("request-desk")
     await ready(database, worker)
     await eventually(lambda: is_open(plain))

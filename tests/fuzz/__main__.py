@@ -1,6 +1,6 @@
 """`make fuzz EXAMPLES=1000000`: each input is read in every way in which grns reads messages.
 
-`tests/test_fuzz.py` does the same with fewer inputs.
+`tests/fuzz/test_fuzz.py` does the same with fewer inputs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.bad_input import ACCEPTED
 from tests.fuzz.runs import PART, Tally, part
+from tests.support.bad_input import ACCEPTED
 
 
 def show(console: Console, tally: Tally, seconds: float) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from grns.model import events as payloads
 from grns.model import subjects
-from tests import bad_input
-from tests.bad_input import NIL
+from tests.support import bad_input
+from tests.support.bad_input import NIL
 
 BUNCH = 10
 FRONT_DOOR = subjects.shared_execute()

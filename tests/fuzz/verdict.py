@@ -9,8 +9,8 @@ from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.settings import load
 from grns.worker import command
-from tests.bad_input import ACCEPTED
 from tests.fuzz.inputs import Sample
+from tests.support.bad_input import ACCEPTED
 
 LIMITS = load().envelope_limits
 LONGEST_REFUSAL = 400

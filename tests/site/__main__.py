@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.harness import ROOT
 from tests.site import build, reference
+from tests.support.harness import ROOT
 
 for path in reference.write():
     print(f"written anew: {path.relative_to(ROOT)}")  # noqa: T201

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 SITE = ROOT / "site"
 # What a browser fetches by itself, as opposed to a link that somebody follows.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 DOCS = ROOT / "docs"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.harness import ROOT
 from tests.site import commands, errors, log_events, messages, python_api, settings
+from tests.support.harness import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
 

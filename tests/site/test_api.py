@@ -16,11 +16,11 @@ import pytest
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.doors.e2e.test_api import url_of
-from tests.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, put_key, submit
-from tests.operations import dead_tasks
+from tests.process.test_api import url_of
 from tests.site.page import blocks
-from tests.test_store_kit import fetch
+from tests.support.harness import ROOT, START_SECONDS, Fleet, all_in, eventually, put_key, submit
+from tests.support.operations import dead_tasks
+from tests.support.store import fetch
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -14,13 +14,11 @@ from grns import cli
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
 from grns.webhooks.service import list_webhooks
-from tests.counters import begin_here, count_all
-from tests.doors.test_letter import body
-from tests.doors.test_triage import letter
+from tests.dead_letters.test_message import body
+from tests.dead_letters.test_triage import letter
 from tests.site.page import commands, names
-from tests.test_store_kit import FINGERPRINT, fetch, place
-
-pytest_plugins = ["tests.test_store_kit"]
+from tests.support.aggregators import begin_here, count_all
+from tests.support.store import FINGERPRINT, fetch, place
 
 # The pages of which all commands are run here.
 TYPED = (

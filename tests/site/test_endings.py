@@ -15,12 +15,10 @@ from grns.model.outcome import Claim
 from grns.model.task import random_uuid
 from grns.postgres.database import Database
 from grns.worker.finishes import Finish, Finishes
-from tests.harness import submit
 from tests.site.page import text
-from tests.test_handlers import Runner, returning
-from tests.test_store_kit import claim, fall_due, lapse, row_of
-
-pytest_plugins = ["tests.test_store_kit"]
+from tests.support.harness import submit
+from tests.support.store import claim, fall_due, lapse, row_of
+from tests.worker.test_handlers import Runner, returning
 
 
 async def _sleep(task: grns.Context) -> None:

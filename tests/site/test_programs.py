@@ -18,8 +18,8 @@ import pytest
 import grns
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
-from tests.harness import Fleet, all_in, eventually, submit
 from tests.site.page import blocks, commands, written
+from tests.support.harness import Fleet, all_in, eventually, submit
 
 LIMIT_SECONDS = 20
 

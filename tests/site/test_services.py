@@ -14,9 +14,9 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.dev.servers.port import free_port
 from grns.postgres.database import Database
-from tests.harness import START_SECONDS, Fleet, eventually
 from tests.site.page import blocks, written
 from tests.site.test_commands import typed
+from tests.support.harness import START_SECONDS, Fleet, eventually
 
 pytestmark = pytest.mark.timeout(180)
 

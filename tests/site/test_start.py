@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.test_dev import Dev, start
+from tests.process.test_dev import Dev, start
 from tests.site.page import blocks, written
 
 __all__ = ["start"]  # the fixture

@@ -10,24 +10,24 @@ import pytest
 from grns.model.task import TRANSITIONS, Status
 from grns.nats.users import users
 from grns.settings import PREFIX, Settings
-from tests.harness import ROOT
 from tests.site import reference
 from tests.site.page import DOCS, blocks, names, text
 from tests.site.test_commands import TYPED
+from tests.support.harness import ROOT
 
 # Pages with commands or programs, and who runs them, where test_commands does not.
 RUN_BY = {
     "agents.md": "tests/site/test_api.py",
     "api.md": "tests/site/test_api.py",
     "dashboard.md": "tests/browser",
-    "events.md": "tests/test_readme.py",
+    "events.md": "tests/process/test_readme.py",
     "guarantees.md": "tests/site/test_programs.py",
     "languages.md": "tests/site/test_programs.py",
     "metrics.md": "tests/site/test_services.py",
     "pool.md": "tests/site/test_programs.py",
     "production.md": "tests/site/test_services.py",
     "requests.md": "tests/foreign/test_nats_js.py",
-    "security.md": "tests/e2e/test_nats_users.py",
+    "security.md": "tests/process/test_nats_users.py",
     "start.md": "tests/site/test_start.py",
     "submit.md": "tests/site/test_programs.py",
     "traces.md": "tests/site/test_services.py",

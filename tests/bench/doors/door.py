@@ -18,7 +18,7 @@ from grns.web.session import COOKIE
 from tests.bench.doors.life import OURS
 from tests.bench.doors.table import ACTOR
 from tests.bench.stage import Stage
-from tests.harness import START_SECONDS
+from tests.support.harness import START_SECONDS
 
 _HOST = "127.0.0.1"
 _GOOD = 400

@@ -10,7 +10,7 @@ from tests.bench.doors.question import LOOKING, STREAMS
 from tests.bench.doors.size import Sizes
 from tests.bench.figure import COUNT, MILLISECONDS, SHARE, Figure, Figures
 from tests.bench.goal import Goal
-from tests.harness import quantile
+from tests.support.harness import quantile
 
 _API_MILLISECONDS, _WEB_MILLISECONDS = 50.0, 100.0
 # No list, no count: all that `grns doctor` looks for, in Postgres and at the broker, kept for some seconds.

@@ -14,7 +14,7 @@ from tests.bench.doors.goal import P50, P95, asked, goals
 from tests.bench.doors.size import Sizes
 from tests.bench.figure import Figure, Figures, said
 from tests.bench.goal import Goal, Verdict
-from tests.harness import quantile
+from tests.support.harness import quantile
 
 _STYLES = {Verdict.HELD: "green", Verdict.MISSED: "red", Verdict.UNKNOWN: "dim"}
 _DIGITS = 4

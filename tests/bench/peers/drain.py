@@ -12,7 +12,7 @@ from typing import Protocol
 from grns.dev.servers.process import Process
 from grns.errors import LocalServerError
 from tests.bench.peers.peer import PeerUnavailable
-from tests.harness import START_SECONDS
+from tests.support.harness import START_SECONDS
 
 _POLL_SECONDS = 0.02
 _END_SECONDS = 10.0

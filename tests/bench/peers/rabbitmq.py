@@ -13,7 +13,7 @@ from grns.dev.servers.port import HOST, free_port
 from grns.dev.servers.process import Process
 from tests.bench.peers.drain import started, until
 from tests.bench.peers.peer import PeerUnavailable
-from tests.harness import START_SECONDS
+from tests.support.harness import START_SECONDS
 
 _USER = "rabbitmq"  # whom its program becomes where root starts it
 

@@ -1,0 +1,71 @@
+"""Every change through the API is in the log, with who made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from grns.api.app import ROUTES
+from grns.api.route import Route
+from tests.api.test_access import _theirs
+from tests.support.api import THEIRS, Door, good
+from tests.support.store import fetch
+
+BY_NAME = {route.name: route for route in ROUTES}
+# A claim is in the log by its agent, and what came of it; a renewal moves nothing.
+WORK = {"claim_next_task", "renew_claim", "complete_claim", "fail_claim", "release_claim"}
+# It needs a broker: test_api_triage.py.
+SENT = {"resend_message"}
+CHANGES = [route for route in ROUTES if route.method != "GET" and route.name not in WORK | SENT]
+# What has to be so before.
+FIRST = {
+    "redrive_task": ["cancel_task"],
+    "discard_task": ["cancel_task"],
+    "resume_operation": ["pause_operation"],
+    "resume_pool": ["pause_pool"],
+}
+BODIES: dict[str, Any] = {
+    "create_tasks": {"tasks": [{"task_type": "noop"}]},
+    "create_task": {"task_type": "noop"},
+    "edit_task": {"priority": 0},
+    "edit_issue": {"state": "acknowledged"},
+    "create_operation": {"action": "redrive", "filter": ""},
+    "save_filter": {"text": "state:dead"},
+    "create_webhook": {"url": "https://example.org/y", "kinds": ["evt.task.dead"]},
+    "edit_webhook": {"is_enabled": False},
+    "create_key": {"name": "ci", "scopes": ["read"]},
+    "create_workspace": {"workspace": "third"},
+}
+
+
+def named(route: Route) -> str:
+    """Return a route's name, for the names of tests."""
+    return route.name
+
+
+async def change(visitor: httpx2.AsyncClient, route: Route, names: dict[str, str]) -> None:
+    """Do what a route does, and have it succeed."""
+    path = route.path.format(**{name: names.get(name, "") for name in ("name", *names)})
+    body = BODIES.get(route.name)
+    said = {} if body is None else {"json": body}
+    good(await visitor.request(route.method, path, **said), range(200, 300))
+
+
+@pytest.mark.parametrize("route", CHANGES, ids=named)
+async def test_a_change_is_in_the_log_with_who_made_it(door: Door, route: Route) -> None:
+    names = await _theirs(door.database)
+    key = await door.key("admin", workspace=None)
+    (latest,) = await fetch(door.database, "select max(seq) as seq from grns.events")
+    async with door.visitor(key, grns_workspace=THEIRS) as visitor:
+        steps = [*FIRST.get(route.name, ()), route.name]
+        for step in steps:
+            await change(visitor, BY_NAME[step], names)
+    told = await fetch(
+        door.database,
+        "select kind, actor from grns.events where seq > $1 and kind like 'evt.%' order by seq",
+        latest["seq"],
+    )
+    assert len(told) == len(steps)
+    assert {row["actor"] for row in told} == {f"key:{key.split('_')[1]}"}

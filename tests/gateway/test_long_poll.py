@@ -1,0 +1,261 @@
+"""Waiting rooms, on real servers: woken by the broker, fed by Postgres without it, and never a storm."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from grns.access.principals import BOOTSTRAP
+from grns.bootstrap import api as doors
+from grns.bootstrap.app import App
+from grns.dev.servers import LocalNats
+from grns.gateway import claims as agent_claims
+from grns.gateway.claims import AssignedTask, HttpClaims, WaitingWorker
+from grns.maintenance.due import reap
+from grns.model import subjects
+from grns.nats.interface import Message, Transport
+from grns.postgres.database import Database, run
+from grns.settings import load
+from grns.telemetry.facts.bus import RejectedMessageStored
+from grns.telemetry.facts.work import AttemptStarted, TaskCrashed, TaskNotClaimed
+from grns.worker.claims import Claimant
+from tests.support.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
+from tests.support.operations import Facts
+from tests.support.relays import relaying
+from tests.support.store import fetch, kinds_of, lapse, row_of
+
+pytestmark = [pytest.mark.usefixtures("in_environment"), pytest.mark.timeout(120)]
+
+NEVER = 3600.0
+
+
+class Stage:
+    """Rooms for agents, on the test's own servers."""
+
+    def __init__(self, claims: HttpClaims, database: Database, transport: Transport, facts: Facts) -> None:
+        self.claims = claims
+        self.database = database
+        self.transport = transport
+        self.facts = facts
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def ask(
+        self, *types: str, wait_seconds: float = 60.0, name: str = "one"
+    ) -> asyncio.Task[AssignedTask | None]:
+        """Begin to wait for a task."""
+        handled = dict.fromkeys(types or ("noop",))
+        who = Claimant(f"worker-{name}", "default", "worker", handled, 60.0)
+        seeking = WaitingWorker(who, name, "1", BOOTSTRAP, wait_seconds)
+        return asyncio.create_task(self.claims.next_task(seeking, self._gone))
+
+    async def is_listening(self) -> bool:
+        """Tell whether the room's lanes are open, and it has looked what there was before."""
+        room = self.claims._queues.get(("default", "worker"))
+        if room is None or room._is_broker_failing() or room._poller._is_behind:
+            return False
+        return room._look_at > time.monotonic()
+
+    @property
+    def sources(self) -> list[str]:
+        """Where what was claimed has come from."""
+        return [fact.source for fact in self.facts.of(AttemptStarted)]
+
+
+@asynccontextmanager
+async def rooms(database: Database, **settings: Any) -> AsyncIterator[Stage]:
+    """Open rooms that look into Postgres only where the broker fails, unless the settings say otherwise."""
+    facts = Facts()
+    quiet = {"poll_after_seconds": NEVER, "poll_max_seconds": NEVER, "poll_busy_age_seconds": NEVER}
+    app = App(load(**(quiet | settings)), (facts,))
+    async with app.connections("rooms", is_patient=True) as (own, transport):
+        claims = doors.context(app, own, transport).agent_claims
+        yield Stage(claims, own, transport, facts)
+        await claims.close()
+    assert not facts.of(TaskCrashed)
+
+
+async def got(asking: asyncio.Task[AssignedTask | None]) -> AssignedTask:
+    """Return what somebody has got."""
+    handed = await asyncio.wait_for(asking, LIMIT_SECONDS)
+    assert handed is not None
+    return handed
+
+
+async def lane(broker: LocalNats, priority: int = 2) -> tuple[int, int]:
+    """Return how many commands of a lane wait, and how many are held by somebody."""
+    durable = subjects.durable(subjects.priority_subject("default", "worker", priority))
+    info = await manage(broker.url, f"CONSUMER.INFO.GRNS_CMD.{durable}")
+    return info["num_pending"], info["num_ack_pending"]
+
+
+async def test_who_waits_is_woken_by_the_broker(database: Database, broker: LocalNats) -> None:
+    async with relaying(), rooms(database) as stage:
+        asking = stage.ask()
+        await eventually(stage.is_listening)
+        for priority in subjects.PRIORITIES:
+            task_id = (await submit(database, priority=priority)).id
+            assert (await got(asking)).claim.id == task_id
+            asking = stage.ask()
+        asking.cancel()
+
+        async def is_empty() -> bool:
+            return [await lane(broker, priority) for priority in subjects.PRIORITIES] == [(0, 0)] * 4
+
+        await eventually(is_empty)
+        assert stage.sources == ["priority"] * 4
+
+
+async def test_what_waits_already_is_found_at_once(database: Database, broker: LocalNats) -> None:
+    ids = await submit_many(database, 5)
+    async with rooms(database) as stage:  # without a relay, nobody tells of them
+        found = [(await got(stage.ask(name=str(n)))).claim.id for n in range(5)]
+    assert sorted(found) == sorted(ids)
+
+
+async def test_each_task_goes_to_an_agent_that_does_it(database: Database, broker: LocalNats) -> None:
+    async with relaying(), rooms(database) as stage:
+        one, other = stage.ask("a", name="one"), stage.ask("b", name="other")
+        await eventually(stage.is_listening)
+        await submit(database, "b")
+        assert (await got(other)).ticket.agent_id == "worker-other"
+        await submit(database, "a")
+        assert (await got(one)).ticket.agent_id == "worker-one"
+        assert stage.sources == ["priority", "priority"]
+
+
+async def test_what_nobody_here_does_is_found_by_who_comes_and_does(
+    database: Database, broker: LocalNats
+) -> None:
+    async with relaying(), rooms(database) as stage:
+        other = stage.ask("b")
+        await eventually(stage.is_listening)
+        task_id = (await submit(database, "c")).id
+
+        async def is_passed_over() -> bool:
+            return [fact.reason for fact in stage.facts.of(TaskNotClaimed)] == ["no_handler"]
+
+        await eventually(is_passed_over)
+        assert (await row_of(database, task_id))["attempt"] == 0
+        assert (await got(stage.ask("c", name="two"))).claim.id == task_id
+        await submit(database, "b")
+        await got(other)
+
+
+async def test_a_command_that_is_none_is_kept_and_nobody_waits_the_longer(
+    database: Database, broker: LocalNats
+) -> None:
+    async with relaying(), rooms(database) as stage:
+        asking = stage.ask()
+        await eventually(stage.is_listening)
+        subject = subjects.priority_subject("default", "worker", 2)
+        await stage.transport.publish(Message(subject, b"{", "rubbish", {}))
+
+        async def is_refused() -> bool:
+            return bool(stage.facts.of(RejectedMessageStored))
+
+        await eventually(is_refused)
+        await submit(database)
+        await got(asking)
+    (letter,) = await fetch(database, "select body, reason from grns.dead_letters")
+    assert (bytes(letter["body"]), letter["reason"]) == (b"{", "bad_json")
+
+
+async def test_what_comes_while_nobody_waits_stays_where_it_is(database: Database, broker: LocalNats) -> None:
+    async with relaying(), rooms(database) as stage:
+        first = stage.ask()
+        await eventually(stage.is_listening)
+        await submit(database)
+        await got(first)
+        ids = await submit_many(database, 3)
+
+        async def are_there() -> bool:
+            return sum(await lane(broker)) == 3
+
+        await eventually(are_there)
+        found = [(await got(stage.ask())).claim.id for _ in ids]
+        assert sorted(found) == sorted(ids)
+        assert stage.sources == ["priority"] * 4
+
+
+async def test_without_the_broker_tasks_come_from_postgres(database: Database, broker: LocalNats) -> None:
+    async with rooms(database) as stage:
+        asking = stage.ask()
+        await eventually(stage.is_listening)
+        broker.stop()
+        task_id = (await submit(database)).id
+        assert (await got(asking)).claim.id == task_id
+        assert stage.sources == ["poll"]
+
+
+async def test_an_agent_that_never_came_back_is_replaced(database: Database, broker: LocalNats) -> None:
+    """As a worker that was killed: its lease runs out, and another one is woken."""
+    task_id = (await submit(database)).id
+    async with relaying(), rooms(database) as stage:
+        dead = await got(stage.ask(name="dead"))
+        other = stage.ask(name="other")
+        await eventually(stage.is_listening)
+        await lapse(database, task_id)
+        assert len(await reap(database, 10, None)) == 1
+        handed = await got(other)
+        assert (handed.claim.id, handed.claim.attempt) == (task_id, dead.claim.attempt + 1)
+    kinds = [kind for kind in await kinds_of(database, task_id) if kind.startswith("evt.")]
+    assert kinds == ["evt.task.queued", "evt.task.claimed", "evt.task.lease_expired", "evt.task.claimed"]
+
+
+async def test_however_many_wait_one_looks_for_all(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+
+    async def counted(connection: Any, name: str, *arguments: Any) -> Any:
+        asked[name] += 1
+        return await run(connection, name, *arguments)
+
+    monkeypatch.setattr("grns.worker.claims.run", counted)
+    often = {"poll_after_seconds": 0.1, "poll_max_seconds": 0.1}
+    async with rooms(database, **often) as stage:
+        waiting = [stage.ask(name=f"a{n}") for n in range(80)]
+        await eventually(stage.is_listening)
+        asked.clear()
+        began_at = time.monotonic()
+
+        async def has_looked() -> bool:
+            return asked["claim_next"] >= 8
+
+        await eventually(has_looked)
+        # Each looking for itself would be eighty for each of them.
+        assert asked["claim_next"] <= 10 + (time.monotonic() - began_at) / 0.01
+        assert asked.keys() == {"claim_next"}
+        pool = stage.database._pool
+        assert pool is not None
+
+        async def are_all_idle() -> bool:
+            return bool(pool.get_size() == pool.get_idle_size())
+
+        await eventually(are_all_idle)
+        assert not any(asking.done() for asking in waiting)
+        stage.claims.stop()
+        assert await asyncio.gather(*waiting) == [None] * 80
+
+
+async def test_a_room_is_closed_when_nobody_waits_any_more_and_opened_again(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_claims, "_ROOM_SECONDS", 0.05)
+    async with relaying(), rooms(database) as stage:
+        for _ in range(2):
+            asking = stage.ask()
+            await eventually(stage.is_listening)
+            await submit(database)
+            await got(asking)
+
+            async def is_closed() -> bool:
+                return not stage.claims._queues and not stage.claims._closing
+
+            await eventually(is_closed)

@@ -1,0 +1,230 @@
+"""The meter: what it reads from Postgres and the broker is what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+import pytest
+
+from grns.bootstrap.app import App
+from grns.maintenance import queue_stats as gauge
+from grns.maintenance.gauges import GaugeCollector
+from grns.model import subjects
+from grns.postgres.database import Database
+from grns.tasks import pauses as pause
+from grns.telemetry.fact import Fact
+from grns.telemetry.facts.upkeep import Measured
+from grns.telemetry.metrics import MetricsLeaf
+from tests.support.harness import settings_for, submit_many
+from tests.support.store import fall_due, fetch, lapse, place
+
+OLD = "update grns.tasks set queued_at = now() - interval '100 s' where task_type = $1"
+
+
+async def worker(
+    database: Database,
+    name: str,
+    *task_types: str,
+    agent_type: str = "worker",
+    workspace: str = "default",
+    seen: str = "0 s",
+) -> None:
+    """Let there be a worker that was last seen so long ago."""
+    await fetch(
+        database,
+        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, running,"
+        " task_types, lease_seconds, last_seen_at)"
+        " values ($1, $2, $3, 'h', 1, '0', 5, 2, $4, 15, now() - $5::text::interval)",
+        name, workspace, agent_type, list(task_types), seen,
+    )  # fmt: skip
+
+
+async def unserved(database: Database) -> dict[tuple[str, str, str], int]:
+    """Return what nobody serves, and for how many tens of seconds."""
+    return {
+        (lane.workspace, lane.agent_type, task_type): round(seconds / 10)
+        for lane in await gauge.queue_ages(database)
+        for task_type, seconds in lane.unserved_after_seconds.items()
+    }
+
+
+# ---------------------------------------------------------------- lanes
+
+
+async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) -> None:
+    await submit_many(shared, 2, priority=1, task_type="old")
+    await submit_many(shared, 1, agent_type="nobody", task_type="old")
+    await fetch(shared, OLD, "old")
+    await submit_many(shared, 1, priority=1)
+    await worker(shared, "idle", "noop", agent_type="idle")
+    ages = {
+        (lane.agent_type, lane.priority): round(lane.oldest_seconds / 10)
+        for lane in await gauge.queue_ages(shared)
+    }
+    assert ages == {
+        (agent_type, priority): 10 if (agent_type, priority) in (("worker", 1), ("nobody", 2)) else 0
+        for agent_type in ("worker", "nobody", "idle")
+        for priority in subjects.PRIORITIES
+    }, "lanes that are empty are there, where somebody works"
+
+
+async def test_nothing_queued_and_nobody_there_is_no_lane(shared: Database) -> None:
+    await place(shared, "succeeded")
+    await worker(shared, "gone", "noop", seen="1 min")
+    assert await gauge.queue_ages(shared) == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "is_served"),
+    [
+        ([], False),
+        ([("one", ("noop",), {})], True),
+        ([("one", ("other",), {})], False),
+        ([("one", ("other",), {}), ("two", ("noop", "x"), {})], True),
+        ([("one", ("noop",), {"seen": "1 min"})], False),
+        ([("one", ("noop",), {"agent_type": "writer"})], False),
+        ([("one", ("noop",), {"workspace": "acme"})], False),
+    ],
+    ids=["nobody", "one", "no handler", "one of two", "dead", "other agent type", "other workspace"],
+)
+async def test_a_type_is_served_by_a_live_worker_with_a_handler(
+    shared: Database, workers: Sequence[tuple[str, Sequence[str], dict[str, str]]], is_served: bool
+) -> None:
+    await submit_many(shared, 2)
+    await fetch(shared, OLD, "noop")
+    for name, task_types, fields in workers:
+        await worker(shared, name, *task_types, **fields)
+    assert await unserved(shared) == ({} if is_served else {("default", "worker", "noop"): 10})
+
+
+async def test_what_is_served_hides_nothing_for_long(shared: Database) -> None:
+    """What nobody serves is seen among the first hundred; behind more, as soon as these are gone."""
+    await submit_many(shared, 99, task_type="served")
+    await fetch(shared, OLD, "served")
+    await submit_many(shared, 1, task_type="orphan")
+    await worker(shared, "one", "served")
+    assert set(await unserved(shared)) == {("default", "worker", "orphan")}
+    await submit_many(shared, 1, task_type="served", priority=2)
+    await fetch(shared, OLD, "served")
+    assert await unserved(shared) == {}
+    await fetch(shared, "delete from grns.tasks where task_type = 'served'")
+    assert set(await unserved(shared)) == {("default", "worker", "orphan")}
+
+
+@pytest.mark.parametrize("task_type", [None, "noop"])
+async def test_what_is_paused_nobody_has_to_serve(shared: Database, task_type: str | None) -> None:
+    await submit_many(shared, 1)
+    await pause.begin(
+        shared, workspace="default", agent_type="worker", task_type=task_type, actor="me",
+        reason=None, until=None,
+    )  # fmt: skip
+    assert await unserved(shared) == {}
+    await fetch(shared, "update grns.pauses set until = now() - interval '1 s'")
+    assert set(await unserved(shared)) == {("default", "worker", "noop")}
+
+
+# ---------------------------------------------------------------- lags, states, workers
+
+
+async def test_without_work_nothing_waits(shared: Database) -> None:
+    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0)
+
+
+async def test_what_waits_for_the_daemons_is_told_by_its_oldest(shared: Database) -> None:
+    due, late = await place(shared, "retry_wait"), await place(shared, "running")
+    assert (await gauge.lags(shared)).due_seconds == 0, "it is not due yet"
+    await fall_due(shared, due.id)
+    await lapse(shared, late.id)
+    await fetch(
+        shared, "update grns.tasks set next_attempt_at = now() - interval '40 s' where id = $1", due.id
+    )
+    await fetch(shared, "update grns.tasks set lease_until = now() - interval '20 s' where id = $1", late.id)
+    await fetch(shared, "update grns.events set created_at = now() - interval '60 s'")
+    lags = await gauge.lags(shared)
+    assert [round(seconds / 10) for seconds in (lags.due_seconds, lags.lapsed_seconds)] == [4, 2]
+    assert round(lags.unpublished_seconds / 10) == round(lags.uncounted_seconds / 10) == 6
+
+
+async def test_what_is_published_beyond_a_gap_is_no_lag(shared: Database) -> None:
+    await submit_many(shared, 3)
+    (row,) = await fetch(shared, "select min(seq) as first, max(seq) as last from grns.events")
+    first, last = row["first"], row["last"]
+    for rounds, (low, beyond, is_behind) in enumerate(
+        (
+            (last, [], False),
+            (last - 1, [], True),
+            (first - 5, [(first, last + 1)], False),  # numbers that nobody will ever see
+            (first - 5, [(first, last)], True),
+            (first, [(first + 2, last + 1)], True),
+        )
+    ):
+        for table, column in (("relay_cursor", "published"), ("count_cursor", "counted")):
+            await fetch(
+                shared,
+                f"update grns.{table} set low = $1, {column} = $2",
+                low, [asyncpg.Range(*one) for one in beyond],
+            )  # fmt: skip
+        lags = await gauge.lags(shared)
+        assert (lags.unpublished_seconds > 0, lags.uncounted_seconds > 0) == (is_behind, is_behind), rounds
+
+
+async def test_states_are_as_they_were_counted(shared: Database) -> None:
+    await fetch(
+        shared,
+        "insert into grns.task_counts values ('default', 'a', 'dead', 2), ('default', 'b', 'dead', 3),"
+        " ('acme', 'a', 'queued', 1), ('acme', 'b', 'running', -1)",
+    )
+    assert sorted(await gauge.states(shared)) == [
+        ("acme", "queued", 1), ("acme", "running", 0), ("default", "dead", 5),
+    ]  # fmt: skip
+
+
+async def test_workers_are_those_that_live(shared: Database) -> None:
+    for name, seen in (("one", "0 s"), ("two", "1 s"), ("gone", "1 min")):
+        await worker(shared, name, "noop", seen=seen)
+    await worker(shared, "stopped", "noop")
+    await fetch(shared, "update grns.agents set stopped_at = now() where agent_id = 'stopped'")
+    assert await gauge.pool_capacities(shared) == [gauge.PoolCapacity("default", "worker", 2, 10, 4)]
+
+
+# ---------------------------------------------------------------- what it tells
+
+
+async def test_all_that_it_reads_is_shown(shared: Database) -> None:
+    metrics = MetricsLeaf()
+    await submit_many(shared, 2, priority=0, task_type="orphan")
+    await fetch(shared, OLD, "orphan")
+    await worker(shared, "one", "noop")
+    await fetch(shared, "insert into grns.task_counts values ('default', 'noop', 'queued', 7)")
+    transport = App(settings_for(shared.url)).transport("test")
+    meter = GaugeCollector(database=shared, transport=transport, emit=metrics.read)
+    for read in meter.chores.values():
+        assert not await read(), "it is done in one go"
+    value = metrics.registry.get_sample_value
+    pool = {"workspace": "default", "agent_type": "worker"}
+    assert 100 <= (value("grns_queue_oldest_seconds", pool | {"priority": "0"}) or 0) < 160
+    assert value("grns_queue_oldest_seconds", pool | {"priority": "3"}) == 0
+    assert 100 <= (value("grns_unserved_oldest_seconds", pool | {"task_type": "orphan"}) or 0) < 160
+    assert [value(f"grns_worker{name}", pool) for name in ("s", "_slots", "_slots_taken")] == [1, 5, 2]
+    assert value("grns_due_oldest_seconds") == 0
+    states = [
+        value("grns_tasks", {"workspace": "default", "status": status}) for status in ("queued", "dead")
+    ]
+    assert states == [7, 0], "where nothing has died yet, the first one is an increase"
+    await fetch(shared, "delete from grns.tasks")
+    await fetch(shared, "delete from grns.agents")
+    for read in meter.chores.values():
+        await read()
+    assert value("grns_queue_oldest_seconds", pool | {"priority": "0"}) is None, "what is gone is not shown"
+    assert value("grns_unserved_oldest_seconds", pool | {"task_type": "orphan"}) is None
+    assert value("grns_workers", pool) is None
+
+
+async def test_while_the_broker_is_away_nobody_knows_how_far_consumers_are(shared: Database) -> None:
+    facts: list[Fact] = []
+    transport = App(settings_for(shared.url)).transport("test")
+    await GaugeCollector(database=shared, transport=transport, emit=facts.append).read_consumers()
+    assert [(fact.metric, list(fact.readings)) for fact in facts if isinstance(fact, Measured)] == [
+        (f"grns_consumer_{what}_messages", []) for what in ("pending", "unacknowledged", "redelivered")
+    ]

@@ -1,0 +1,61 @@
+"""The words of pages, help, settings, metrics and messages: those of the glossary."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from grns.cli import root
+from grns.schemas import export
+from grns.settings import Settings
+from grns.telemetry import registry
+from grns.telemetry.metric import Metric
+from tests.support.harness import ROOT
+
+# A hit is a reason to rewrite the sentence, not to swap the word.
+EXCLUDED = re.compile(
+    r"\b(somebody|nobody|everybody|anybody|whoever|mend|mends|mended|goes on|by itself|front door|graveyard"
+    r"|clerk|keeper|lane|lanes|ledger|request desk|stranger|strangers|farewell)\b",
+    re.IGNORECASE,
+)
+# Pages in plain words. One that is rewritten comes here.
+PAGES = (
+    "CONTRIBUTING.md", "README.md", "docs/access.md", "docs/agents.md", "docs/api.md",
+    "docs/compare.md", "docs/dashboard.md", "docs/events.md", "docs/explain.md", "docs/filters.md",
+    "docs/glossary.md", "docs/guarantees.md", "docs/index.md", "docs/languages.md",
+    "docs/migrate-celery.md", "docs/operations.md", "docs/pool.md", "docs/pools.md",
+    "docs/reference/cli.md", "docs/reference/settings.md", "docs/start.md", "docs/states.md",
+    "docs/submit.md", "docs/triage.md", "docs/walk.md",
+)  # fmt: skip
+
+
+def hits(text: str) -> list[str]:
+    """Return the excluded words of a text, with what is around them."""
+    prose = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
+    return [prose[max(0, m.start() - 30) : m.end() + 30] for m in EXCLUDED.finditer(prose)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_has_no_excluded_word(page: str) -> None:
+    assert hits((ROOT / page).read_text()) == []
+
+
+def described() -> Iterator[tuple[str, str]]:
+    """Yield what the program says of itself, with where it stands."""
+    for name, command in root.commands.items():
+        yield f"command {name}", command.help or ""
+    for name, field in Settings.model_fields.items():
+        yield f"setting {name}", field.description or ""
+    for value in vars(registry).values():
+        if isinstance(value, Metric):
+            yield f"metric {value.name}", value.help
+    for name, text in export.documents().items():
+        for words in re.findall(r'"(?:description|summary)": "((?:[^"\\\\]|\\\\.)*)"', text):
+            yield f"{name}: {words[:60]}", json.loads(f'"{words}"')
+
+
+def test_descriptions_have_no_excluded_word() -> None:
+    assert {where: hits(text) for where, text in described() if hits(text)} == {}
