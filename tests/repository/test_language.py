@@ -28,7 +28,7 @@ PAGES = (
     "docs/glossary.md", "docs/guarantees.md", "docs/index.md", "docs/languages.md",
     "docs/migrate-celery.md", "docs/operations.md", "docs/pool.md", "docs/pools.md",
     "docs/reference/cli.md", "docs/reference/settings.md", "docs/start.md", "docs/states.md",
-    "docs/submit.md", "docs/triage.md", "docs/walk.md",
+    "docs/submit.md", "docs/triage.md", "docs/tutorial.md", "docs/walk.md",
 )  # fmt: skip
 
 
