@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from grns.model import subjects
 from grns.postgres.database import Database, Row, Session
+from grns.runtime.leader import LeaderLease
 
 _NOTHING = (None, None)
 
@@ -76,25 +78,21 @@ class RelayCursor:
     """How far the log has been published: everything up to `low`, and `published` beyond it;
     and what the streams of events and dead letters had then. It holds on one timeline of the server."""
 
-    epoch: int
     timeline: int
     low: int
     published: list[Span]
     places: dict[str, LastAcknowledged]
 
 
-async def take(database: Database | Session, owner: str, lease_seconds: float) -> RelayCursor | None:
-    """Take the lead, None where another relay has it."""
-    rows = await database.run("take_relay", owner, lease_seconds)
-    if not rows:
-        return None
-    row = rows[0]
+async def read_cursor(database: Database | Session) -> RelayCursor:
+    """Read how far the log has been published; a leader does once it holds the lease."""
+    (row,) = await database.run("read_relay_cursor")
     spans = list(zip(row["published_from"], row["published_to"], strict=True))
     places = {
         subjects.EVT_STREAM: _place(row, "evt"),
         subjects.DLQ_STREAM: _place(row, "dlq"),
     }
-    return RelayCursor(row["epoch"], row["timeline"], row["low"], spans, places)
+    return RelayCursor(row["timeline"], row["low"], spans, places)
 
 
 def _place(row: Row, name: str) -> LastAcknowledged:
@@ -103,23 +101,23 @@ def _place(row: Row, name: str) -> LastAcknowledged:
     return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
 
 
-async def hold(database: Database | Session, cursor: RelayCursor, lease_seconds: float) -> int | None:
-    """Persist the cursor and renew the lead; None where another relay or another server has it now.
+async def hold(database: Database | Session, lease: LeaderLease, cursor: RelayCursor) -> int | None:
+    """Persist the cursor and renew the lease; None if another relay leads, or this is another server.
 
     Returns the id of the transaction that did so: those that took a number before have lower ones.
     """
-    events, letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
+    sent_at = time.monotonic()
+    events, dead_letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
     rows = await database.run(
-        "hold_relay", cursor.epoch, lease_seconds, cursor.low, [span[0] for span in cursor.published],
+        "hold_relay", lease.epoch, lease.seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
-        letters.epoch, letters.last_seq, *(letters.lost or _NOTHING), cursor.timeline,
+        dead_letters.epoch, dead_letters.last_seq, *(dead_letters.lost or _NOTHING), cursor.timeline,
     )  # fmt: skip
-    return rows[0]["xid"] if rows else None
-
-
-async def drop(database: Database | Session, epoch: int) -> None:
-    """Give the lead up."""
-    await database.run("drop_relay", epoch)
+    if not rows:
+        return None
+    lease.note_renewal(sent_at)
+    xid: int = rows[0]["xid"]
+    return xid
 
 
 async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> LogSnapshot:

@@ -23,6 +23,7 @@ from grns.outbox.replay import Replayer
 from grns.outbox.stream_loss import StreamLossDetector
 from grns.outbox.watermark import Watermark
 from grns.postgres.database import Database, Session
+from grns.runtime.leader import LeaderLease
 from grns.runtime.service import PeriodicService
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
@@ -39,10 +40,9 @@ class RelayLeadership:
     def __init__(
         self,
         session: Session,
+        lease: LeaderLease,
         cursor: log.RelayCursor,
         *,
-        expires_at: float,
-        lease_seconds: float,
         transport: Transport,
         max_bytes: int,
         replay_seconds: float,
@@ -50,9 +50,8 @@ class RelayLeadership:
         spans: Spans,
     ) -> None:
         self._session = session
+        self._lease = lease
         self._cursor = cursor
-        self._lease_seconds = lease_seconds
-        self._expires_at = expires_at
         self._emit = emit
         self._read_rows = FIRST_ROWS
         self._progress = Watermark(cursor.low, cursor.published)
@@ -63,23 +62,18 @@ class RelayLeadership:
             replay_seconds=replay_seconds,
             emit=emit,
         )
-        self._replays = Replayer(session, epoch=cursor.epoch, emit=emit)
+        self._replays = Replayer(session, epoch=lease.epoch, emit=emit)
         self._publisher = OrderedPublisher(
             transport=transport,
             on_done=self._progress.done.add,
             on_receipt=self._watch.note,
             on_trouble=self._watch.suspect,
-            may_send=lambda: time.monotonic() < self._expires_at,
+            may_send=lambda: time.monotonic() < lease.expires_at,
             max_bytes=max_bytes,
             emit=emit,
             spans=spans,
         )
         self._sending = asyncio.create_task(self._publisher.run())
-
-    @property
-    def epoch(self) -> int:
-        """The number of this lead."""
-        return self._cursor.epoch
 
     def is_full(self, most_pending: int) -> bool:
         """Say whether enough has been read that is not acknowledged.
@@ -98,12 +92,11 @@ class RelayLeadership:
 
     async def keep(self) -> None:
         """Persist and renew, if it is time; `UnavailableError` where the lead is lost."""
-        if time.monotonic() > self._expires_at - self._lease_seconds * 2 / 3:
+        if self._lease.is_due:
             await self.persist()
 
     async def persist(self) -> None:
         """Persist what is done, and renew the lead with it."""
-        sent_at = time.monotonic()
         done = self._progress.done
         known = self._cursor
         self._cursor = replace(
@@ -114,11 +107,10 @@ class RelayLeadership:
         )
         if self._cursor != known:
             failpoint.reach("relay.not_persisted")
-        xid = await log.hold(self._session, self._cursor, self._lease_seconds)
+        xid = await log.hold(self._session, self._lease, self._cursor)
         if xid is None:
             raise UnavailableError("another relay leads now, or Postgres was failed over")
         self._progress.bound(xid)
-        self._expires_at = sent_at + self._lease_seconds
         self._publisher.tell()
         if self._publisher.holds_too_much:
             self._emit(RelayHeldUp(self._publisher.held, self._publisher.held_bytes))
@@ -194,8 +186,7 @@ class Relay:
     ) -> None:
         self._database = database
         self._transport = transport
-        self._owner = owner
-        self._lease_seconds = lease_seconds
+        self._lease = LeaderLease("relay", owner, lease_seconds)
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
         self._most_pending = 2 * window
@@ -247,28 +238,26 @@ class Relay:
         return self._busy_seconds if lead.is_busy else self._idle_seconds
 
     async def _take(self) -> bool:
-        sent_at = time.monotonic()
         try:
             session = await self._resources.enter_async_context(self._database.session())
-            cursor = await log.take(session, self._owner, self._lease_seconds)
+            if not await self._lease.acquire(session):
+                await self._resources.aclose()
+                return False
+            cursor = await log.read_cursor(session)
         except GrnsError:
             await self._resources.aclose()
             raise
-        if cursor is None:
-            await self._resources.aclose()
-            return False
         self._lead = RelayLeadership(
             session,
+            self._lease,
             cursor,
-            expires_at=sent_at + self._lease_seconds,
-            lease_seconds=self._lease_seconds,
             transport=self._transport,
             max_bytes=self._max_bytes,
             replay_seconds=self._replay_seconds,
             emit=self._emit,
             spans=self._spans,
         )
-        self._emit(RelayBecameLeader(cursor.epoch, cursor.low))
+        self._emit(RelayBecameLeader(self._lease.epoch, cursor.low))
         return True
 
     async def _hand_over(self, lead: RelayLeadership) -> None:
@@ -276,7 +265,7 @@ class Relay:
         try:
             await lead.persist()
             await self._follow("stopped")
-            await log.drop(self._database, lead.epoch)
+            await self._lease.release(self._database)
         except GrnsError as error:
             await self._follow(str(error))
 

@@ -7,13 +7,13 @@ on exactly there. A number that is missing holds nothing up: it is counted when 
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from grns.outbox.watermark import Span, Watermark
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
+from grns.runtime.leader import LeaderLease
 from grns.runtime.service import PeriodicService
 from grns.stats import counts as count
 from grns.telemetry import failpoint
@@ -29,19 +29,13 @@ class AggregatorLeadership:
     """The lead, while it lasts: the cursor as its row has it, and what of the log is missing."""
 
     def __init__(
-        self, database: Database, cursor: count.StatsCursor, *, lease_seconds: float, emit: Emit
+        self, database: Database, lease: LeaderLease, cursor: count.StatsCursor, *, emit: Emit
     ) -> None:
         self._database = database
+        self._lease = lease
         self._cursor = cursor
-        self._lease_seconds = lease_seconds
         self._progress = Watermark(cursor.low, cursor.counted)
-        self._kept_at = time.monotonic()
         self._emit = emit
-
-    @property
-    def epoch(self) -> int:
-        """The number of this lead."""
-        return self._cursor.epoch
 
     async def step(self, rows: int) -> bool:
         """Count what is new and what was missing; True where there may be more.
@@ -53,7 +47,7 @@ class AggregatorLeadership:
         numbers = [number for span in reading.spans for number in range(*span)]
         taken = progress.take(numbers, xmin=reading.xmin, limit=rows)
         spans = [span for span in reading.spans if span[1] <= numbers[taken - 1] + 1] if taken else []
-        if spans or time.monotonic() > self._kept_at + self._lease_seconds / 3:
+        if spans or self._lease.is_due:
             await self._count(spans, taken)
         return len(numbers) >= rows
 
@@ -62,14 +56,8 @@ class AggregatorLeadership:
         for span in spans:
             done.add_span(*span)
         failpoint.reach("stats.read")
-        self._kept_at = time.monotonic()
         counted = await count.count(
-            self._database,
-            self._cursor,
-            spans,
-            low=done.low,
-            counted=done.beyond,
-            lease_seconds=self._lease_seconds,
+            self._database, self._lease, self._cursor, spans, low=done.low, counted=done.beyond
         )
         if counted is None:
             raise UnavailableError("another counter counts now, or Postgres was failed over")
@@ -83,9 +71,9 @@ class StatsAggregator:
 
     def __init__(self, *, database: Database, owner: str, tick_seconds: float, emit: Emit) -> None:
         self._database = database
-        self._owner = owner
         self._tick_seconds = tick_seconds
-        self._lease_seconds = max(_LEASE_SECONDS, 3 * tick_seconds)  # it is renewed in ticks
+        # It is renewed in ticks.
+        self._lease = LeaderLease("stats", owner, max(_LEASE_SECONDS, 3 * tick_seconds))
         self._emit = emit
         self._batch_size = AdaptiveBatchSize(_MOST_ROWS)
         self._lead: AggregatorLeadership | None = None
@@ -95,7 +83,7 @@ class StatsAggregator:
         """Count until stopped."""
         await self._daemon.run()
         if self._lead is not None:
-            await self._hand_over(self._lead)
+            await self._hand_over()
 
     def stop(self) -> None:
         """Ask for the end."""
@@ -118,19 +106,17 @@ class StatsAggregator:
         return 0.0 if has_more else self._tick_seconds
 
     async def _take(self) -> AggregatorLeadership | None:
-        cursor = await count.take(self._database, self._owner, self._lease_seconds)
-        if cursor is None:
+        if not await self._lease.acquire(self._database):
             return None
-        self._emit(StatsBecameLeader(cursor.epoch, cursor.low))
-        return AggregatorLeadership(
-            self._database, cursor, lease_seconds=self._lease_seconds, emit=self._emit
-        )
+        cursor = await count.read_cursor(self._database)
+        self._emit(StatsBecameLeader(self._lease.epoch, cursor.low))
+        return AggregatorLeadership(self._database, self._lease, cursor, emit=self._emit)
 
-    async def _hand_over(self, lead: AggregatorLeadership) -> None:
+    async def _hand_over(self) -> None:
         """Give the lead up, so that a standby need not wait."""
         self._follow("stopped")
         try:
-            await count.drop(self._database, lead.epoch)
+            await self._lease.release(self._database)
         except GrnsError:
             return  # its lease ends by itself
 

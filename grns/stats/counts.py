@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,7 @@ from grns.errors import InvalidInputError
 from grns.model.task import LETTERS, STATUS_AFTER, Status
 from grns.outbox.log import Span
 from grns.postgres.database import Database, Session
+from grns.runtime.leader import LeaderLease
 
 _MOST_STEPS = 2000
 
@@ -19,10 +21,9 @@ _MOST_STEPS = 2000
 class StatsCursor:
     """How far the log is counted: everything up to `low`, and `counted` beyond it.
 
-    It is the row's as long as `epoch` and `moves` are.
+    It is the row's as long as `moves` is, and the epoch of the leader's lease.
     """
 
-    epoch: int
     moves: int
     low: int
     counted: list[Span]
@@ -44,14 +45,11 @@ class Counted:
     age_seconds: float
 
 
-async def take(database: Database, owner: str, lease_seconds: float) -> StatsCursor | None:
-    """Take the lead, None where another counter has it."""
-    rows = await database.run("take_counter", owner, lease_seconds)
-    if not rows:
-        return None
-    row = rows[0]
+async def read_cursor(database: Database) -> StatsCursor:
+    """Read how far the log is counted; a leader does once it holds the lease."""
+    (row,) = await database.run("read_stats_cursor")
     spans = list(zip(row["counted_from"], row["counted_to"], strict=True))
-    return StatsCursor(row["epoch"], row["moves"], row["low"], spans)
+    return StatsCursor(row["moves"], row["low"], spans)
 
 
 async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> VisibleNumbers:
@@ -65,28 +63,27 @@ async def read(database: Database, missing: Sequence[Span], high: int, limit: in
 
 async def count(
     database: Database,
+    lease: LeaderLease,
     cursor: StatsCursor,
     spans: Sequence[Span],
     *,
     low: int,
     counted: Sequence[Span],
-    lease_seconds: float,
 ) -> Counted | None:
-    """Count the rows of these numbers, move the cursor to `low` and `counted`, renew the lead: all at once.
+    """Count the rows of these numbers, move the cursor to `low` and `counted`, renew the lease: all at once.
 
-    None, and nothing done, where the cursor is not the row's any more, or not all of these rows are there.
+    None, and nothing done, if another aggregator leads, the cursor has moved, or some of these rows are gone.
     """
+    sent_at = time.monotonic()
     rows = await database.run(
-        "count_log", cursor.epoch, cursor.moves, lease_seconds, [span[0] for span in spans],
+        "count_log", lease.epoch, cursor.moves, lease.seconds, [span[0] for span in spans],
         [span[1] for span in spans], sum(end - start for start, end in spans), low,
         [span[0] for span in counted], [span[1] for span in counted], *_TABLE,
     )  # fmt: skip
-    return Counted(rows[0]["xid"], max(0.0, rows[0]["age_seconds"] or 0.0)) if rows else None
-
-
-async def drop(database: Database, epoch: int) -> None:
-    """Give the lead up."""
-    await database.run("drop_counter", epoch)
+    if not rows:
+        return None
+    lease.note_renewal(sent_at)
+    return Counted(rows[0]["xid"], max(0.0, rows[0]["age_seconds"] or 0.0))
 
 
 async def count_states(database: Database | Session, *, workspace: str) -> dict[str, int]:

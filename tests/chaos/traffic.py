@@ -33,7 +33,7 @@ _HELD = """
 """
 _KNOWN = "select count(*) from grns.agents where pid = $1"
 _LAST_PARTITION = "select name from grns.log_partitions order by lower_seq desc limit 1"
-_LEADER = "select owner from grns.relay_cursor"
+_LEADER = "select owner from grns.leases where name = 'relay'"
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
 
 

@@ -57,7 +57,7 @@ _SINCE = """
         and e.kind in ('evt.task.claimed', 'evt.task.completed')
 """
 _HAVE_ENDED = "select bool_and(finished_at is not null) from grns.tasks where id = any($1)"
-_LEADER = "select epoch, owner from grns.relay_cursor"
+_LEADER = "select epoch, owner from grns.leases where name = 'relay'"
 _UNTICKED = "select extract(epoch from clock_timestamp() - last_tick_at)::float8 from grns.reaper_state"
 
 

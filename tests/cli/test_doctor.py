@@ -91,10 +91,9 @@ async def test_the_pulse_is_that_of_the_daemons(shared: Database) -> None:
         " reap_until = now() - interval '1 s'",
     )
     await fetch(
-        shared,
-        "update grns.relay_cursor set owner = 'r', lease_until = now() + interval '1 min',"
-        " low = (select last_value from grns.events_seq)",
+        shared, "update grns.leases set owner = 'r', until = now() + interval '1 min' where name = 'relay'"
     )
+    await fetch(shared, "update grns.relay_cursor set low = (select last_value from grns.events_seq)")
     await fetch(shared, "update grns.server set seen_at = now() - interval '5 s'")
     read = await examined(shared.url)
     assert read.pulse is not None

@@ -151,8 +151,9 @@ async def test_a_command_that_is_not_published_is_told(shared: Database) -> None
     await _workers(shared)
     await fetch(
         shared,
-        "update grns.relay_cursor set low = 0, published = '{}', lease_until = now() - interval '1 min'",
+        "update grns.relay_cursor set low = 0, published = '{}'",
     )
+    await fetch(shared, "update grns.leases set until = now() - interval '1 min'")
     await fetch(shared, "update grns.events set created_at = now() - interval '9 s'")
     found = await why(shared, task_id)
     assert found.reason == "not_published"

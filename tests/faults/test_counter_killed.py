@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "failpoint",
     [
-        "take_counter.answered=kill#1", "read_numbers.answered=kill#1", "read_numbers.answered=kill#3",
+        "acquire_lease.answered=kill#1", "read_numbers.answered=kill#1", "read_numbers.answered=kill#3",
         "stats.read=kill#1", "stats.read=kill#2", "count_log.asked=kill#1", "count_log.asked=kill#2",
         "count_log.answered=kill#1", "count_log.answered=kill#2",
     ],

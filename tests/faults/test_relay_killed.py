@@ -144,7 +144,7 @@ async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database
     worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
     async with database.connection() as connection:
         await connection.execute(
-            "update grns.relay_cursor set owner = 'nobody', lease_until = now() + interval '1 h'"
+            "update grns.leases set owner = 'other', until = now() + interval '1 h' where name = 'relay'"
         )
     second = fleet.start("relay")
     await asyncio.gather(ready(database, worker), stands_by(fleet, second))
@@ -152,7 +152,7 @@ async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database
     # Each task has a chain of events in the log, and together they are more than fits into a window.
     await all_in(database, await submit_many(database, 600), within_seconds=30)
     async with database.connection() as connection:
-        await connection.execute("update grns.relay_cursor set lease_until = now()")
+        await connection.execute("update grns.leases set until = now() where name = 'relay'")
     async with overhearing(broker.url) as heard:
         first = fleet.start("relay", GRNS_FAILPOINTS=f"relay.published=stop#{SENT}")
 

@@ -13,9 +13,10 @@ import pytest
 from grns.outbox import log
 from grns.outbox.watermark import Watermark
 from grns.postgres.database import Database
+from grns.runtime.leader import LeaderLease
 from tests.chaos.proxy import Proxy
-from tests.support.harness import submit_many
-from tests.support.store import fetch, place, stranger
+from tests.support.harness import eventually, submit_many
+from tests.support.store import fetch, is_waiting_for_lock, place, stranger
 
 MUCH = 1_000_000  # bytes
 
@@ -309,44 +310,68 @@ async def test_it_is_found_in_one_round_trip_however_long_the_log_is(shared: Dat
 
 
 async def test_one_relay_leads_until_its_lease_is_over(shared: Database) -> None:
-    first = await log.take(shared, "one", 60.0)
-    assert first is not None
-    assert await log.take(shared, "two", 60.0) is None
-    await fetch(shared, "update grns.relay_cursor set lease_until = now() - interval '1 s'")
-    second = await log.take(shared, "two", 60.0)
-    assert second is not None
+    first, second, third = (LeaderLease("relay", owner, 60.0) for owner in ("one", "two", "three"))
+    assert await first.acquire(shared)
+    cursor = await log.read_cursor(shared)
+    assert not await second.acquire(shared)
+    await fetch(shared, "update grns.leases set until = now() - interval '1 s'")
+    assert await second.acquire(shared)
     assert second.epoch == first.epoch + 1
-    assert not await log.hold(shared, replace(first, low=99), 60.0), "the old leader persists nothing"
-    await log.drop(shared, first.epoch)
-    assert await log.take(shared, "three", 60.0) is None, "nor can it give away what is not its own"
+    assert not await log.hold(shared, first, replace(cursor, low=99)), "the old leader persists nothing"
+    assert await log.read_cursor(shared) == cursor
+    await first.release(shared)
+    assert not await third.acquire(shared), "nor can it give away what is not its own"
+
+
+async def test_lease_of_another_name_leads_nothing_here(shared: Database) -> None:
+    relay, stats = LeaderLease("relay", "one", 60.0), LeaderLease("stats", "two", 60.0)
+    assert await stats.acquire(shared)
+    assert await stats.acquire(shared)
+    assert await relay.acquire(shared)
+    assert relay.epoch < stats.epoch
+    assert not await log.hold(shared, stats, await log.read_cursor(shared))
+
+
+async def test_a_statement_that_waits_while_the_lead_changes_persists_nothing(shared: Database) -> None:
+    late = LeaderLease("relay", "one", 60.0)
+    assert await late.acquire(shared)
+    cursor = await log.read_cursor(shared)
+    async with stranger(shared) as connection:
+        await connection.execute("update grns.leases set epoch = epoch + 1, owner = 'two'")
+        holding = asyncio.create_task(log.hold(shared, late, replace(cursor, low=99)))
+        await eventually(lambda: is_waiting_for_lock(shared))
+        await connection.execute("commit")
+        assert await holding is None
+    assert await log.read_cursor(shared) == cursor
 
 
 async def test_a_cursor_is_not_persisted_on_another_timeline(shared: Database) -> None:
     """A pooler may hand the connection on to a server that lacks what the cursor says is published."""
-    cursor = await log.take(shared, "one", 60.0)
-    assert cursor is not None
+    lease = LeaderLease("relay", "one", 60.0)
+    assert await lease.acquire(shared)
+    cursor = await log.read_cursor(shared)
     assert cursor.timeline >= 1
-    assert not await log.hold(shared, replace(cursor, timeline=cursor.timeline + 1, low=99), 60.0)
-    assert await log.hold(shared, cursor, 60.0)
+    assert not await log.hold(shared, lease, replace(cursor, timeline=cursor.timeline + 1, low=99))
+    assert await log.hold(shared, lease, cursor)
 
 
 async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> None:
-    cursor = await log.take(shared, "one", 60.0)
-    assert cursor is not None
+    lease = LeaderLease("relay", "one", 60.0)
+    assert await lease.acquire(shared)
+    cursor = await log.read_cursor(shared)
     places = {
         "GRNS_EVT": log.LastAcknowledged("abc", 17, log.LostRange(2, 4)),
         "GRNS_DLQ": log.LastAcknowledged("def", 3),
     }
-    said = replace(cursor, low=5, published=[(7, 9), (12, 13)], places=places)
-    assert await log.hold(shared, said, 60.0)
-    await log.drop(shared, cursor.epoch)
-    assert await log.take(shared, "two", 60.0) == replace(said, epoch=said.epoch + 1)
+    persisted = replace(cursor, low=5, published=[(7, 9), (12, 13)], places=places)
+    assert await log.hold(shared, lease, persisted)
+    await lease.release(shared)
+    assert await log.read_cursor(shared) == persisted
 
 
 async def test_the_same_relay_may_come_back_on_another_connection(shared: Database) -> None:
-    first = await log.take(shared, "one", 60.0)
-    again = await log.take(shared, "one", 60.0)
-    assert first is not None
-    assert again is not None
+    first, again = LeaderLease("relay", "one", 60.0), LeaderLease("relay", "one", 60.0)
+    assert await first.acquire(shared)
+    assert await again.acquire(shared)
     assert again.epoch == first.epoch + 1
-    assert not await log.hold(shared, first, 60.0)
+    assert not await log.hold(shared, first, await log.read_cursor(shared))

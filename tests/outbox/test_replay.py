@@ -19,11 +19,11 @@ from grns.cli import run
 from grns.dev.servers import LocalNats
 from grns.nats import config
 from grns.nats.interface import Message, Receipt, Transport
-from grns.outbox import log
 from grns.outbox import log_range as stretch
 from grns.outbox import replay_requests as replay
 from grns.outbox.replay import Replayer
 from grns.postgres.database import Database
+from grns.runtime.leader import LeaderLease
 from grns.settings import load
 from grns.telemetry.emit import Emit
 from grns.telemetry.fact import Fact
@@ -307,9 +307,9 @@ def test_bad_arguments_are_told_with_a_hint(
 async def leading(database: Database, emit: Emit) -> AsyncIterator[Replayer]:
     """Hold the lead, as the relay does."""
     async with database.session() as session:
-        cursor = await log.take(session, str(uuid4()), 0.0)
-        assert cursor is not None
-        yield Replayer(session, epoch=cursor.epoch, emit=emit)
+        lease = LeaderLease("relay", str(uuid4()), 0.0)
+        assert await lease.acquire(session)
+        yield Replayer(session, epoch=lease.epoch, emit=emit)
 
 
 async def asked(database: Database) -> int:

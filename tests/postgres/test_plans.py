@@ -24,6 +24,7 @@ from grns.model.task import STATUS_AFTER
 from grns.postgres import query
 from grns.postgres.database import Connection, Database, Session, run
 from grns.postgres.statements import statement
+from grns.runtime.leader import LeaderLease
 from grns.stats import counts as count
 from grns.stats.issues import STATES
 from grns.tasks import search as task_page
@@ -449,10 +450,11 @@ async def test_what_is_counted_is_read_by_number_and_what_it_is_about_by_its_id(
 
 async def test_of_the_tasks_no_more_is_counted_than_the_log_is_about(connection: Connection) -> None:
     session = cast(Database, Session(connection))
-    cursor = await count.take(session, "test", 60.0)
-    assert cursor is not None
+    lease = LeaderLease("stats", "test", 60.0)
+    assert await lease.acquire(session)
+    cursor = await count.read_cursor(session)
     before, rows = await reads(connection), await log_reads(connection)
-    counted = await count.count(session, cursor, [(1, 201)], low=200, counted=[], lease_seconds=60.0)
+    counted = await count.count(session, lease, cursor, [(1, 201)], low=200, counted=[])
     assert counted is not None
     after = await reads(connection)
     read = {name: after[name] - before[name] for name in after}

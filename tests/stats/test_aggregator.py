@@ -92,13 +92,13 @@ async def test_one_whose_lead_was_taken_stands_by(shared: Database) -> None:
         await eventually(lambda: note.has_told(StatsBecameLeader))
         await fetch(
             shared,
-            "update grns.count_cursor set epoch = epoch + 1, owner = 'other',"
-            " lease_until = now() + interval '1 h'",
+            "update grns.leases set epoch = epoch + 1, owner = 'other', until = now() + interval '1 h'"
+            " where name = 'stats'",
         )
         await submit_many(shared, 3)
         await eventually(lambda: note.has_told(StatsStandby))
         assert await counted(shared) == {}
-        await fetch(shared, "update grns.count_cursor set lease_until = now() - interval '1 s'")
+        await fetch(shared, "update grns.leases set until = now() - interval '1 s'")
         await eventually(lambda: are_right(shared))
     assert len(of(note, StatsBecameLeader)) == 2
 

@@ -12,6 +12,7 @@ from grns.maintenance import upkeep
 from grns.maintenance.due import reap
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
+from grns.runtime.leader import LeaderLease
 from grns.stats import counts as count
 from tests.support.aggregators import begin_here, count_all, counted, lead, there
 from tests.support.harness import eventually, submit, submit_many
@@ -265,16 +266,15 @@ async def test_more_than_fits_into_one_reading_is_counted_in_parts(shared: Datab
 
 
 async def test_one_counter_leads_until_its_lease_is_over(shared: Database) -> None:
-    first = await count.take(shared, "one", 60.0)
-    assert first is not None
-    assert await count.take(shared, "two", 60.0) is None
-    again = await count.take(shared, "one", 60.0)
-    assert again is not None
+    first, again, other = (LeaderLease("stats", owner, 60.0) for owner in ("one", "one", "two"))
+    assert await first.acquire(shared)
+    assert not await other.acquire(shared)
+    assert await again.acquire(shared)
     assert again.epoch == first.epoch + 1
-    await count.drop(shared, first.epoch)
-    assert await count.take(shared, "two", 60.0) is None, "what is not its own it cannot give away"
-    await count.drop(shared, again.epoch)
-    assert await count.take(shared, "two", 60.0) is not None
+    await first.release(shared)
+    assert not await other.acquire(shared), "what is not its own it cannot give away"
+    await again.release(shared)
+    assert await other.acquire(shared)
 
 
 async def test_the_cursor_comes_back_as_it_was_left(shared: Database) -> None:
@@ -283,8 +283,7 @@ async def test_the_cursor_comes_back_as_it_was_left(shared: Database) -> None:
         await submit_many(shared, 2)
         await count_all(shared)
     start = await low(shared)
-    cursor = await count.take(shared, "test", 60.0)
-    assert cursor is not None
+    cursor = await count.read_cursor(shared)
     # Two numbers of the stranger's; the two events and commands beyond are counted.
     assert (cursor.low, cursor.counted) == (start, [(start + 3, start + 7)])
 
@@ -303,7 +302,7 @@ async def test_a_statement_that_waits_while_the_lead_changes_counts_nothing(shar
     await submit_many(shared, 5)
     late = await lead(shared, "one")
     async with stranger(shared) as connection:
-        await connection.execute("update grns.count_cursor set epoch = epoch + 1, owner = 'two'")
+        await connection.execute("update grns.leases set epoch = epoch + 1, owner = 'two'")
         counting = asyncio.create_task(late.step(100))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("commit")
@@ -349,16 +348,15 @@ async def test_one_that_died_after_it_had_counted_is_followed_by_one_that_goes_o
 async def test_a_row_that_is_not_there_stops_all_of_it(shared: Database) -> None:
     """A failover may have lost rows that were read before it; their numbers come again."""
     await submit_many(shared, 2)
-    cursor = await count.take(shared, "test", 60.0)
-    assert cursor is not None
+    lease = LeaderLease("stats", "test", 60.0)
+    assert await lease.acquire(shared)
+    cursor = await count.read_cursor(shared)
     after = await last_number(shared)
     spans = [(cursor.low + 1, after + 2)]
-    assert await count.count(shared, cursor, spans, low=after + 1, counted=[], lease_seconds=60.0) is None
+    assert await count.count(shared, lease, cursor, spans, low=after + 1, counted=[]) is None
     assert await counted(shared) == {}
     assert await low(shared) == cursor.low
-    assert (await count.count(shared, cursor, [(cursor.low + 1, after + 1)], low=after, counted=[],
-        lease_seconds=60.0)) is not None  # fmt: skip
-    assert await count.count(shared, cursor, [], low=0, counted=[], lease_seconds=60.0) is None, (
-        "the cursor has moved since"
-    )
+    spans = [(cursor.low + 1, after + 1)]
+    assert await count.count(shared, lease, cursor, spans, low=after, counted=[]) is not None
+    assert await count.count(shared, lease, cursor, [], low=0, counted=[]) is None, "the cursor has moved"
     assert await counted(shared) == await there(shared)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grns.postgres.database import Database
+from grns.runtime.leader import LeaderLease
 from grns.stats import counts as count
 from grns.stats.aggregator import AggregatorLeadership
 from tests.support.store import fetch
@@ -22,11 +23,10 @@ async def begin_here(database: Database) -> None:
 
 async def lead(database: Database, owner: str = "test") -> AggregatorLeadership:
     """Take the lead, whoever has it."""
-    cursor = None
-    while cursor is None:
-        await fetch(database, "update grns.count_cursor set lease_until = '-infinity'")
-        cursor = await count.take(database, owner, 60.0)
-    return AggregatorLeadership(database, cursor, lease_seconds=60.0, emit=lambda _: None)
+    lease = LeaderLease("stats", owner, 60.0)
+    while not await lease.acquire(database):
+        await fetch(database, "update grns.leases set until = '-infinity' where name = 'stats'")
+    return AggregatorLeadership(database, lease, await count.read_cursor(database), emit=lambda _: None)
 
 
 async def count_all(database: Database, rows: int = 5000) -> AggregatorLeadership:

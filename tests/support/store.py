@@ -84,10 +84,11 @@ _EMPTY = """
     delete from grns.task_minutes; delete from grns.issues; delete from grns.operations;
     delete from grns.operation_tasks; delete from grns.webhooks; delete from grns.webhook_secrets;
     delete from grns.webhook_deliveries; update grns.webhook_cursor set low = 0;
-    update grns.count_cursor set epoch = 0, moves = 0, owner = null, lease_until = '-infinity', low = 0, counted = '{}';
+    update grns.leases set epoch = 0, owner = null, until = '-infinity';
+    update grns.count_cursor set moves = 0, low = 0, counted = '{}';
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
-    update grns.relay_cursor set epoch = 0, owner = null, lease_until = '-infinity', low = 0, published = '{}';
+    update grns.relay_cursor set low = 0, published = '{}';
 """  # noqa: E501
 
 

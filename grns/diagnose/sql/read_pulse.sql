@@ -1,10 +1,10 @@
 -- Reads the traces that daemons leave: who leads, how old the oldest row is that is not published and that is not
 -- counted, when reapers and janitors looked last, and for how long leases have been over, tasks due and operations
 -- waiting that nobody has gone on with. Each look reads one row of one index. $1 a number of the log, null for none
-select c.lease_until > now() as relay_has_leader, c.owner as relay_owner, c.low as published_up_to, s.last_value as log_high,
+select lr.until > now() as relay_has_leader, lr.owner as relay_owner, c.low as published_up_to, s.last_value as log_high,
     coalesce(extract(epoch from clock_timestamp() - u.created_at), 0)::double precision as lag_seconds,
     $1::bigint is null or $1 <= c.low or c.published @> $1::bigint as is_published,
-    k.lease_until > now() as stats_has_leader, k.low as counted_up_to,
+    lk.until > now() as stats_has_leader, k.low as counted_up_to,
     coalesce(extract(epoch from clock_timestamp() - n.created_at), 0)::double precision as uncounted_seconds,
     extract(epoch from now() - r.last_tick_at)::double precision as reaped_seconds_ago,
     coalesce(r.reap_until < now(), true) as is_reaper_late,
@@ -23,6 +23,8 @@ select c.lease_until > now() as relay_has_leader, c.owner as relay_owner, c.low 
     extract(epoch from now() - v.seen_at)::double precision as janitor_seconds_ago
 from grns.relay_cursor c
 cross join grns.count_cursor k
+join grns.leases lr on lr.name = 'relay'
+join grns.leases lk on lk.name = 'stats'
 cross join grns.reaper_state r
 cross join grns.server v
 cross join grns.events_seq s

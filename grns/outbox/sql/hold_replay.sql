@@ -4,5 +4,5 @@ update grns.replays r
 set started_at = coalesce(r.started_at, now()), first_seq = $3, after_seq = $4, up_to_seq = $5, stored = $6,
     duplicates = $7, ended_at = case when $4::bigint >= $5::bigint then now() end, outcome = case when $4::bigint >= $5::bigint then 'done' end
 where r.id = $2 and r.ended_at is null
-    and exists (select from grns.relay_cursor c where c.id = 1 and c.epoch = $1)
+    and exists (select from grns.leases l where l.name = 'relay' and l.epoch = $1)
 returning r.id

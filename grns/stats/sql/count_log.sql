@@ -20,13 +20,19 @@ with named as (
         limit $6
     ) as e
 ),
+held as (
+    update grns.leases l set until = now() + $3::double precision * interval '1 second'
+    where l.name = 'stats' and l.epoch = $1
+    returning l.name
+),
 moved as (
     update grns.count_cursor c
     set moves = c.moves + 1, low = $7,
         counted = (select coalesce(range_agg(int8range(b.lower_seq, b.upper_seq)), '{}')
             from unnest($8::bigint[], $9::bigint[]) as b (lower_seq, upper_seq)),
-        lease_until = now() + $3::double precision * interval '1 second', updated_at = now()
-    where c.id = 1 and c.epoch = $1 and c.moves = $2 and (select count(*) from named) = $6
+        updated_at = now()
+    from held h
+    where c.id = 1 and c.moves = $2 and (select count(*) from named) = $6
     returning c.id
 ),
 steps as (

@@ -180,11 +180,18 @@ create index dead_letters_closed on grns.dead_letters (updated_at) where state <
 create index dead_letters_new on grns.dead_letters (workspace, created_at, id) where state = 'new';
 
 -- ---------------------------------------------------------------- relay, reaper, broker
+-- Of some services one process works at a time: the one whose epoch this is. What only it may write is guarded by the
+-- epoch in the statement that writes it.
+create table grns.leases (
+    name  text primary key,
+    epoch bigint not null default 0,               -- raised by each new leader
+    owner text,
+    until timestamptz not null default '-infinity'
+) with (fillfactor = 10);
+insert into grns.leases (name) values ('relay'), ('stats');
+
 create table grns.relay_cursor (
     id            integer primary key default 1 check (id = 1),
-    epoch         bigint not null default 0,       -- raised by each new leader
-    owner         text,
-    lease_until   timestamptz not null default '-infinity',
     low           bigint not null default 0,       -- all numbers up to here are done with
     published     int8multirange not null default '{}',  -- what is done with beyond
     evt_epoch     text,                            -- of GRNS_EVT, as this log was last sent to
@@ -532,10 +539,7 @@ $$;
 -- How far the log is counted. The counts and this row move in one statement.
 create table grns.count_cursor (
     id          integer primary key default 1 check (id = 1),
-    epoch       bigint not null default 0,         -- raised by each new leader
     moves       bigint not null default 0,         -- raised by each statement that counts
-    owner       text,
-    lease_until timestamptz not null default '-infinity',
     low         bigint not null default 0,         -- all numbers up to here are counted
     counted     int8multirange not null default '{}',  -- what is counted beyond
     updated_at  timestamptz not null default now()

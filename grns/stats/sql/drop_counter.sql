@@ -1,4 +1,0 @@
--- Gives the lead of the counter up, so that a standby need not wait. $1 epoch
-update grns.count_cursor c set lease_until = '-infinity', owner = null, updated_at = now()
-where c.id = 1 and c.epoch = $1
-returning c.epoch
