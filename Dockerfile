@@ -1,4 +1,4 @@
-# One image for every process of grns: `grns server`, `grns worker MODULE:pool`, and each daemon alone.
+# One image for every process of grns: `grns server`, `grns worker start MODULE:pool`, and each daemon alone.
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./

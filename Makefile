@@ -126,8 +126,8 @@ lines: ## print the lines of each package
 	@for package in grns/*/; do printf "%7d  %s\n" "$$(find $$package -name '*.py' -o -name '*.sql' | xargs cat | wc -l)" $$package; done | sort -rn
 	@printf "%7d  Python in grns/\n%7d  SQL in grns/\n" "$$(find grns -name '*.py' | xargs cat | wc -l)" "$$(find grns -name '*.sql' | xargs cat | wc -l)"
 
-verify: $(STAMP) ## check that schemas/ is what the models say (mend it with: .venv/bin/grns schema export)
-	@$(BIN)/grns schema export --check
+verify: $(STAMP) ## check that schemas/ is what the models say (mend it with: .venv/bin/grns admin schema export)
+	@$(BIN)/grns admin schema export --check
 
 types: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy

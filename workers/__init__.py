@@ -1,1 +1,1 @@
-"""Pools that run as they are, and that are there to be copied: `grns worker workers.digest:pool`."""
+"""Pools that run as they are, and that are there to be copied: `grns worker start workers.digest:pool`."""

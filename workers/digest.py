@@ -1,7 +1,7 @@
 """Digests of Python source files, in threads; and two task types that show what failing looks like.
 
-Run it with `grns worker workers.digest:pool`; `grns dev` does. Every submitter of a task chooses a path, so
-the worker reads only regular files below the directories in `GRNS_DIGEST_ROOT` (separated by `:`, as in
+Run it with `grns worker start workers.digest:pool`; `grns dev` does. Each submitter of a task chooses a path,
+so the worker reads only regular files below the directories in `GRNS_DIGEST_ROOT` (separated by `:`, as in
 PATH). The default is the library of Python, whose files are not secret; `grns dev` adds its own directory. A
 file that Python cannot tokenize or parse does not fail the task: the counts that need it are null.
 """

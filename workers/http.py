@@ -1,6 +1,6 @@
 """Agents behind HTTP: each task is POSTed to the URL that the operator has set for its type.
 
-`GRNS_HTTP_URL='{"summarize": "https://agent.internal/run"}' grns worker workers.http:pool`; the
+`GRNS_HTTP_URL='{"summarize": "https://agent.internal/run"}' grns worker start workers.http:pool`; the
 agent type is `GRNS_HTTP_AGENT_TYPE`, else `http`. The body is the task's payload. 2xx with JSON (or
 nothing) is the result; 429 and 503 are tried again after their Retry-After, other 5xx and a broken
 connection after the backoff; everything else would be answered alike again: failed.

@@ -1,7 +1,7 @@
 """Commands as tasks: JSON in on standard input, JSON out on standard output, the exit code decides.
 
 A message never chooses what is executed, only which entry of the operator's table:
-`GRNS_SHELL_COMMANDS='{"resize": ["python3", "/srv/resize.py"]}' grns worker workers.shell:pool`.
+`GRNS_SHELL_COMMANDS='{"resize": ["python3", "/srv/resize.py"]}' grns worker start workers.shell:pool`.
 Exit code 0: the output is the result. 64 to 78 (sysexits.h): failed; but 75 (EX_TEMPFAIL), any other
 code and a signal are retried. However an attempt ends, the command's whole process group is killed.
 """

@@ -48,5 +48,5 @@ class HealthProbe:
         except (GrnsError, TimeoutError):
             return "postgres does not answer"
         if not rows or rows[0]["version_num"] != self._needed:
-            return "the schema is not the one of this version: run `grns db upgrade`"
+            return "the schema is not the one of this version: run `grns admin db upgrade`"
         return None

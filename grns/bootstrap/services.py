@@ -167,11 +167,11 @@ def poster(app: App) -> WebhookHttp:
 
 DAEMONS: Mapping[str, Callable[[App, Database, Transport], Service]] = {
     "relay": relay,
-    "request-desk": request_desk,
+    "command-server": request_desk,
     "reaper": reaper,
-    "retry-scheduler": retry_scheduler,
-    "counter": counter,
+    "scheduler": retry_scheduler,
+    "stats": counter,
     "janitor": janitor,
-    "operation-runner": operation_runner,
-    "webhook-sender": webhook_sender,
+    "operations": operation_runner,
+    "webhooks": webhook_sender,
 }

@@ -1,83 +1,115 @@
-"""The command line: noun, then verb. Each noun is a module, loaded when it is called."""
+"""The command line: noun, then verb. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from grns.cli import failure
-from grns.cli.group import CliState, Root, RootCommand, shared_options
+import click
 
-root = Root(
+from grns.cli import failure
+from grns.cli.group import CliState, LazyCommand, LazyGroup, shared_options
+
+COMPLETE = "_GRNS_COMPLETE"
+
+daemon_group = LazyGroup(
+    "daemon",
+    {
+        "Daemons": [
+            LazyCommand("api", "Serve the HTTP API and the dashboard.", "daemon:api"),
+            LazyCommand("relay", "Publish the event log to NATS.", "daemon:relay"),
+            LazyCommand(
+                "command-server", "Handle requests over NATS: submit, cancel.", "daemon:command_server"
+            ),
+            LazyCommand("reaper", "Queue tasks again whose lease expired.", "daemon:reaper"),
+            LazyCommand("scheduler", "Queue due tasks: retries and delayed tasks.", "daemon:scheduler"),
+            LazyCommand("stats", "Count tasks and issues from the event log.", "daemon:stats"),
+            LazyCommand("janitor", "Maintain partitions, retention, gauges and checks.", "daemon:janitor"),
+            LazyCommand("operations", "Run bulk operations: redrive, discard, cancel.", "daemon:operations"),
+            LazyCommand("webhooks", "Send events to webhooks.", "daemon:webhooks"),
+        ]
+    },
+    hidden=[LazyCommand("heartbeat", "", "worker:heartbeat")],
+    help="Run one daemon alone, instead of all of them with `grns server`.",
+)
+
+admin_group = LazyGroup(
+    "admin",
+    {
+        "Commands": [
+            LazyCommand("db", "Create and upgrade the database schema.", "admin:db"),
+            LazyCommand("broker", "Create and show the streams of NATS.", "broker:broker"),
+            LazyCommand("nats-config", "Print NATS users, one per component.", "broker:nats_config"),
+            LazyCommand("config", "Show the settings and where they come from.", "admin:config"),
+            LazyCommand("schema", "Write the schemas of all messages.", "admin:schema"),
+            LazyCommand("bench", "Measure grns on your PostgreSQL and NATS.", "bench:bench"),
+        ]
+    },
+    help="Set up PostgreSQL and NATS; show settings; write schemas; measure.",
+)
+
+root = LazyGroup(
     "grns",
     {
-        "Try": [
-            RootCommand("dev", "Run everything here, to try grns: servers, daemons, a worker.", "dev:dev"),
-            RootCommand("demo", "Run a thousand tasks, kill a worker, check every result.", "demo:demo"),
+        "Get started": [
+            LazyCommand("dev", "Run everything here, to try grns: servers, daemons, a worker.", "dev:dev"),
+            LazyCommand("demo", "Run a thousand tasks, kill a worker, check every result.", "demo:demo"),
         ],
         "Tasks": [
-            RootCommand(
-                "task", "Submit, list, count, show, wait for, cancel and redrive tasks.", "task:task"
-            ),
-            RootCommand(
-                "explain", "Explain why a task has its status, and what happened to it.", "explain:explain"
-            ),
-            RootCommand("filter", "List filter terms; save filters.", "filter:filters"),
-            RootCommand("dlq", "List, redrive, discard and export dead letters.", "dlq:dlq"),
-            RootCommand("issue", "List and triage failures, grouped by fingerprint.", "issue:issue"),
-            RootCommand(
-                "operation",
-                "Show, pause, resume and abort bulk operations.",
-                "operation:operation",
-            ),
-            RootCommand("pool", "List pools and workers; pause and resume pools.", "pool:pool"),
-            RootCommand("events", "Follow, export and replay events.", "event:events"),
-            RootCommand(
+            LazyCommand("task", "Submit, list, show, edit, cancel, redrive and discard tasks.", "task:task"),
+            LazyCommand("operation", "Show, pause, resume and abort bulk operations.", "operation:operation"),
+            LazyCommand("pool", "List, pause and resume pools.", "pool:pool"),
+            LazyCommand("events", "Follow, export and replay events.", "event:events"),
+            LazyCommand(
                 "webhook", "Create and edit webhooks; list and resend deliveries.", "webhook:webhook"
             ),
-            RootCommand("top", "Show live status: counts, rates, pools, workers.", "top:top"),
-            RootCommand("verify", "Check every task against its history; find stuck tasks.", "verify:verify"),
         ],
-        "Services": [
-            RootCommand("worker", "Run a pool's handlers.", "worker:worker"),
-            RootCommand("server", "Run all daemons in one process.", "daemon:server"),
-            RootCommand("api", "Serve the HTTP API.", "daemon:api"),
-            RootCommand("relay", "Run a relay: publishes the event log.", "daemon:relay"),
-            RootCommand("request-desk", "Run a command gateway: requests over NATS.", "daemon:request_desk"),
-            RootCommand("reaper", "Run a reaper: queues tasks of dead workers again.", "daemon:reaper"),
-            RootCommand(
-                "retry-scheduler", "Run a retry scheduler: queues due tasks.", "daemon:retry_scheduler"
-            ),
-            RootCommand("counter", "Run a stats aggregator: counts tasks and issues.", "daemon:counter"),
-            RootCommand("janitor", "Run a janitor: partitions and retention.", "daemon:janitor"),
-            RootCommand(
-                "operation-runner", "Run an operation runner: bulk operations.", "daemon:operation_runner"
-            ),
-            RootCommand("webhook-sender", "Run a webhook sender.", "daemon:webhook_sender"),
+        "Triage": [
+            LazyCommand("issue", "List and triage failures, grouped by fingerprint.", "issue:issue"),
+            LazyCommand("dlq", "List dead letters; resend, discard and export messages.", "dlq:dlq"),
         ],
-        "Set up": [
-            RootCommand("db", "Create and upgrade the database schema.", "database:db"),
-            RootCommand("broker", "Create and show the streams of NATS.", "broker:broker"),
-            RootCommand("nats-config", "Print NATS users, one per component.", "broker:nats_config"),
-            RootCommand("bench", "Measure grns on your PostgreSQL and NATS.", "bench:bench"),
-            RootCommand("doctor", "Check the installation, and say what to do.", "doctor:doctor"),
-            RootCommand("workspace", "Create and isolate workspaces.", "workspace:workspace"),
-            RootCommand("key", "Create, list and revoke API keys.", "key:key"),
-            RootCommand("config", "Show the settings and where they come from.", "config:config"),
-            RootCommand("schema", "Write the schemas of all messages.", "schema:schema"),
+        "Run": [
+            LazyCommand("server", "Run all daemons in one process.", "daemon:server"),
+            LazyCommand("daemon", "Run one daemon: relay, reaper, scheduler, api, …", ":daemon_group"),
+            LazyCommand("worker", "Start a worker; list and show workers.", "worker:worker"),
+        ],
+        "Administer": [
+            LazyCommand("key", "Create, list and revoke API keys.", "access:key"),
+            LazyCommand("workspace", "Create and isolate workspaces.", "access:workspace"),
+            LazyCommand("admin", "Set up PostgreSQL and NATS; show settings; measure.", ":admin_group"),
+            LazyCommand("completion", "Print the completion script of your shell.", "completion:completion"),
+        ],
+        "Troubleshoot": [
+            LazyCommand(
+                "explain", "Explain why a task has its status, and what happened to it.", "diagnose:explain"
+            ),
+            LazyCommand("doctor", "Check the installation, and say what to do.", "diagnose:doctor"),
+            LazyCommand("verify", "Check every task against its history; find stuck tasks.", "verify:verify"),
+            LazyCommand("top", "Show live status: counts, rates, pools, workers.", "top:top"),
         ],
     },
-    hidden=[RootCommand("heartbeat", "", "worker:heartbeat")],
     help="A durable task queue. PostgreSQL is the source of truth; NATS JetStream delivers.",
     params=shared_options(),
 )
+click.version_option(package_name="grns", prog_name="grns")(root)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     state = CliState()
-    return failure.guarded(lambda: root.execute(arguments, state), state)
+    return failure.guarded(lambda: _execute(arguments, state), state)
+
+
+def _execute(arguments: Sequence[str], state: CliState) -> int:
+    if instruction := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(root, {"obj": state}, "grns", COMPLETE, instruction)
+    with root.make_context("grns", list(arguments), obj=state) as context:
+        root.invoke(context)
+    return 0
 
 
 def main() -> NoReturn:

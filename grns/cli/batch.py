@@ -1,78 +1,73 @@
-"""`grns task submit-many`: a task for each line of a file, and an answer for each."""
+"""`grns task submit-many`: a task for each line of a file, and an answer for each line."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
 from grns.cli import failure
 from grns.cli.group import Command
-from grns.cli.output import Column, Output, output_option
-
-if TYPE_CHECKING:
-    from grns.client.client import Client
-    from grns.settings import Settings
+from grns.cli.output import JSON, Column, Output, output_option
+from grns.cli.session import CliSession, with_session
+from grns.errors import ConflictError, InvalidInputError
+from grns.model.json import Limits, dumps, parse
+from grns.model.submission import submission
+from grns.settings import Settings
 
 # As many as one transaction creates.
 _BATCH = 500
-# Around a payload a line has the other fields of a task.
-_ROOM_BYTES, _ROOM_VALUES = 64 * 1024, 200
-_COLUMNS = [
-    Column("LINE", lambda row: row["line"]),
-    Column("CODE", lambda row: row["code"]),
-    Column("DETAIL", lambda row: row["detail"], may_shrink=True, wraps=True),
-]
+# A line has other fields than the payload.
+_MORE_BYTES, _MORE_VALUES = 64 * 1024, 200
+_COLUMNS = (
+    Column("LINE", "line"),
+    Column("CODE", "code"),
+    Column("DETAIL", "detail", may_shrink=True, wraps=True),
+)
 
 Answer = dict[str, Any]
 
 
-@click.command("submit-many", cls=Command)
+@click.command(
+    "submit-many",
+    cls=Command,
+    examples=["grns task submit-many tasks.jsonl", "cat tasks.jsonl | grns task submit-many - -o jsonl"],
+)
 @click.argument("file", metavar="FILE", type=click.File("rb"))
 @output_option
-def submit_many(out: Output, file: IO[bytes]) -> None:
+@with_session("write")
+async def submit_many(session: CliSession, out: Output, file: IO[bytes]) -> None:
     """Submit a task per line of FILE, or of standard input (-). Each line gets its own answer.
 
     Each line is a JSON object with the fields of a submission: {"task_type": "fetch_page", "payload":
     {"url": "…"}, "priority": 1, "idempotency_key": "page-1"}. Invalid lines do not affect the others; the
     exit code is then 1. With idempotency keys you can submit the same file again: nothing is created twice.
     """
-    problems, created, known = asyncio.run(_submit(out, file))
-    if out.is_table:
-        out.rows(problems, _COLUMNS)
-    failure.note(f"{created} created, {known} were there already, {len(problems)} are wrong")
+    settings, problems, kept = session.app.settings, list[Answer](), list[Answer]()
+    counts = {"created": 0, "exists": 0, "problem": 0}
+    lines = _lines(file, settings.payload_limits.document_bytes + _MORE_BYTES)
+    while batch := list(islice(lines, _BATCH)):
+        answers = await _answers(session, settings, batch)
+        for answer in answers:
+            counts[answer["status"]] += 1
+        problems += (answer for answer in answers if answer["status"] == "problem")
+        if out.form == JSON:
+            kept += answers
+        elif not out.is_table:
+            out.rows(answers)
+    if out.form != "jsonl":
+        out.rows(problems if out.is_table else kept, _COLUMNS)
+    failure.note(
+        f"{counts['created']} created, {counts['exists']} existed already, {counts['problem']} are invalid"
+    )
     if problems:
         raise click.exceptions.Exit(failure.FAILED)
 
 
-async def _submit(out: Output, file: IO[bytes]) -> tuple[list[Answer], int, int]:
-    """Create them, some at a time; returns the answers that are problems, and how many are none."""
-    from grns.cli.session import writing
-    from grns.settings import load
-
-    settings, problems, kept = load(), list[Answer](), list[Answer]()
-    created = known = 0
-    lines = _lines(file, settings.payload_limits.document_bytes + _ROOM_BYTES)
-    async with writing() as session:
-        while some := list(islice(lines, _BATCH)):
-            answers = await _answers(session.client, settings, some)
-            problems += (one for one in answers if one["status"] == "problem")
-            created += sum(one["status"] == "created" for one in answers)
-            known += sum(one["status"] == "exists" for one in answers)
-            if out.form == "json":
-                kept += answers
-            elif not out.is_table:
-                out.rows(answers, [])
-    if out.form == "json":
-        out.rows(kept, [])
-    return problems, created, known
-
-
 def _lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
-    """Return the lines that are not blank, with their numbers; of one that is too long, its beginning."""
+    """Return the lines that are not blank, with their numbers; of a line that is too long, its beginning."""
     number = 0
     while line := file.readline(longest + 1):
         number += 1
@@ -83,42 +78,40 @@ def _lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-async def _answers(client: Client, settings: Settings, lines: list[tuple[int, bytes]]) -> list[Answer]:
-    """Create what is right, and return an answer for each line, in their order."""
-    from grns.errors import ConflictError, InvalidInputError
-
-    read: dict[int, dict[str, Any]] = {}
-    said: dict[int, Answer] = {}
+async def _answers(session: CliSession, settings: Settings, lines: list[tuple[int, bytes]]) -> list[Answer]:
+    """Create the tasks of valid lines, and return an answer for each line, in order."""
+    valid: dict[int, dict[str, Any]] = {}
+    answers: dict[int, Answer] = {}
     for number, line in lines:
         try:
-            read[number] = _read(line, settings)
+            valid[number] = _read(line, settings)
         except InvalidInputError as error:
-            said[number] = {"line": number, "status": "problem", "code": error.code, "detail": str(error)}
-    made = await client.submit_many(read.values()) if read else []
-    for number, answer in zip(read, made, strict=True):
+            answers[number] = _problem(number, error.code, error)
+    made = await session.client.submit_many(valid.values()) if valid else []
+    for number, answer in zip(valid, made, strict=True):
         if isinstance(answer, ConflictError):
-            said[number] = {"line": number, "status": "problem", "code": "conflict", "detail": str(answer)}
+            answers[number] = _problem(number, "conflict", answer)
         else:
             status = "created" if answer.is_new else "exists"
-            said[number] = {
+            answers[number] = {
                 "line": number,
                 "status": status,
                 "id": answer.id,
                 "trace_id": answer.trace_id,
             }
-    return [said[number] for number, _ in lines]
+    return [answers[number] for number, _ in lines]
+
+
+def _problem(number: int, code: str, error: Exception) -> Answer:
+    return {"line": number, "status": "problem", "code": code, "detail": str(error)}
 
 
 def _read(line: bytes, settings: Settings) -> dict[str, Any]:
-    """Return the fields of one line; `InvalidInputError` says what is wrong with it."""
-    from grns.errors import InvalidInputError
-    from grns.model.json import Limits, dumps, parse
-    from grns.model.submission import submission
-
+    """Return the fields of one line. Raises `InvalidInputError`."""
     limits = settings.payload_limits
-    around = Limits(limits.document_bytes + _ROOM_BYTES, limits.depth + 1, limits.nodes + _ROOM_VALUES)
+    around = Limits(limits.document_bytes + _MORE_BYTES, limits.depth + 1, limits.nodes + _MORE_VALUES)
     fields: dict[str, Any] = parse(line.strip(), around)
     if not isinstance(fields, dict):
-        raise InvalidInputError("bad_submission", "a line is a JSON object with the fields of a task")
+        raise InvalidInputError("bad_submission", "a line must be a JSON object with the fields of a task")
     dumps(submission(**fields).payload, limits)
     return fields

@@ -1,4 +1,4 @@
-"""`grns bench`: how fast grns is on somebody's own Postgres and NATS."""
+"""`grns admin bench`: how fast grns is on somebody's own Postgres and NATS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 Pairs = list[tuple[str, str]]
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command, examples=["grns admin bench", "grns admin bench --tasks 50000 --concurrency 200 -o json"]
+)
 @click.option(
     "--tasks",
     type=click.IntRange(100, 1_000_000),

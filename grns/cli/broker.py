@@ -1,22 +1,42 @@
-"""`grns broker …`: the streams and durables of grns, made and looked at."""
+"""`grns admin broker …` and `grns admin nats-config`."""
 
 from __future__ import annotations
 
-import asyncio
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from grns.cli import failure
-from grns.cli.group import Group
+from grns.cli.group import Command, Group
 from grns.cli.output import Column, Output, heading, output_option, table
+from grns.cli.session import CliSession, with_session
+from grns.errors import InvalidInputError
+from grns.nats import JetStream
+from grns.nats.interface import Transport
+from grns.nats.report import StreamReport
+from grns.nats.users import authorization, users
+from grns.settings import load
 from grns.text import sized
 
-if TYPE_CHECKING:
-    from grns.nats.interface import Transport
-    from grns.nats.report import StreamReport
+_STREAMS = (
+    Column("STREAM", "name"),
+    Column("MESSAGES", "messages"),
+    Column("SIZE", lambda row: sized(row["size_bytes"])),
+    Column("FIRST", "first_seq"),
+    Column("LAST", "last_seq"),
+    Column("DURABLES", lambda row: len(row["durables"])),
+)
+_DURABLES = (
+    Column("STREAM", "stream", spare=1),
+    Column("DURABLE", "name"),
+    Column("SUBJECTS", lambda row: " ".join(row["subjects"]), may_shrink=True),
+    Column("PENDING", "pending"),
+    Column("ACK PENDING", "ack_pending"),
+    Column("REDELIVERED", "redelivered", spare=2),
+    Column("FETCHING", "fetching", spare=3),
+)
 
 
 @click.group(cls=Group)
@@ -24,98 +44,55 @@ def broker() -> None:
     """Create and show the streams of NATS."""
 
 
-@broker.command()
-def apply() -> None:
+@broker.command(examples=["grns admin broker apply", "GRNS_NATS_MANAGE=verify grns admin broker apply"])
+@with_session("broker")
+async def apply(session: CliSession) -> None:
     """Create missing streams and fix drift. With GRNS_NATS_MANAGE=verify, only check."""
-    found = asyncio.run(_apply())
-    for difference in found:
-        failure.note(f"mended: {difference}")
-    failure.note("the streams are as grns wants them" + ("" if found else " already"))
+    differences = [drift for stream in await _report(session.transport) for drift in stream.drift]
+    await session.transport.provision()
+    for difference in differences:
+        failure.note(f"fixed: {difference}")
+    failure.note("the streams are as configured" + ("" if differences else " already"))
 
 
-async def _apply() -> list[str]:
-    from grns.cli.session import listening
-
-    async with listening() as (_app, transport):
-        found = [difference for stream in await _report(transport) for difference in stream.drift]
-        await transport.provision()
-        return found
-
-
-@broker.command()
+@broker.command(examples=["grns admin broker info", "grns admin broker info -o json"])
 @output_option
-def info(out: Output) -> None:
+@with_session("broker")
+async def info(session: CliSession, out: Output) -> None:
     """Show streams and durable consumers, with drift (exit code 1)."""
-    streams = asyncio.run(_info())
-    if out.is_table:
-        _draw(streams)
-    else:
-        out.rows([asdict(stream) for stream in streams], [])
-    drift = [
-        difference
-        for stream in streams
-        for difference in (*stream.drift, *(found for durable in stream.durables for found in durable.drift))
+    streams = await _report(session.transport)
+    out.rows([asdict(stream) for stream in streams], _STREAMS)
+    durables = [
+        {"stream": stream.name, **asdict(durable)} for stream in streams for durable in stream.durables
+    ]
+    if out.is_table and durables:
+        heading("durables")
+        table(durables, _DURABLES)
+    stream_drift = [drift for stream in streams for drift in stream.drift]
+    drift = stream_drift + [
+        drift for stream in streams for durable in stream.durables for drift in durable.drift
     ]
     if drift:
         for difference in drift:
             failure.note(difference)
-        # Durables are mended by the workers that fetch from them.
-        hint = "grns broker apply" if any(stream.drift for stream in streams) else None
-        failure.say("the broker is not as grns wants it", hint)
+        # Durables are fixed by the workers that fetch from them.
+        failure.say("streams have drifted", "grns admin broker apply" if stream_drift else None)
         raise click.exceptions.Exit(failure.FAILED)
 
 
-async def _info() -> list[StreamReport]:
-    from grns.cli.session import listening
-
-    async with listening() as (_app, transport):
-        return await _report(transport)
-
-
 async def _report(transport: Transport) -> list[StreamReport]:
-    from grns.errors import InvalidInputError
-    from grns.nats import JetStream
-
     if not isinstance(transport, JetStream):
-        raise InvalidInputError("bad_transport", "only of JetStream there is a report")
+        raise InvalidInputError("bad_transport", "only JetStream has a report")
     return await transport.report()
 
 
-def _draw(streams: Sequence[StreamReport]) -> None:
-    table(
-        [asdict(stream) for stream in streams],
-        [
-            Column("STREAM", lambda row: row["name"]),
-            Column("MESSAGES", lambda row: row["messages"]),
-            Column("SIZE", lambda row: sized(row["size_bytes"])),
-            Column("FIRST", lambda row: row["first_seq"]),
-            Column("LAST", lambda row: row["last_seq"]),
-            Column("DURABLES", lambda row: len(row["durables"])),
-        ],
-    )
-    durables = [_named(stream, durable) for stream in streams for durable in stream.durables]
-    if not durables:
-        return
-    heading("durables")
-    table(
-        durables,
-        [
-            Column("STREAM", lambda row: row["stream"], spare=1),
-            Column("DURABLE", lambda row: row["name"]),
-            Column("SERVES", lambda row: " ".join(row["subjects"]), may_shrink=True),
-            Column("PENDING", lambda row: row["pending"]),
-            Column("ACK PENDING", lambda row: row["ack_pending"]),
-            Column("REDELIVERED", lambda row: row["redelivered"], spare=2),
-            Column("FETCHING", lambda row: row["fetching"], spare=3),
-        ],
-    )
-
-
-def _named(stream: StreamReport, durable: Any) -> dict[str, Any]:
-    return {"stream": stream.name, **asdict(durable)}
-
-
-@click.command()
+@click.command(
+    cls=Command,
+    examples=[
+        "grns admin nats-config --pool billing --submitter acme > users.conf",
+        "grns admin nats-config --generate -o json",
+    ],
+)
 @click.option(
     "--pool",
     "pools",
@@ -137,22 +114,14 @@ def nats_config(pools: Sequence[str], workspaces: Sequence[str], is_generated: b
 
     nats-server reads the passwords from its environment (GRNS_NATS_PASSWORD_RELAY, …): begin each with a
     letter. Each process gets GRNS_NATS_URL with its user, and GRNS_NATS_INBOX_PREFIX=_INBOX_<user>.
-
-    \b
-    grns nats-config --pool billing --submitter acme > users.conf
     """
-    import secrets
-
-    from grns.nats.users import authorization, users
-    from grns.settings import load
-
-    found = users(load(), pools=pools, workspaces=workspaces)
-    passwords = {user.name: f"p{secrets.token_hex(20)}" for user in found} if is_generated else None
+    chosen = users(load(), pools=pools, workspaces=workspaces)
+    passwords = {user.name: f"p{secrets.token_hex(20)}" for user in chosen} if is_generated else None
     if out.is_table:
-        click.echo(authorization(found, passwords), nl=False)
+        click.echo(authorization(chosen, passwords), nl=False)
         return
     rows = [
         asdict(user) | {"inbox_prefix": user.inbox, "password": (passwords or {}).get(user.name)}
-        for user in found
+        for user in chosen
     ]
-    out.rows(rows, [])
+    out.rows(rows)

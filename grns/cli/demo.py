@@ -9,7 +9,7 @@ import click
 from grns.cli.group import Command
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, examples=["grns demo", "grns demo --files 300"])
 @click.option(
     "--files", type=click.IntRange(min=100), default=1200, show_default=True, help="Python files to digest."
 )

@@ -49,7 +49,7 @@ _LOOK_SECONDS = 0.2
 _END_SECONDS = 40.0  # more than a worker's grace
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, examples=["grns dev", "grns dev --no-worker --port-api 9000"])
 @click.option(
     "--port-postgres", type=click.IntRange(1, 65535), help="Port of PostgreSQL. Defaults to a free one."
 )
@@ -188,7 +188,7 @@ class _Worker:
         self.log = stack.root / "worker.log"
         self._stopping = asyncio.Event()
         self._process: Process = Process(
-            [sys.executable, "-m", "grns", "worker", _POOL],
+            [sys.executable, "-m", "grns", "worker", "start", _POOL],
             log=self.log,
             environment={
                 "GRNS_DATABASE_URL": stack.postgres.url,
@@ -283,7 +283,7 @@ class _Announcement:
         click.echo("\nReady. Try, in another terminal, in this directory or below:\n")
         grns = _program()
         if self._worker is None:
-            click.echo(f"  {grns} worker {_POOL}")
+            click.echo(f"  {grns} worker start {_POOL}")
         click.echo(f"  {_TRY % (grns, json.__file__)}")
         click.echo(f"  {grns} task list")
         click.echo(f"  {grns} events tail")

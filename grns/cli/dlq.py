@@ -1,219 +1,232 @@
-"""`grns dlq …`: tasks that are dead or failed, and messages that belong to no task, side by side."""
+"""`grns dlq …`: dead letters. Tasks among them are redriven and discarded by `grns task`."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+from uuid import UUID
 
 import click
 
-from grns.cli import bulk, failure, option
-from grns.cli.export import export
-from grns.cli.filter import filter_options, read, together
+from grns.cli import failure, option
+from grns.cli.detail import show_task
+from grns.cli.filter import filter_options, read_filter, with_saved
 from grns.cli.group import Group
-from grns.cli.output import Column, Output, output_option, when
-from grns.cli.resend import resend
-from grns.text import counted
+from grns.cli.message import discard, resend
+from grns.cli.output import JSONL, Cell, Column, Output, details, document, heading, output_option, text
+from grns.cli.session import CliSession, with_session
+from grns.dead_letters import listing
+from grns.dead_letters import message as messages
+from grns.dead_letters.listing import MESSAGE, DeadFilter
+from grns.errors import InvalidInputError, NotFoundError
+from grns.model.filter import Filter
+from grns.operations import model
+from grns.tasks import read, search
+from grns.text import sized
 
-if TYPE_CHECKING:
-    from grns.postgres.paging import Page
-    from grns.tasks.search import Count
+_LIST = "grns dlq list"
+_EXPORT_PAGE = 100
+_SHOWN_BYTES = 4096
+_HEX_WIDTH = 16
 
-_IDS = click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
-_MESSAGES = click.option("--messages", "is_messages", is_flag=True, help="All rejected messages.")
-_OF_FILTER = ("rate_per_minute", "is_detached", "canary", "agent_type")
-_TYPE = click.option(
-    "--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="Only tasks of this type."
+_COLUMNS = (
+    Column("ID", "id"),
+    Column("WHAT", "what", spare=2),
+    Column("TYPE / SUBJECT", "name", may_shrink=True),
+    Column("STATUS", "status", is_status=True),
+    Column("REASON", "reason", may_shrink=True),
+    Column("WHEN", "at", is_age=True, spare=1),
+    Column("ATTEMPTS", "attempts", spare=3),
 )
-_WHAT = click.option("--what", type=click.Choice(["task", "message"]), help="Only tasks, or only messages.")
+_MESSAGE: Sequence[tuple[str, Cell]] = (
+    ("id", "id"),
+    ("state", "state"),
+    ("reason", "reason"),
+    ("detail", "detail"),
+    ("subject", "subject"),
+    ("stream", lambda row: f"{row['stream']} #{row['stream_seq']}"),
+    ("deliveries", "delivery_count"),
+    ("workspace", "workspace"),
+    ("created", "created_at"),
+    ("changed", "updated_at"),
+    ("sha256", "body_sha256"),
+)
 
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """List, redrive, discard and export dead letters."""
-
-
-@dlq.command("list")
-@filter_options
-@_WHAT
-@_TYPE
-@option.page_options(option.CursorType())
-@output_option
-def list_dead(
-    out: Output,
-    limit: int,
-    after: str | None,
-    what: str | None,
-    task_type: str | None,
-    terms: Sequence[str],
-    said: str | None,
-    saved: str | None,
-) -> None:
-    """List dead tasks, failed tasks and rejected messages, the latest first.
-
-    With TERMs, list only tasks that match: type:fetch_*, error:Timeout*, age:<1h; see `grns filter terms`.
-    """
-    from grns.dead_letters import listing
-
-    wanted = read(*terms, said, task_type and f"type:{task_type}")
-    listing.DeadFilter(what, wanted)  # what does not go together is said before anything is connected to
-
-    async def look() -> None:
-        from grns.cli.session import reading
-
-        async with reading() as session:
-            page = await listing.list_dead(
-                session.database,
-                workspace=session.workspace,
-                wanted=listing.DeadFilter(what, await together(session, wanted, saved)),
-                limit=limit,
-                after=after,
-            )
-            _list(out, page, await listing.now(session.database))
-
-    asyncio.run(look())
-
-
-def _list(out: Output, page: Page, now: Any) -> None:
-
-    columns = [
-        Column("ID", lambda row: row["id"]),
-        Column("WHAT", lambda row: row["what"], spare=2),
-        Column("TYPE / SUBJECT", lambda row: row["name"], may_shrink=True),
-        Column("STATUS", lambda row: row["status"], is_status=True),
-        Column("REASON", lambda row: row["reason"], may_shrink=True),
-        Column("WHEN", lambda row: when(row["at"], now), spare=1),
-        Column("ATTEMPTS", lambda row: row["attempts"], spare=3),
-    ]
-    out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
-    out.end(page.rows, page.next_cursor, nothing="no dead letters", is_partial=page.is_partial)
-
-
-@dlq.command()
-@click.argument("dead_letter_id", metavar="ID", type=option.TASK_ID)
-@click.option("--raw", "is_raw", is_flag=True, help="Write the message's raw bytes to a file or pipe.")
-@output_option
-def show(out: Output, dead_letter_id: str, is_raw: bool) -> None:
-    """Show a dead task, or a rejected message with its bytes."""
-    from grns.cli.message import show_letter
-
-    asyncio.run(show_letter(out, dead_letter_id, is_raw=is_raw))
-
-
-@dlq.command()
-@_IDS
-@_MESSAGES
-@bulk.bulk_options
-@bulk.redrive_options
-@option.sure_options
-@output_option
-def redrive(out: Output, **said: Any) -> None:
-    """Redrive (run again) dead tasks; send rejected messages again.
-
-    With --patch, each payload is changed first. With --filter, all matching tasks are redriven as a bulk
-    operation: it is counted first and runs in the background, at a --rate, after a --canary, for another
-    pool.
-    """
-    _act(out, "redrive", said)
-
-
-@dlq.command()
-@_IDS
-@_MESSAGES
-@bulk.bulk_options
-@option.sure_options
-@output_option
-def discard(out: Output, **said: Any) -> None:
-    """Discard dead tasks and rejected messages: hide them from lists.
-
-    With --filter, discard all matching tasks as a bulk operation: it is counted first and runs in the
-    background.
-    """
-    _act(out, "discard", said)
+    """List dead letters; resend, discard and export rejected messages."""
 
 
 dlq.add_command(resend)
-dlq.add_command(export)
+dlq.add_command(discard)
 
 
-def _act(out: Output, verb: str, said: dict[str, Any]) -> None:
-    """Do it to what was named, to all messages, or to the tasks that a filter finds."""
-    ids, is_messages = said.pop("ids"), said.pop("is_messages")
-    has_filter = said["wanted"] is not None or said["saved"] is not None
-    if [bool(ids), is_messages, has_filter].count(True) != 1:
-        raise click.UsageError("name some ids, or say --filter, --saved or --messages")
-    if has_filter:
-        bulk.run(out, verb, **said)
-        return
-    if any(said.get(name) for name in _OF_FILTER):
-        raise click.UsageError("--rate, --detach, --canary and --agent-type go with --filter")
-    if is_messages and said.get("patch") is not None:
-        raise click.UsageError("--patch changes payloads of tasks: name their ids, or say --filter")
-    if is_messages:
-        _messages(out, said, verb)
-    else:
-        _named(out, ids, said, verb)
+@dlq.command("list", examples=["grns dlq list", "grns dlq list --what task 'type:fetch_*' 'age:<1h'"])
+@filter_options
+@click.option("--what", type=click.Choice(["task", "message"]), help="Only tasks, or only messages.")
+@option.TASK_TYPE
+@option.page_options(option.CursorType())
+@output_option
+def list_dead(query: Filter, task_type: str | None, what: str | None, **given: Any) -> None:
+    """List dead tasks, failed tasks and rejected messages, the latest first.
+
+    With TERMs, list only tasks that match: type:fetch_*, error:Timeout*, age:<1h; see `grns task filter
+    terms`.
+    """
+    query = read_filter(str(query), task_type and f"type:{task_type}")
+    DeadFilter(what, query)  # reports a contradiction before a connection is opened
+    _list(query=query, what=what, **given)
 
 
-def _named(out: Output, ids: Sequence[str], said: dict[str, Any], verb: str) -> None:
-    """Do it to what was named."""
-    from grns.cli import dead_letter as letter
-    from grns.cli.session import reading, writing
+@with_session("read")
+async def _list(
+    session: CliSession,
+    out: Output,
+    query: Filter,
+    what: str | None,
+    saved: str | None,
+    limit: int,
+    after: str | None,
+) -> None:
+    page = await listing.list_dead(
+        session.database,
+        workspace=session.workspace,
+        wanted=DeadFilter(what, await with_saved(session, query, saved)),
+        limit=limit,
+        after=after,
+    )
+    out.page(
+        page.rows,
+        _COLUMNS,
+        page.next_cursor,
+        nothing="no dead letters",
+        now=await session.now(),
+        is_partial=page.is_partial,
+    )
 
-    patch = bulk.read_patch(said.get("patch"))
-    # What was named one by one is opened again without a question; to set it aside, there is one.
-    if verb == "discard" and not said["is_trial"]:
-        option.confirm(f"discard {counted(len(ids), 'dead letter')}", is_sure=said["is_sure"])
 
-    async def act() -> list[dict[str, str]]:
-        async with reading() if said["is_trial"] else writing() as session:
-            letters = letter.MessageIds(session)
-            found = await letters.find(ids)
-            return (
-                letter.plan(found, verb)
-                if said["is_trial"]
-                else await letters.act(found, verb, said["reason"], patch)
-            )
-
-    answers = asyncio.run(act())
-    letter.show(out, answers)
-    letter.judge(answers)
-
-
-def _messages(out: Output, said: dict[str, Any], verb: str) -> None:
-    """Count all messages, ask, and do it page by page, the latest first."""
-    from grns.cli import dead_letter as letter
-
-    is_trial: bool = said["is_trial"]
-    count = asyncio.run(_count())
-    told = f"{'' if count.is_exact else 'at least '}{counted(count.number, 'message')}"
-    if is_trial:
-        failure.note(f"would {verb} {told}")
-    elif count.number:
-        option.confirm_count(f"{verb} {told}", count.number, is_sure=said["is_sure"])
-    answers: list[dict[str, str]] = []
+@dlq.command(examples=["grns dlq show ID", "grns dlq show MESSAGE_ID --raw > body"])
+@click.argument("dead_letter_id", metavar="ID", type=option.TASK_ID)
+@click.option("--raw", "is_raw", is_flag=True, help="Write the message's raw bytes to a file or pipe.")
+@output_option
+@with_session("read", missing=_LIST)
+async def show(session: CliSession, out: Output, dead_letter_id: str, is_raw: bool) -> None:
+    """Show a rejected message with its bytes, or a dead task."""
     try:
-        asyncio.run(_each_page(verb, answers, said["reason"], is_trial=is_trial))
-    finally:  # what was done before something went wrong is told too
-        letter.show(out, answers)
-    out.end(answers, None, nothing=f"nothing to {verb}")
-    letter.judge(answers)
+        message = await session.triage.letter(UUID(dead_letter_id))
+    except (ValueError, NotFoundError):
+        if is_raw:
+            raise InvalidInputError(
+                "bad_option", f"--raw is for messages, and {dead_letter_id} is not one"
+            ) from None
+        await show_task(session.client, out, dead_letter_id)
+        return
+    if not is_raw:
+        out.record(messages.document(message), lambda: _draw(message))
+        return
+    if sys.stdout.isatty():
+        raise InvalidInputError("bad_option", "--raw could harm a terminal: write to a file or a pipe")
+    sys.stdout.buffer.write(message["body"])
 
 
-async def _each_page(verb: str, answers: list[dict[str, str]], reason: str | None, *, is_trial: bool) -> None:
-    from grns.cli import dead_letter as letter
-    from grns.cli.session import reading, writing
+def _draw(message: Mapping[str, Any]) -> None:
+    body: bytes = message["body"]
+    details(message, _MESSAGE)
+    if message["headers"]:
+        document("headers", message["headers"])
+    part = f", its first {sized(_SHOWN_BYTES)}" if len(body) > _SHOWN_BYTES else ""
+    heading(f"body ({sized(len(body))}{part})")
+    is_text = messages.text(body) is not None
+    beginning = body[:_SHOWN_BYTES]
+    for line in beginning.decode(errors="ignore").split("\n") if is_text else _hexadecimal(beginning):
+        text(f"  {line}")
 
-    async with reading() if is_trial else writing() as session:
-        letters = letter.MessageIds(session)
-        async for found in letters.messages():
-            answers += letter.plan(found, verb) if is_trial else await letters.act(found, verb, reason)
+
+def _hexadecimal(body: bytes) -> list[str]:
+    lines = []
+    for start in range(0, len(body), _HEX_WIDTH):
+        part = body[start : start + _HEX_WIDTH]
+        characters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{start:08x}  {part.hex(' '):<{3 * _HEX_WIDTH}} {characters}")
+    return lines
 
 
-async def _count() -> Count:
-    from grns.cli.dead_letter import MessageIds
-    from grns.cli.session import reading
+Export = Callable[[CliSession, str | None], Awaitable[tuple[list[dict[str, Any]], str | None]]]
 
-    async with reading() as session:
-        return await MessageIds(session).count()
+
+@dlq.command(
+    examples=[
+        "grns dlq export --filter type:fetch_page > dead.jsonl",
+        "grns dlq export --messages > rejected.jsonl",
+    ]
+)
+@click.option(
+    "--filter",
+    "expression",
+    metavar="FILTER",
+    default="",
+    help="Only tasks that match this filter, such as type:fetch_page.",
+)
+@click.option("--messages", "is_messages", is_flag=True, help="Only rejected messages.")
+@click.option(
+    "--after", metavar="CURSOR", help="Continue after an earlier export: the cursor that it printed."
+)
+def export(expression: str, is_messages: bool, after: str | None) -> None:
+    """Write dead and failed tasks, or rejected messages, as JSON lines, the latest first.
+
+    If the export is interrupted, it prints the cursor to continue from: no line is written twice.
+    """
+    if is_messages and expression:
+        raise click.UsageError("--filter selects tasks, and --messages are not tasks")
+    # What needs attention is what can be redriven.
+    query = "" if is_messages else model.request(action="redrive", filter=expression).filter
+    _export(_export_messages if is_messages else partial(_export_tasks, query), after)
+
+
+@with_session("read")
+async def _export(session: CliSession, read_page: Export, after: str | None) -> None:
+    out, count, has_more = Output(JSONL), 0, True
+    try:
+        while has_more:
+            rows, cursor = await read_page(session, after)
+            out.rows(rows)
+            sys.stdout.flush()
+            count += len(rows)
+            after, has_more = cursor, cursor is not None
+    finally:
+        if has_more and after is not None:
+            failure.note(f"interrupted; continue with --after {after}")
+    failure.note(f"{count} exported")
+
+
+async def _export_tasks(
+    query: str, session: CliSession, after: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    page = await search.list_tasks(
+        session.database,
+        workspace=session.workspace,
+        wanted=read_filter(query),
+        limit=_EXPORT_PAGE,
+        after=after,
+    )
+    ids = [str(row["id"]) for row in page.rows]
+    tasks = await read.tasks(session.database, ids, session.workspace) if ids else {}
+    return [asdict(tasks[task_id]) for task_id in ids if task_id in tasks], page.next_cursor
+
+
+async def _export_messages(session: CliSession, after: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    page = await listing.list_dead(
+        session.database,
+        workspace=session.workspace,
+        wanted=DeadFilter(MESSAGE),
+        limit=_EXPORT_PAGE,
+        after=after,
+    )
+    rows = [
+        await listing.read_message(session.database, UUID(row["id"]), session.workspace) for row in page.rows
+    ]
+    return [messages.document(row) for row in rows if row is not None], page.next_cursor

@@ -1,35 +1,43 @@
-"""`grns events …`: what happens, as it happens; the log as lines of JSON; events published again."""
+"""`grns events …`."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict, Unpack
 
 import click
 
-from grns.cli import failure, option
+from grns.cli import event_file, failure, option
+from grns.cli.detail import summary
+from grns.cli.event_log import EventLog
 from grns.cli.group import Group
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
+from grns.cli.session import CliSession, with_session
+from grns.errors import UnavailableError
+from grns.outbox.events import EventQuery
 from grns.runtime.signals import end_on_signals
 from grns.text import shortened
-
-if TYPE_CHECKING:
-    from grns.cli.event_log import EventLog
-    from grns.cli.session import CliSession
 
 Rows = Sequence[Mapping[str, Any]]
 
 _PAUSE_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _HIGHEST = 2**63 - 1
-_WIDE = 120  # from so many columns on an event is one line
+_WIDE = 120  # from this width on, an event is one line
+
+
+class _Selection(TypedDict):
+    kinds: Sequence[str]
+    task_id: str | None
+    after: int | None
+    since: float | datetime | None
 
 
 @click.group(cls=Group)
@@ -40,8 +48,8 @@ def events() -> None:
 events.add_command(replay)
 
 
-def _chosen(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says which events are wanted, and behind which number or time."""
+def _selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select events, passed on as `_Selection`."""
     for added in (
         click.option(
             "--since", type=option.Moment(), metavar="TIME", help="Start: 2h ago, or 2026-01-31T12:00:00Z."
@@ -65,91 +73,29 @@ def _chosen(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@events.command()
-@_chosen
+@events.command(examples=["grns events tail", "grns events tail --kind evt.task.dead --since 1h -o jsonl"])
+@_selection_options
 @output_option
-def tail(
-    out: Output,
-    kinds: Sequence[str],
-    task_id: str | None,
-    after: int | None,
-    since: float | datetime | None,
-) -> None:
+@with_session("read")
+async def tail(session: CliSession, out: Output, **selection: Unpack[_Selection]) -> None:
     """Print events, one per line, until Ctrl-C: from now on, or after --after or --since.
 
     Events come from the event log up to its high-water mark, about half a second late: none is left out and
     none comes twice. To continue later, pass the last SEQ to --after.
     """
+    end_on_signals()
     out.is_endless = True
-    _run(_tail(out, kinds, task_id, after, since))
-
-
-@events.command()
-@_chosen
-@click.option("--until", type=option.Moment(), metavar="TIME", help="End: only events before this time.")
-@click.option(
-    "--into",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Append to this file, after the last event in it.",
-)
-def export(
-    kinds: Sequence[str],
-    task_id: str | None,
-    after: int | None,
-    since: float | datetime | None,
-    until: float | datetime | None,
-    path: Path | None,
-) -> None:
-    """Write the workspace's event log as JSON lines, the oldest first.
-
-    The export ends at the high-water mark and prints the SEQ to continue from on standard error: pass it to
-    --after.
-
-    With --into, run the same command again to append new events, even after a killed export: an incomplete
-    line at the end is removed first.
-    """
-    _run(_export(kinds, task_id, after, since, until, path))
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Do it until it is done or asked to end, and tell the place then."""
-
-    async def run() -> None:
-        end_on_signals()
-        await work
-
+    log = await _opened(session, is_from_now=True, **selection)
+    kinds = ", ".join(selection["kinds"]) or "all events"
+    failure.note(f"following {kinds} of workspace {session.workspace}; Ctrl-C ends")
     try:
-        asyncio.run(run())
-    except asyncio.CancelledError as end:
-        raise click.exceptions.Exit(failure.TERMINATED) from end
-
-
-async def _tail(
-    out: Output,
-    kinds: Sequence[str],
-    task_id: str | None,
-    after: int | None,
-    since: float | datetime | None,
-) -> None:
-    from grns.cli.session import reading
-
-    async with reading() as session:
-        log = await _opened(session, kinds, task_id, after=after, since=since, is_from_now=True)
-        failure.note(
-            f"following {', '.join(kinds) or 'all events'} of workspace {session.workspace}; Ctrl-C ends"
-        )
-        try:
-            await _follow(out, log)
-        finally:
-            failure.note(f"it goes on with --after {log.behind}")
+        await _follow(out, log)
+    finally:
+        failure.note(f"continue with --after {log.after}")
 
 
 async def _follow(out: Output, log: EventLog) -> None:
-    """Print what is new, for ever; while Postgres is away, wait for it."""
-    from grns.errors import UnavailableError
-
+    """Print new events without end; while Postgres is away, wait for it."""
     is_away = False
     while True:
         try:
@@ -166,79 +112,93 @@ async def _follow(out: Output, log: EventLog) -> None:
         log.keep()
         if log.is_at_end:
             await asyncio.sleep(_PAUSE_SECONDS)
-            log.look_again()
+            log.refresh()
 
 
-async def _export(
-    kinds: Sequence[str],
-    task_id: str | None,
-    after: int | None,
-    since: float | datetime | None,
-    until: float | datetime | None,
+@events.command(
+    examples=[
+        "grns events export --since 1d > events.jsonl",
+        "grns events export --kind 'evt.task.*' --into events.jsonl",
+    ]
+)
+@_selection_options
+@click.option("--until", type=option.Moment(), metavar="TIME", help="End: only events before this time.")
+@click.option(
+    "--into",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append to this file, after the last event in it.",
+)
+@with_session("read")
+async def export(
+    session: CliSession,
     path: Path | None,
+    until: float | datetime | None,
+    **selection: Unpack[_Selection],
 ) -> None:
-    from grns.cli.session import reading
+    """Write the workspace's event log as JSON lines, the oldest first.
 
-    async with reading() as session:
-        with _sink(path, session.workspace) as (write, held):
-            behind = after if held == 0 else max(held, after or 0)
-            log = await _opened(session, kinds, task_id, after=behind, since=since, until=until)
-            await _copy(log, write)
-        if (why := await log.held_up()) is not None:
-            failure.note(why)
+    The export ends at the high-water mark and prints the SEQ to continue from on standard error: pass it to
+    --after.
+
+    With --into, run the same command again to append new events, even after a killed export: an incomplete
+    line at the end is removed first.
+    """
+    end_on_signals()
+    with _sink(path, session.workspace) as (write, written_up_to):
+        if written_up_to:
+            selection["after"] = max(written_up_to, selection["after"] or 0)
+        log = await _opened(session, until=until, **selection)
+        await _copy(log, write)
+    if (reason := await log.delay_reason()) is not None:
+        failure.note(reason)
 
 
 @contextmanager
 def _sink(path: Path | None, workspace: str) -> Iterator[tuple[Callable[[Rows], None], int]]:
-    """Say how rows are written, and up to which number they have been written before."""
+    """Return the function that writes rows, and the number of the last event that was written before."""
     if path is None:
         yield _write, 0
         return
-    from grns.cli import event_file
-
     with event_file.opened(path, workspace) as file:
-        yield file.write, file.behind
+        yield file.write, file.last_seq
 
 
 def _write(rows: Rows) -> None:
-    Output(JSONL).rows(rows, [])
+    Output(JSONL).rows(rows)
     sys.stdout.flush()
 
 
 async def _copy(log: EventLog, write: Callable[[Rows], None]) -> None:
-    """Write all that is settled, and say at the end how far that was."""
-    count, is_whole = 0, False
+    """Write everything up to the high-water mark, and print where to continue."""
+    count, is_complete = 0, False
     try:
         while not log.is_at_end:
             rows = await log.page()
             write(rows)
             log.keep()
             count += len(rows)
-        is_whole = True
+        is_complete = True
     finally:
-        said = f"{count} exported" if is_whole else "cut short"
-        failure.note(f"{said}; it goes on with --after {log.behind}")
+        outcome = f"{count} exported" if is_complete else "interrupted"
+        failure.note(f"{outcome}; continue with --after {log.after}")
 
 
 async def _opened(
     session: CliSession,
-    kinds: Sequence[str],
-    task_id: str | None,
     *,
-    after: int | None,
-    since: float | datetime | None,
     until: float | datetime | None = None,
     is_from_now: bool = False,
+    **selection: Unpack[_Selection],
 ) -> EventLog:
-    from grns.cli.event_log import EventLog
-    from grns.outbox.events import EventQuery
-
-    log = EventLog(session.database, EventQuery(session.workspace, kinds, task_id))
-    await log.open(after=after, since=since, until=until, is_from_now=is_from_now)
+    query = EventQuery(session.workspace, selection["kinds"], selection["task_id"])
+    log, after = EventLog(session.database, query), selection["after"]
+    await log.open(after=after, since=selection["since"], until=until, is_from_now=is_from_now)
     if after is not None and after < log.first - 1:
-        failure.note(f"the log begins with {log.first} now: what was between {after} and that is deleted")
+        failure.note(f"the log begins at {log.first} now: the events between {after} and that are deleted")
     if after is not None and after > log.settled:
-        failure.note(f"the log is told up to {log.settled} now: there is nothing behind {after} yet")
+        failure.note(f"the high-water mark is {log.settled}: there is nothing after {after} yet")
     return log
 
 
@@ -247,16 +207,14 @@ def _print(out: Output, row: Mapping[str, Any]) -> None:
 
 
 def _draw(row: Mapping[str, Any]) -> None:
-    """Write an event for people: in one line, or in two where a terminal is narrow."""
-    from grns.cli.detail import summary
-
+    """Write an event in one line, or in two on a narrow terminal."""
     at = f"{row['created_at']:%H:%M:%S.%f}"[:12]
     head = f"{at}Z  {row['kind']:<26}  {row['task_id'] or '-':<29}"
     by = row["actor"] if row["actor"] and "actor" not in row["payload"] else None
-    said = summary({"by": by, **row["payload"]})
+    payload = summary({"by": by, **row["payload"]})
     width = shutil.get_terminal_size().columns
     if sys.stdout.isatty() and width < _WIDE:
         text(f"{row['seq']:>6}  {head.rstrip()}")
-        text(f"{'':8}{shortened(said, width - 8)}")
+        text(f"{'':8}{shortened(payload, width - 8)}")
     else:
-        text(f"{row['seq']:>9}  {head}  {said}")
+        text(f"{row['seq']:>9}  {head}  {payload}")

@@ -1,4 +1,4 @@
-"""A file that exports go on with: however the last one has ended, each line is in it once, and whole."""
+"""A file that exports append to: however the last one ended, each line is in it once, and complete."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from grns.cli import failure
-from grns.cli.output import line
+from grns.cli.output import json_line
 from grns.errors import ConflictError, InvalidInputError
 
 _STEP_BYTES = 1024 * 1024
-# How each line begins: what a killed export has left at the end is told by it from what somebody else wrote.
+# How each line begins. It distinguishes the rest of a killed export from what another program wrote.
 _BEGINNING = b'{"seq": '
 
 
 class EventFile:
-    """Takes rows of the log. `behind` is the `seq` of the last one that it held when it was opened, or 0."""
+    """Takes rows of the log. `last_seq` is that of the last row when the file was opened, or 0."""
 
-    def __init__(self, file: BinaryIO, path: Path, behind: int) -> None:
+    def __init__(self, file: BinaryIO, path: Path, last_seq: int) -> None:
         self._file = file
         self._path = path
-        self.behind = behind
+        self.last_seq = last_seq
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows; when it returns, they are on the disk."""
+        """Append rows, and flush them to the disk."""
         if not rows:
             return
         try:
-            self._file.write("".join(line(row) for row in rows).encode())
+            self._file.write("".join(json_line(row) for row in rows).encode())
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -41,38 +41,39 @@ class EventFile:
 
 @contextmanager
 def opened(path: Path, workspace: str) -> Iterator[EventFile]:
-    """Open a file, which is made where it is missing, for one export alone.
+    """Open or create a file for one export, and remove an incomplete line at its end.
 
-    What an export has left half-written at its end is taken out. `InvalidInputError('bad_file')`: it holds
-    something else; `ConflictError`: another workspace's events, or another export writes into it now.
+    Raises:
+        InvalidInputError: `bad_file`, the file holds something else.
+        ConflictError: it holds events of another workspace, or another export writes into it.
     """
     if path.exists() and not path.is_file():
-        raise _strange(path, "it is no plain file: what goes there goes to standard output")
+        raise _bad_file(path, "not a regular file: write to standard output instead")
     with path.open("a+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             busy = ConflictError(f"another export writes into {path} now")
-            raise failure.hinted(busy, "the same again when it has ended") from error
+            raise failure.hinted(busy, "the same command again when it has ended") from error
         last, end = _end_of(file)
         torn = _read(file, end)
         if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
-            raise _strange(path, "what stands at its end was not written by an export")
-        behind = _number(last, path, workspace) if last else 0
+            raise _bad_file(path, "its end was not written by an export")
+        last_seq = _number(last, path, workspace) if last else 0
         file.truncate(end)
-        yield EventFile(file, path, behind)
+        yield EventFile(file, path, last_seq)
 
 
 def _end_of(file: BinaryIO) -> tuple[bytes, int]:
-    """Return the last whole line, empty where there is none, and where it ends."""
-    place, found = file.seek(0, os.SEEK_END), b""
+    """Return the last complete line, empty if there is none, and where it ends."""
+    place, tail = file.seek(0, os.SEEK_END), b""
     size = place
-    while place > 0 and found.count(b"\n") < 2:
+    while place > 0 and tail.count(b"\n") < 2:
         step = min(_STEP_BYTES, place)
         place -= step
         file.seek(place)
-        found = file.read(step) + found
-    whole, newline, torn = found.rpartition(b"\n")
+        tail = file.read(step) + tail
+    whole, newline, torn = tail.rpartition(b"\n")
     return whole.rpartition(b"\n")[2] if newline else b"", size - len(torn)
 
 
@@ -82,17 +83,17 @@ def _read(file: BinaryIO, place: int) -> bytes:
 
 
 def _number(last: bytes, path: Path, workspace: str) -> int:
-    """Return the `seq` of a line that an export of this workspace has written."""
+    """Return the `seq` of a line that an export of this workspace wrote."""
     try:
         row = json.loads(last)
         number, owner = int(row["seq"]), str(row["workspace"])
     except (ValueError, TypeError, KeyError) as error:
-        raise _strange(path, "its last line is no event that an export has written") from error
+        raise _bad_file(path, "its last line is not an event of an export") from error
     if owner != workspace:
         others = ConflictError(f"{path} holds events of workspace {owner}, and this is {workspace}")
         raise failure.hinted(others, f"grns events export --workspace {owner} --into {path}")
     return number
 
 
-def _strange(path: Path, why: str) -> InvalidInputError:
+def _bad_file(path: Path, why: str) -> InvalidInputError:
     return InvalidInputError("bad_file", f"{path}: {why}")

@@ -1,4 +1,4 @@
-"""The log, page by page, with a place that can be come back to: below it, nothing turns up any more."""
+"""The event log page by page, with a number to continue from: nothing appears below it later."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from grns.outbox.events import Bounds, EventQuery
 from grns.postgres.database import Database
 
 _PAGE = 500
-_HELD_UP_SECONDS = 10.0
+_DELAY_SECONDS = 10.0
 
 
 class EventLog:
-    """Reads what is wanted of the log, the oldest first, as far as it was settled when it was looked last.
+    """Reads the events of a query, the oldest first, up to the high-water mark.
 
-    `behind` is the place up to which all has been read and kept; `first` is where the log begins, and
-    `settled` how far it could be told when it was opened.
+    `after` is the number up to which everything was read and kept, `first` is where the log begins, and
+    `settled` is the high-water mark when it was opened.
     """
 
-    def __init__(self, database: Database, wanted: EventQuery) -> None:
+    def __init__(self, database: Database, query: EventQuery) -> None:
         self._database = database
-        self._wanted = wanted
+        self._query = query
         self._bounds: Bounds | None = None
         self._end: int | None = None
         self._seen = 0
-        self.behind = 0
+        self.after = 0
         self.first = 1
         self.settled = 0
 
@@ -42,71 +42,71 @@ class EventLog:
         until: float | datetime | None,
         is_from_now: bool,
     ) -> None:
-        """Find the place to begin at: behind a number, at a time, or where the log is settled now.
+        """Find the number to begin after: a number, a time, or the high-water mark.
 
-        Times are turned into places once, so that stretches which follow each other neither overlap nor leave
-        anything out: numbers and times have one order, but for a blink.
+        Times are converted to numbers once, so that ranges which follow each other neither overlap nor leave
+        anything out: numbers and times have the same order, except within milliseconds.
         """
-        bounds = await self._look()
+        bounds = await self._read_bounds()
         self.first, self.settled = bounds.first, bounds.settled
         now = await listing.now(self._database)
         if after is not None:
-            self.behind = after
+            self.after = after
         elif is_from_now and since is None:
-            self.behind = bounds.settled
+            self.after = bounds.settled
         if since is not None:
-            begins = await log.first_since(self._database, _moment(since, now), bounds.settled)
-            self.behind = max(self.behind, begins - 1)
+            begins = await log.first_since(self._database, _time(since, now), bounds.settled)
+            self.after = max(self.after, begins - 1)
         self._end = bounds.settled
         if until is not None:
-            ends = await log.first_since(self._database, _moment(until, now), bounds.settled)
+            ends = await log.first_since(self._database, _time(until, now), bounds.settled)
             self._end = min(bounds.settled, ends - 1)
-        self._seen = self.behind
+        self._seen = self.after
 
     @property
     def is_at_end(self) -> bool:
-        """Say whether all has been read that was settled when it was looked last."""
-        return self._end is not None and self.behind >= self._end
+        """Whether everything up to the last known high-water mark has been read."""
+        return self._end is not None and self.after >= self._end
 
-    def look_again(self) -> None:
-        """Have the next page be of what is settled by then."""
+    def refresh(self) -> None:
+        """Let the next page read the high-water mark again."""
         self._bounds, self._end = None, None
 
     async def page(self) -> Sequence[Mapping[str, Any]]:
-        """Return some of what is wanted; `keep` says that it is done with."""
-        bounds = await self._look()
+        """Return the next events. Call `keep` when they are done with."""
+        bounds = await self._read_bounds()
         if self._end is None:
             self._end = bounds.settled
-        found, self._seen = await event.read_events(
+        rows, self._seen = await event.read_events(
             self._database,
-            self._wanted,
+            self._query,
             Bounds(bounds.first, self._end),
-            behind=self.behind,
+            behind=self.after,
             limit=_PAGE,
         )
-        return found
+        return rows
 
     def keep(self) -> None:
-        """Go on behind the latest page."""
-        self.behind = self._seen
+        """Continue after the latest page."""
+        self.after = self._seen
 
-    async def held_up(self) -> str | None:
-        """Return what keeps the end of the log from being told; None where nothing does."""
+    async def delay_reason(self) -> str | None:
+        """Return why the end of the log cannot be read yet; None if it can."""
         pulse = await read_pulse(self._database)
         seconds = min(pulse.lag_seconds, pulse.uncounted_seconds)
-        if seconds < _HELD_UP_SECONDS:
+        if seconds < _DELAY_SECONDS:
             return None
         return (
-            f"the end of the log is not told yet: for {seconds:.0f} s neither a relay nor a counter has got"
-            " past some row of it"
+            f"the end of the log is missing: for {seconds:.0f} s neither a relay nor a stats aggregator has"
+            " passed some row of it"
         )
 
-    async def _look(self) -> Bounds:
+    async def _read_bounds(self) -> Bounds:
         if self._bounds is None:
             self._bounds = await event.bounds(self._database)
         return self._bounds
 
 
-def _moment(said: float | datetime, now: datetime) -> datetime:
-    """Return a time; seconds are so long ago."""
-    return now - timedelta(seconds=said) if isinstance(said, float) else said
+def _time(given: float | datetime, now: datetime) -> datetime:
+    """Return a time; a number means seconds before now."""
+    return now - timedelta(seconds=given) if isinstance(given, float) else given

@@ -22,8 +22,8 @@ _LONGEST = 500
 _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
     (NotFoundError, "grns task list"),
     (ConflictError, "grns task show ID"),
-    (DriftError, "grns broker info"),
-    (UnavailableError, "grns config show --origin"),
+    (DriftError, "grns admin broker info"),
+    (UnavailableError, "grns admin config show --origin"),
 )
 
 
@@ -56,14 +56,15 @@ def hinted(error: GrnsError, command: str) -> GrnsError:
 
 
 @contextmanager
-def hinting(*, missing: str, conflict: str | None = None) -> Iterator[None]:
-    """Let what does not exist, or cannot be done as it is now, be told with the command that helps."""
+def hinting(*, missing: str | None = None, conflict: str | None = None) -> Iterator[None]:
+    """Add the command that helps to a `NotFoundError` or `ConflictError` that has none."""
     try:
         yield
-    except NotFoundError as error:
-        raise hinted(error, missing) from error
-    except ConflictError as error:
-        raise (hinted(error, conflict) if conflict else error) from error
+    except (NotFoundError, ConflictError) as error:
+        hint = missing if isinstance(error, NotFoundError) else conflict
+        if hint is not None and not getattr(error, "__notes__", ()):
+            error.add_note(hint)
+        raise
 
 
 def say(sentence: str, hint: str | None = None) -> None:

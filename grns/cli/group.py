@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import click
 from rich_click import RichCommand, RichCommandPanel, RichGroup
 
-_COMPLETE = "_GRNS_COMPLETE"
 _VALUES = {
     "workspace": ("NAME", "Workspace. Defaults to GRNS_WORKSPACE, else default."),
     "database_url": ("URL", "PostgreSQL URL. Defaults to GRNS_DATABASE_URL."),
@@ -21,14 +20,14 @@ _VALUES = {
 
 @dataclass
 class CliState:
-    """What the options that all commands share have said."""
+    """The values of the options that all commands share."""
 
     debug: bool = False
     flags: dict[str, str] = field(default_factory=dict)
 
 
-class RootCommand(NamedTuple):
-    """One command of the root: what its list says, and where it is (`module:function`)."""
+class LazyCommand(NamedTuple):
+    """A command that is imported when it is called: its help line, and its place (`module:function`)."""
 
     name: str
     summary: str
@@ -37,7 +36,7 @@ class RootCommand(NamedTuple):
     def load(self) -> click.Command:
         """Import the command."""
         module, _, name = self.target.partition(":")
-        command: click.Command = getattr(import_module(f"grns.cli.{module}"), name)
+        command: click.Command = getattr(import_module(f"grns.cli.{module}".rstrip(".")), name)
         return command
 
 
@@ -58,7 +57,7 @@ def _note_flag(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def shared_options(*, hidden: bool = False) -> list[click.Parameter]:
-    """Return the options that are taken before the noun and, unseen, behind every verb."""
+    """Return the options that are taken before the noun and, hidden, by every command."""
     values: list[click.Parameter] = [
         click.Option(
             [f"--{name.replace('_', '-')}"],
@@ -83,33 +82,36 @@ def shared_options(*, hidden: bool = False) -> list[click.Parameter]:
 
 
 class Command(RichCommand):
-    """One command. Takes the shared options too, so that their place does not matter."""
+    """A command with examples. It takes the shared options too, so that their place does not matter."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        if examples:
+            kwargs["epilog"] = "\n\n".join(("Examples:", *examples))
         super().__init__(*args, **kwargs)
+        self.examples = examples
         taken = {param.name for param in self.params}
         self.params += [option for option in shared_options(hidden=True) if option.name not in taken]
 
 
 class Group(RichGroup):
-    """A group of verbs, listed in the order in which they are written."""
+    """A group of commands, listed in the order in which they are written."""
 
     command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs as they were added."""
+        """Return the commands in the order of their definition."""
         return [name for name, command in self.commands.items() if not command.hidden]
 
 
-class Root(Group):
-    """The outermost group: its help needs no module, a call only the one of its command."""
+class LazyGroup(Group):
+    """A group whose help imports nothing, and whose call imports only the module of the command."""
 
     def __init__(
         self,
         name: str,
-        panels: Mapping[str, Sequence[RootCommand]],
+        panels: Mapping[str, Sequence[LazyCommand]],
         *,
-        hidden: Sequence[RootCommand],
+        hidden: Sequence[LazyCommand] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -125,21 +127,10 @@ class Root(Group):
         self._entries = {entry.name: entry for entry in (*listed, *hidden)}
         for entry in self._entries.values():
             self.add_command(RichCommand(name=entry.name, help=entry.summary, hidden=entry in hidden))
-        click.version_option(package_name="grns", prog_name="grns")(self)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command itself in the place of what only stood for it."""
+        """Return the command itself in place of its entry."""
         name, placeholder, rest = super().resolve_command(ctx, args)
         return name, placeholder and self._entries[placeholder.name or ""].load(), rest
-
-    def execute(self, arguments: Sequence[str], state: CliState) -> int:
-        """Run one command line; what goes wrong is raised."""
-        if instruction := os.environ.get(_COMPLETE):
-            from click.shell_completion import shell_complete
-
-            return shell_complete(self, {"obj": state}, "grns", _COMPLETE, instruction)
-        with self.make_context("grns", list(arguments), obj=state) as context:
-            self.invoke(context)
-        return 0

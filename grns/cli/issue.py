@@ -1,19 +1,23 @@
-"""`grns issue …`: failures that a person would call the same, and what people say of them."""
+"""`grns issue …`: failures, grouped by fingerprint."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import click
 
-from grns.cli import bulk, failure, option
+from grns.cli import actions, failure, option
 from grns.cli.group import Group
-from grns.cli.output import Column, Output, fields, heading, output_option, table, when
+from grns.cli.output import Cell, Column, Output, details, heading, output_option, table
+from grns.cli.session import CliSession, with_session
+from grns.model.envelope import rfc3339
+from grns.model.subjects import RELAY_NUDGE
+from grns.operations.model import Action
+from grns.stats import issues
+from grns.stats.issues import IssueUpdate
 
-_STATES = ("new", "acknowledged", "ignored", "resolved", "regressed")
 _LIST = "grns issue list"
 _BARS = "▁▂▃▄▅▆▇█"
 _FACETS = {"version": "version of grns in the worker (or what an HTTP worker names)"}
@@ -22,216 +26,192 @@ _NOTE = click.option("--note", help="Note about the issue.")
 _OWNER = click.option("--owner", metavar="NAME", help="Owner of the issue.")
 
 
+def sparkline(counts: Sequence[int]) -> str:
+    """Return counts as a row of bars; 0 is a dot."""
+    most = max(counts, default=0)
+    return "".join(_BARS[(count * (len(_BARS) - 1)) // most] if count else "·" for count in counts)
+
+
+_COLUMNS = (
+    Column("FINGERPRINT", "fingerprint"),
+    Column("STATE", "state", is_status=True),
+    Column("OPEN", "open_count"),
+    Column("SEEN", "total", spare=3),
+    Column("ERROR", "error_class", may_shrink=True),
+    Column("MESSAGE", "message", may_shrink=True),
+    Column("24 HOURS", lambda row: sparkline(row["trend"]), spare=4),
+    Column("LAST", "last_seen", is_age=True, spare=1),
+    Column("OWNER", "owner", may_shrink=True, spare=2),
+)
+_FIELDS: list[tuple[str, Cell]] = [
+    ("fingerprint", "fingerprint"),
+    ("status", "state"),
+    ("changed by", "state_by"),
+    ("since", "state_at"),
+    ("owner", "owner"),
+    ("note", "note"),
+    ("snoozed until", "snoozed_until"),
+    ("error", "error_class"),
+    ("message", "message"),
+    ("open", "open_count"),
+    ("seen", "total"),
+    ("first", "first_seen"),
+    ("last", "last_seen"),
+    ("24 hours", lambda row: sparkline(row["trend"])),
+    ("example", "sample_task_id"),
+]
+_FACET_COLUMNS = (Column("COUNT", "count"), Column("VALUE", "value"))
+
+
 @click.group(cls=Group)
 def issue() -> None:
     """List and triage failures, grouped by fingerprint."""
 
 
-@issue.command("list")
+@issue.command("list", examples=["grns issue list", "grns issue list --state new --state regressed"])
 @click.option(
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(_STATES),
+    type=click.Choice(issues.STATES),
     help="Only those in this state. Repeatable.",
 )
 @option.page_options(option.CursorType())
 @output_option
-def list_issues(out: Output, limit: int, after: str | None, states: tuple[str, ...]) -> None:
+@with_session("read")
+async def list_issues(
+    session: CliSession, out: Output, limit: int, after: str | None, states: tuple[Any, ...]
+) -> None:
     """List issues, the latest seen first."""
-    asyncio.run(_list(out, limit, after, states))
+    page = await issues.list_issues(
+        session.database, workspace=session.workspace, state=states or None, limit=limit, after=after
+    )
+    out.page(page.rows, _COLUMNS, page.next_cursor, nothing="no such issues", now=await session.now())
 
 
-async def _list(out: Output, limit: int, after: str | None, states: tuple[Any, ...]) -> None:
-    from grns.cli.session import reading
-    from grns.dead_letters import listing
-    from grns.stats import issues as store
-
-    async with reading() as session:
-        page = await store.list_issues(
-            session.database, workspace=session.workspace, state=states or None, limit=limit, after=after
-        )
-        now = await listing.now(session.database)
-    columns = [
-        Column("FINGERPRINT", lambda row: row["fingerprint"]),
-        Column("STATE", lambda row: row["state"], is_status=True),
-        Column("OPEN", lambda row: row["open_count"]),
-        Column("SEEN", lambda row: row["total"], spare=3),
-        Column("ERROR", lambda row: row["error_class"], may_shrink=True),
-        Column("MESSAGE", lambda row: row["message"], may_shrink=True),
-        Column("24 HOURS", lambda row: sparkline(row["trend"]), spare=4),
-        Column("LAST", lambda row: when(row["last_seen"], now), spare=1),
-        Column("OWNER", lambda row: row["owner"], may_shrink=True, spare=2),
-    ]
-    out.rows(page.rows, columns, next_cursor=page.next_cursor)
-    out.end(page.rows, page.next_cursor, nothing="no such issues")
-
-
-@issue.command()
+@issue.command(examples=["grns issue show FINGERPRINT", "grns issue show FINGERPRINT -o json"])
 @_FINGERPRINT
 @output_option
-def show(out: Output, fingerprint: str) -> None:
+@with_session("read", missing=_LIST)
+async def show(session: CliSession, out: Output, fingerprint: str) -> None:
     """Show an issue: an example, how often and where it was seen."""
-
-    async def look() -> dict[str, Any]:
-        from grns.cli.session import reading
-        from grns.stats.issues import read_issue
-
-        async with reading() as session:
-            return await read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
-
-    with failure.hinting(missing=_LIST):
-        _present(out, asyncio.run(look()))
+    row = await issues.read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
+    out.record(row, lambda: _draw(row))
 
 
-@issue.command()
+@issue.command(
+    examples=["grns issue ack FINGERPRINT", 'grns issue ack FINGERPRINT --owner ann --note "API changed"']
+)
 @_FINGERPRINT
 @_NOTE
 @_OWNER
 @output_option
-def ack(out: Output, fingerprint: str, **said: str | None) -> None:
+def ack(**given: Any) -> None:
     """Acknowledge an issue."""
-    _change(out, fingerprint, "acknowledged", said)
+    _change(state="acknowledged", **given)
 
 
-@issue.command()
+@issue.command(
+    examples=["grns issue ignore FINGERPRINT", 'grns issue ignore FINGERPRINT --note "only in tests"']
+)
 @_FINGERPRINT
 @_NOTE
 @output_option
-def ignore(out: Output, fingerprint: str, **said: str | None) -> None:
+def ignore(**given: Any) -> None:
     """Ignore an issue."""
-    _change(out, fingerprint, "ignored", said)
+    _change(state="ignored", **given)
 
 
-@issue.command()
+@issue.command(
+    examples=["grns issue resolve FINGERPRINT", 'grns issue resolve FINGERPRINT --note "fixed in 1.4"']
+)
 @_FINGERPRINT
 @_NOTE
 @output_option
-def resolve(out: Output, fingerprint: str, **said: str | None) -> None:
+def resolve(**given: Any) -> None:
     """Resolve an issue. If it is seen again, it becomes `regressed`."""
-    _change(out, fingerprint, "resolved", said)
+    _change(state="resolved", **given)
 
 
-@issue.command()
+@issue.command(examples=["grns issue reopen FINGERPRINT", 'grns issue reopen FINGERPRINT --note "not fixed"'])
 @_FINGERPRINT
 @_NOTE
 @output_option
-def reopen(out: Output, fingerprint: str, **said: str | None) -> None:
+def reopen(**given: Any) -> None:
     """Reopen an issue (state `new`)."""
-    _change(out, fingerprint, "new", said)
+    _change(state="new", **given)
 
 
-@issue.command()
+@issue.command(examples=["grns issue snooze FINGERPRINT 2d", "grns issue snooze FINGERPRINT 0"])
 @_FINGERPRINT
 @click.argument("seconds", metavar="TIME", type=option.Duration(code="bad_issue"))
 @_NOTE
 @_OWNER
 @output_option
-def snooze(out: Output, fingerprint: str, seconds: float, **said: str | None) -> None:
+def snooze(**given: Any) -> None:
     """Snooze an issue for TIME: 30m, 2h, 7d. 0 ends the snooze."""
-    _change(out, fingerprint, None, said, snooze_seconds=seconds)
+    _change(state=None, **given)
 
 
-@issue.command()
+@issue.command(
+    examples=[
+        "grns issue redrive FINGERPRINT --canary --rate 600/min",
+        "grns issue redrive FINGERPRINT --filter 'age:<1d' --dry-run",
+    ]
+)
 @_FINGERPRINT
-@bulk.bulk_options
-@bulk.redrive_options
-@option.sure_options
-@output_option
-def redrive(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> None:
+@actions.action_options(Action.REDRIVE)
+def redrive(fingerprint: str, expression: str | None, **given: Any) -> None:
     """Redrive all open tasks of an issue, or those that match --filter."""
-    bulk.run(out, "redrive", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
+    actions.act(action=Action.REDRIVE, expression=_of_issue(fingerprint, expression), **given)
 
 
-@issue.command()
+@issue.command(
+    examples=[
+        'grns issue discard FINGERPRINT --reason "too old"',
+        "grns issue discard FINGERPRINT --filter 'age:>30d' --dry-run",
+    ]
+)
 @_FINGERPRINT
-@bulk.bulk_options
-@option.sure_options
-@output_option
-def discard(out: Output, fingerprint: str, wanted: str | None, **said: Any) -> None:
+@actions.action_options(Action.DISCARD)
+def discard(fingerprint: str, expression: str | None, **given: Any) -> None:
     """Discard all open tasks of an issue, or those that match --filter."""
-    bulk.run(out, "discard", wanted=f"fingerprint:{fingerprint} {wanted or ''}", **said)
+    actions.act(action=Action.DISCARD, expression=_of_issue(fingerprint, expression), **given)
 
 
-def _change(
+def _of_issue(fingerprint: str, expression: str | None) -> str:
+    return f"fingerprint:{fingerprint} {expression or ''}"
+
+
+@with_session("write", missing=_LIST)
+async def _change(
+    session: CliSession,
+    /,
     out: Output,
+    *,
     fingerprint: str,
     state: Any,
-    said: Mapping[str, Any],
-    *,
-    snooze_seconds: float | None = None,
+    seconds: float | None = None,
+    **fields: Any,
 ) -> None:
-    async def act() -> dict[str, Any]:
-        from grns.cli.session import writing
-        from grns.dead_letters import listing
-        from grns.model.actor import of_process
-        from grns.model.subjects import RELAY_NUDGE
-        from grns.stats.issues import IssueUpdate, change_issue
-
-        change: IssueUpdate = {} if state is None else {"state": state}
-        for name, value in said.items():
-            if value is not None:
-                change[name] = value  # type: ignore[literal-required]
-        async with writing() as session:
-            if snooze_seconds is not None:
-                until = await listing.now(session.database) + timedelta(seconds=snooze_seconds)
-                change["snoozed_until"] = until if snooze_seconds else None
-            changed = await change_issue(
-                session.database,
-                workspace=session.workspace,
-                fingerprint=fingerprint,
-                actor=of_process("cli"),
-                **change,
-            )
-            await session.transport.nudge(RELAY_NUDGE)
-            return changed
-
-    with failure.hinting(missing=_LIST):
-        changed = asyncio.run(act())
-    if out.is_table:
-        from grns.model.envelope import rfc3339
-
-        until = changed["snoozed_until"]
-        later = "" if snooze_seconds is None or until is None else f", and snoozed until {rfc3339(until)}"
-        failure.note(f"issue {fingerprint} is {changed['state']}{later}")
-    else:
-        _present(out, changed)
-
-
-def sparkline(counts: Sequence[int]) -> str:
-    """Return counts as one short picture; nothing is a dot."""
-    most = max(counts, default=0)
-    return "".join(_BARS[(count * (len(_BARS) - 1)) // most] if count else "·" for count in counts)
-
-
-def _present(out: Output, found: Mapping[str, Any]) -> None:
-    out.record(found, lambda: _draw(found))
-
-
-def _draw(found: Mapping[str, Any]) -> None:
-    fields(
-        [
-            ("fingerprint", found["fingerprint"]),
-            ("status", found["state"]),
-            ("said by", found["state_by"]),
-            ("since", found["state_at"]),
-            ("owner", found["owner"]),
-            ("note", found["note"]),
-            ("snoozed until", found["snoozed_until"]),
-            ("error", found["error_class"]),
-            ("message", found["message"]),
-            ("open", found["open_count"]),
-            ("seen", found["total"]),
-            ("first", found["first_seen"]),
-            ("last", found["last_seen"]),
-            ("24 hours", sparkline(found["trend"])),
-            ("one of them", found["sample_task_id"]),
-        ]
+    change: IssueUpdate = {} if state is None else {"state": state}
+    change.update({name: value for name, value in fields.items() if value is not None})  # type: ignore[typeddict-item]
+    if seconds is not None:
+        until = await session.now() + timedelta(seconds=seconds)
+        change["snoozed_until"] = until if seconds else None
+    changed = await issues.change_issue(
+        session.database, workspace=session.workspace, fingerprint=fingerprint, actor=session.actor, **change
     )
-    for facet, counts in found["facets"].items():
+    await session.transport.nudge(RELAY_NUDGE)
+    snoozed_until = changed["snoozed_until"] if seconds else None
+    snoozed = f", and snoozed until {rfc3339(snoozed_until)}" if snoozed_until else ""
+    sentence = f"issue {fingerprint} is {changed['state']}{snoozed}"
+    out.record(changed, lambda: failure.note(sentence))
+
+
+def _draw(row: Mapping[str, Any]) -> None:
+    details(row, _FIELDS)
+    for facet, counts in row["facets"].items():
         if counts:
             heading(_FACETS.get(facet, facet.replace("_", " ")))
-            rows = [{"value": value, "count": count} for value, count in counts.items()]
-            table(
-                rows, [Column("COUNT", lambda row: row["count"]), Column("VALUE", lambda row: row["value"])]
-            )
+            table([{"value": value, "count": count} for value, count in counts.items()], _FACET_COLUMNS)

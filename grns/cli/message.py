@@ -1,87 +1,256 @@
-"""One dead letter, shown: a task, or a message with the bytes that came, made harmless."""
+"""`grns dlq resend` and `grns dlq discard`: rejected messages, some by their ids or all of them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from uuid import UUID
 
-from grns.cli import failure
-from grns.cli.dead_letter import MessageIds
-from grns.cli.detail import show_task
-from grns.cli.output import Output, document, fields, heading, text
-from grns.cli.session import reading
-from grns.dead_letters import message as letter
-from grns.errors import InvalidInputError, NotFoundError
-from grns.text import sized
+import click
 
-_SHOWN_BYTES = 4096
-_HEX_WIDTH = 16
+from grns.cli import failure, option
+from grns.cli.group import Command
+from grns.cli.output import Column, Output, output_option
+from grns.cli.session import CliSession, with_session
+from grns.dead_letters import listing
+from grns.dead_letters.listing import MESSAGE, DeadFilter
+from grns.dead_letters.message import MessagePatch
+from grns.errors import GrnsError, NotFoundError, UnavailableError
+from grns.settings import load
+from grns.tasks.search import Count
+from grns.text import counted
+
+_LIST = "grns dlq list"
+_BATCH = 500
+_MISSING = "not found"
+_ANSWERS = (Column("ID", "id"), Column("ANSWER", "answer"))
+
+Answer = dict[str, str]
 
 
-async def show_letter(out: Output, dead_letter_id: str, *, is_raw: bool) -> None:
-    """Show one dead letter of either kind."""
-    async with reading() as session:
-        message = await MessageIds(session).message(dead_letter_id)
-        if message is not None:
-            _show(out, message, is_raw=is_raw)
-            return
-        if is_raw:
-            raise InvalidInputError("bad_option", f"--raw is for messages, and {dead_letter_id} is none")
+class MessageId(click.ParamType[UUID]):
+    """The id of a rejected message."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID:
+        """Return the id."""
         try:
-            await show_task(session.client, out, dead_letter_id)
-        except NotFoundError as error:
-            missing = NotFoundError(
-                f"there is no dead letter {dead_letter_id} in workspace {session.workspace}"
+            return value if isinstance(value, UUID) else UUID(value)
+        except ValueError:
+            self.fail(
+                f"{ascii(value)[:100]} is not the id of a message, a UUID: for tasks use grns task",
+                param,
+                ctx,
             )
-            raise failure.hinted(missing, "grns dlq list") from error
 
 
-def _show(out: Output, message: Mapping[str, Any], *, is_raw: bool) -> None:
-    body: bytes = message["body"]
-    if is_raw:
-        if sys.stdout.isatty():
-            raise InvalidInputError("bad_option", "--raw could harm a terminal: send it to a file or a pipe")
-        sys.stdout.buffer.write(body)
+_IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=MessageId())
+_ALL = click.option("--all", "is_all", is_flag=True, help="All rejected messages of the workspace.")
+
+
+@click.command(
+    cls=Command, examples=["grns dlq resend ID --body @corrected.json", "grns dlq resend --all --yes"]
+)
+@_IDS
+@_ALL
+@click.option("--body", metavar="JSON", help="New envelope: JSON, @FILE, or - for standard input.")
+@click.option("--subject", metavar="SUBJECT", help="New subject: a shared subject of the same workspace.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME:VALUE",
+    multiple=True,
+    help="Header, repeatable. Replaces all headers of the message.",
+)
+@option.REASON
+@option.sure_options
+@output_option
+def resend(
+    ids: Sequence[UUID],
+    body: str | None,
+    subject: str | None,
+    headers: Sequence[str],
+    reason: str | None,
+    **given: Any,
+) -> None:
+    """Send rejected commands again, unchanged or, a single one, edited.
+
+    The copy must be a valid command of the same workspace: cmd.task.submit, cmd.task.cancel or
+    cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent headers itself.
+    """
+    patch = _patch(body, subject, headers)
+    if patch is not None and len(ids) != 1:
+        raise click.UsageError("--body, --subject and --header edit one message: name one id")
+    if len(ids) == 1 and not given["is_trial"] and not given["is_all"]:
+        _resend_one(given["out"], ids[0], reason, patch)
         return
-    out.record(letter.document(message), lambda: _draw(message, body))
+    _act("resend", ids, reason=reason, **given)
 
 
-def _draw(message: Mapping[str, Any], body: bytes) -> None:
-    fields(
-        [
-            ("id", message["id"]),
-            ("state", message["state"]),
-            ("reason", message["reason"]),
-            ("detail", message["detail"]),
-            ("subject", message["subject"]),
-            ("stream", f"{message['stream']} #{message['stream_seq']}"),
-            ("deliveries", message["delivery_count"]),
-            ("workspace", message["workspace"]),
-            ("came", message["created_at"]),
-            ("changed", message["updated_at"]),
-            ("sha256", message["body_sha256"]),
-        ]
+@click.command(
+    cls=Command,
+    examples=["grns dlq discard MESSAGE_ID --reason noise", "grns dlq discard --all --dry-run"],
+)
+@_IDS
+@_ALL
+@option.REASON
+@option.sure_options
+@output_option
+def discard(ids: Sequence[UUID], **given: Any) -> None:
+    """Discard rejected messages: hide them from lists."""
+    _act("discard", ids, **given)
+
+
+def _patch(body: str | None, subject: str | None, headers: Sequence[str]) -> MessagePatch | None:
+    if body is None and subject is None and not headers:
+        return None
+    limit = load().envelope_limits.document_bytes
+    content = None if body is None else option.read_document(body, limit)
+    return MessagePatch(subject, dict(_pair(header) for header in headers) or None, content)
+
+
+def _pair(header: str) -> tuple[str, str]:
+    name, colon, value = header.partition(":")
+    if not colon:
+        raise click.BadParameter(
+            f"{ascii(header)[:100]} is not a header: write NAME:VALUE", param_hint="--header"
+        )
+    return name.strip(), value.strip()
+
+
+def _act(
+    verb: str,
+    ids: Sequence[UUID],
+    *,
+    out: Output,
+    is_all: bool,
+    reason: str | None,
+    is_trial: bool,
+    is_sure: bool,
+) -> None:
+    """Count what is named, ask, and do it page by page."""
+    if bool(ids) == is_all:
+        raise click.UsageError("name some ids, or use --all")
+    count = _count() if is_all else Count(len(ids))
+    sentence = f"{verb} {'' if count.is_exact else 'at least '}{counted(count.number, 'message')}"
+    if is_trial:
+        failure.note(f"would {sentence}")
+    elif count.number and (is_all or verb == "discard"):
+        option.confirm(sentence, is_sure=is_sure, count=count.number)
+    answers: list[Answer] = []
+    try:
+        (_plan if is_trial else _change)(verb, ids, reason, answers)
+    finally:  # what was done before an error is shown too
+        out.rows(answers, _ANSWERS)
+    if out.is_table and not answers:
+        failure.note(f"nothing to {verb}")
+    _conclude(answers, verb)
+
+
+@with_session("read")
+async def _count(session: CliSession) -> Count:
+    counts = await listing.count_dead(
+        session.database, workspace=session.workspace, wanted=DeadFilter(MESSAGE)
     )
-    if message["headers"]:
-        document("headers", message["headers"])
-    part = f", its first {sized(_SHOWN_BYTES)}" if len(body) > _SHOWN_BYTES else ""
-    heading(f"body ({sized(len(body))}{part})")
-    for line in _lines(body):
-        text(f"  {line}")
+    return counts[MESSAGE]
 
 
-def _lines(body: bytes) -> list[str]:
-    """Return the beginning of a body: its lines where it is text, else hexadecimal."""
-    if letter.text(body) is None:
-        return _hexadecimal(body[:_SHOWN_BYTES])
-    return body[:_SHOWN_BYTES].decode(errors="ignore").split("\n")
+@with_session("read")
+async def _plan(
+    session: CliSession, verb: str, ids: Sequence[UUID], reason: str | None, answers: list[Answer]
+) -> None:
+    async for page in _pages(session, ids):
+        for message_id in page:
+            state = await _state(session, message_id)
+            answers.append(_answer(message_id, f"would be {_done(verb)}" if state == "new" else state))
 
 
-def _hexadecimal(body: bytes) -> list[str]:
-    lines = []
-    for start in range(0, len(body), _HEX_WIDTH):
-        part = body[start : start + _HEX_WIDTH]
-        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{start:08x}  {part.hex(' '):<{3 * _HEX_WIDTH}} {letters}")
-    return lines
+@with_session("write")
+async def _change(
+    session: CliSession, verb: str, ids: Sequence[UUID], reason: str | None, answers: list[Answer]
+) -> None:
+    async for page in _pages(session, ids):
+        if verb == "discard":
+            closed = await session.triage.discard_letters(page, actor=session.actor, reason=reason)
+            for message_id in page:
+                done = message_id in closed
+                answers.append(
+                    _answer(message_id, "discarded" if done else await _state(session, message_id))
+                )
+            continue
+        _require_broker(session)
+        for message_id in page:
+            answer = await _resend(session, message_id, reason)
+            answers.append(_answer(message_id, answer))
+
+
+@with_session("write", missing=_LIST)
+async def _resend_one(
+    session: CliSession, out: Output, message_id: UUID, reason: str | None, patch: MessagePatch | None
+) -> None:
+    _require_broker(session)
+    await session.triage.resend(message_id, actor=session.actor, reason=reason, mend=patch)
+    out.record(_answer(message_id, "resent"), lambda: failure.note(f"message {message_id} was sent again"))
+
+
+async def _resend(session: CliSession, message_id: UUID, reason: str | None) -> str:
+    try:
+        await session.triage.resend(message_id, actor=session.actor, reason=reason)
+    except NotFoundError:
+        return _MISSING
+    except GrnsError as error:
+        return str(error)
+    return "resent"
+
+
+def _require_broker(session: CliSession) -> None:
+    if not session.transport.is_connected:
+        raise UnavailableError("messages are sent through NATS, and NATS does not answer")
+
+
+async def _pages(session: CliSession, ids: Sequence[UUID]) -> AsyncIterator[Sequence[UUID]]:
+    """Return the ids, or those of all messages, page by page; each page begins after the last one."""
+    if ids:
+        yield ids
+        return
+    after: str | None = None
+    while True:
+        page = await listing.list_dead(
+            session.database,
+            workspace=session.workspace,
+            wanted=DeadFilter(MESSAGE),
+            limit=_BATCH,
+            after=after,
+        )
+        yield [UUID(row["id"]) for row in page.rows]
+        after = page.next_cursor
+        if after is None:
+            return
+
+
+async def _state(session: CliSession, message_id: UUID) -> str:
+    try:
+        state: str = (await session.triage.letter(message_id))["state"]
+    except NotFoundError:
+        return _MISSING
+    return state if state == "new" else f"{state} before"
+
+
+def _answer(message_id: UUID, answer: str) -> Answer:
+    return {"id": str(message_id), "answer": answer}
+
+
+def _done(verb: str) -> str:
+    return "resent" if verb == "resend" else "discarded"
+
+
+def _conclude(answers: Sequence[Answer], verb: str) -> None:
+    """Exit with the code of the worst answer."""
+    done = (_done(verb), f"would be {_done(verb)}")
+    if missing := sum(row["answer"] == _MISSING for row in answers):
+        failure.say(f"{missing} of {len(answers)} do not exist", _LIST)
+        raise click.exceptions.Exit(failure.NOT_FOUND)
+    if others := sum(row["answer"] not in done for row in answers):
+        failure.say(f"{others} of {len(answers)} are unchanged: the answer says why")
+        raise click.exceptions.Exit(failure.CONFLICT)

@@ -1,27 +1,42 @@
-"""`grns operation …`: what is being done, or was, to many tasks at once."""
+"""`grns operation …`: bulk operations."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from grns.cli import failure, option
 from grns.cli.group import Group
-from grns.cli.output import Column, Output, document, fields, output_option, when
+from grns.cli.output import Column, Output, details, document, output_option
+from grns.cli.progress import progress
+from grns.cli.session import CliSession, with_session
+from grns.errors import WaitTimeoutError
+from grns.model.subjects import RELAY_NUDGE
+from grns.operations import service
+from grns.operations.model import ENDED, State
+from grns.operations.service import Operation
 
-if TYPE_CHECKING:
-    from grns.operations.service import Operation
+_LIST = "grns operation list"
+_SHOW = "grns operation show {number}"
+_LOOK_SECONDS = 0.25
+_LONG_SECONDS = 5.0
 
 _NUMBER = click.argument("number", metavar="NUMBER", type=option.Whole(1, 2**62, code="bad_operation"))
-_REASON = click.option("--reason", help="Reason, kept with the operation and in the event log.")
-_LIST = "grns operation list"
-_STATES = ("pending", "canary", "running", "paused", "done", "aborted", "failed")
-
-Change = Callable[..., Awaitable["Operation"]]
+_COLUMNS = (
+    Column("NUMBER", "id"),
+    Column("ACTION", "action"),
+    Column("STATE", "state", is_status=True),
+    Column("MOVED", lambda row: f"{row['moved']}/{row['matched']}{'' if row['is_exact'] else '+'}"),
+    Column("SKIPPED", "skipped", spare=3),
+    Column("AGAIN", "failed_again", spare=4),
+    Column("FILTER", "filter", may_shrink=True),
+    Column("BY", "created_by", may_shrink=True, spare=2),
+    Column("CREATED", "created_at", is_age=True, spare=1),
+)
 
 
 @click.group(cls=Group)
@@ -29,173 +44,172 @@ def operation() -> None:
     """Show, pause, resume and abort bulk operations."""
 
 
-@operation.command("list")
+@operation.command(
+    "list", examples=["grns operation list", "grns operation list --state running --state paused"]
+)
 @click.option(
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(_STATES),
+    type=click.Choice([state.value for state in State]),
     help="Only those in this state. Repeatable.",
 )
 @option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
 @output_option
-def list_operations(out: Output, limit: int, after: int | None, states: tuple[str, ...]) -> None:
+@with_session("read")
+async def list_operations(
+    session: CliSession, out: Output, limit: int, after: int | None, states: tuple[str, ...]
+) -> None:
     """List operations, the latest first."""
-    asyncio.run(_list(out, limit, after, states))
+    page = await service.list_operations(
+        session.database,
+        workspace=session.workspace,
+        states=[State(state) for state in states] or None,
+        limit=limit,
+        after=after,
+    )
+    rows = [asdict(row) for row in page.operations]
+    out.page(rows, _COLUMNS, page.next_cursor, nothing="no such operations", now=await session.now())
 
 
-async def _list(out: Output, limit: int, after: int | None, states: tuple[str, ...]) -> None:
-    from grns.cli.session import reading
-    from grns.dead_letters import listing
-    from grns.operations import service as store
-    from grns.operations.model import State
-
-    async with reading() as session:
-        page = await store.list_operations(
-            session.database,
-            workspace=session.workspace,
-            states=[State(state) for state in states] or None,
-            limit=limit,
-            after=after,
-        )
-        now = await listing.now(session.database)
-    columns = [
-        Column("NUMBER", lambda row: row["id"]),
-        Column("ACTION", lambda row: row["action"]),
-        Column("STATE", lambda row: row["state"].value, is_status=True),
-        Column("MOVED", lambda row: f"{row['moved']}/{row['matched']}{'' if row['is_exact'] else '+'}"),
-        Column("SKIPPED", lambda row: row["skipped"], spare=3),
-        Column("AGAIN", lambda row: row["failed_again"], spare=4),
-        Column("FILTER", lambda row: row["filter"], may_shrink=True),
-        Column("BY", lambda row: row["created_by"], may_shrink=True, spare=2),
-        Column("ASKED", lambda row: when(row["created_at"], now), spare=1),
-    ]
-    rows = [asdict(one) for one in page.operations]
-    out.rows(rows, columns, next_cursor=page.next_cursor)
-    out.end(rows, None if page.next_cursor is None else str(page.next_cursor), nothing="no such operations")
-
-
-@operation.command()
+@operation.command(examples=["grns operation show 17", "grns operation show 17 -o json"])
 @_NUMBER
 @output_option
-def show(out: Output, number: int) -> None:
+@with_session("read", missing=_LIST)
+async def show(session: CliSession, out: Output, number: int) -> None:
     """Show an operation with its progress and outcome."""
-
-    async def look() -> Operation:
-        from grns.cli.session import reading
-        from grns.operations import service as store
-
-        async with reading() as session:
-            return await store.read_operation(session.database, number, workspace=session.workspace)
-
-    with failure.hinting(missing=_LIST):
-        present(out, asyncio.run(look()))
+    present(out, await service.read_operation(session.database, number, workspace=session.workspace))
 
 
-@operation.command()
+@operation.command(examples=["grns operation watch 17", "grns operation watch 17 --timeout 10m"])
 @_NUMBER
 @option.timeout_option
 @output_option
-def watch(out: Output, number: int, timeout: float | None) -> None:
+@with_session("read", missing=_LIST)
+async def watch(session: CliSession, out: Output, number: int, timeout: float | None) -> None:
     """Watch an operation until it ends. Exit code 0: done, 1: aborted or paused, 6: timeout."""
-    from grns.cli.watch import watch as look_on
-
-    with failure.hinting(missing=_LIST):
-        look_on(out, number, timeout)
+    await watch_operation(session, out, number, timeout)
 
 
-@operation.command()
+async def watch_operation(session: CliSession, out: Output, number: int, timeout: float | None) -> None:
+    """Wait until an operation has ended or is paused, show it, and exit with its code."""
+    try:
+        async with asyncio.timeout(timeout):
+            ended = await _until_end(session, number)
+    except TimeoutError as error:
+        late = WaitTimeoutError(f"operation {number} was not done in time; it continues")
+        raise failure.hinted(late, _SHOW.format(number=number)) from error
+    present(out, ended)
+    if ended.state is not State.DONE:
+        hint = f"grns operation resume {number}" if ended.state is State.PAUSED else _LIST
+        failure.say(f"operation {number} is {ended.state.value}", hint)
+        raise click.exceptions.Exit(failure.FAILED)
+
+
+async def _until_end(session: CliSession, number: int) -> Operation:
+    started_at, is_noted = time.monotonic(), False
+    with progress() as show:
+        while True:
+            now = await service.read_operation(session.database, number, workspace=session.workspace)
+            total = now.matched if now.is_exact else None
+            counts = f"{now.state.value}: {now.moved:,} moved, {now.skipped:,} skipped"
+            show(now.moved + now.skipped, total, counts)
+            if now.state in ENDED or now.state is State.PAUSED:
+                return now
+            is_late = now.state is State.PENDING and time.monotonic() - started_at > _LONG_SECONDS
+            if is_late and not is_noted:
+                failure.note("not started yet: does an operations daemon run (grns daemon operations)?")
+                is_noted = True
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+@operation.command(
+    examples=["grns operation pause 17", 'grns operation pause 17 --reason "the supplier is down"']
+)
 @_NUMBER
-@_REASON
+@option.REASON
 @output_option
-def pause(out: Output, number: int, reason: str | None) -> None:
+@with_session("write", missing=_LIST, conflict=_SHOW)
+async def pause(session: CliSession, out: Output, number: int, reason: str | None) -> None:
     """Pause an operation."""
-    from grns.operations.service import pause_operation
-
-    _change(out, number, reason, pause_operation)
+    await _change(session, out, number, reason, service.pause_operation)
 
 
-@operation.command()
+@operation.command(
+    examples=["grns operation resume 17", 'grns operation resume 17 --reason "the supplier is back"']
+)
 @_NUMBER
-@_REASON
+@option.REASON
 @output_option
-def resume(out: Output, number: int, reason: str | None) -> None:
+@with_session("write", missing=_LIST, conflict=_SHOW)
+async def resume(session: CliSession, out: Output, number: int, reason: str | None) -> None:
     """Resume an operation; after a failed canary, with all other tasks."""
-    from grns.operations.service import resume_operation
-
-    _change(out, number, reason, resume_operation)
+    await _change(session, out, number, reason, service.resume_operation)
 
 
-@operation.command()
+@operation.command(examples=["grns operation abort 17", 'grns operation abort 17 --reason "wrong filter"'])
 @_NUMBER
-@_REASON
+@option.REASON
 @output_option
-def abort(out: Output, number: int, reason: str | None) -> None:
+@with_session("write", missing=_LIST, conflict=_SHOW)
+async def abort(session: CliSession, out: Output, number: int, reason: str | None) -> None:
     """Abort an operation. Tasks that it has moved stay moved."""
-    from grns.operations.service import abort_operation
-
-    _change(out, number, reason, abort_operation)
+    await _change(session, out, number, reason, service.abort_operation)
 
 
-def _change(out: Output, number: int, reason: str | None, change: Change) -> None:
-    async def act() -> Operation:
-        from grns.cli.session import writing
-        from grns.model.actor import of_process
-        from grns.model.subjects import RELAY_NUDGE
-
-        async with writing() as session:
-            changed = await change(
-                session.database, number, workspace=session.workspace, actor=of_process("cli"), reason=reason
-            )
-            await session.transport.nudge(RELAY_NUDGE)
-            return changed
-
-    with failure.hinting(missing=_LIST, conflict=f"grns operation show {number}"):
-        changed = asyncio.run(act())
+async def _change(
+    session: CliSession,
+    out: Output,
+    number: int,
+    reason: str | None,
+    change: Callable[..., Awaitable[Operation]],
+) -> None:
+    changed = await change(
+        session.database, number, workspace=session.workspace, actor=session.actor, reason=reason
+    )
+    await session.transport.nudge(RELAY_NUDGE)
     if out.is_table:
         failure.note(f"operation {number} is {changed.state.value}")
     else:
         present(out, changed)
 
 
-def present(out: Output, found: Operation) -> None:
+def present(out: Output, shown: Operation) -> None:
     """Show one operation."""
-    record: dict[str, Any] = {**asdict(found), "outstanding": found.outstanding}
-    out.record(record, lambda: _draw(found))
+    out.record({**asdict(shown), "outstanding": shown.outstanding}, lambda: _draw(shown))
 
 
-def _draw(found: Operation) -> None:
-    matched = f"{found.matched}" if found.is_exact else f"{found.matched} or more"
-    rate = None if found.rate_per_minute is None else f"{found.rate_per_minute:g} a minute"
-    is_redrive = found.action.value == "redrive"
-    fields(
+def _draw(shown: Operation) -> None:
+    is_redrive = shown.action.value == "redrive"
+    details(
+        shown,
         [
-            ("number", found.id),
-            ("action", found.action.value),
-            ("status", found.state.value),
-            ("because", found.state_reason),
-            ("filter", found.filter),
-            ("workspace", found.workspace),
-            ("asked by", found.created_by),
-            ("asked at", found.created_at),
-            ("reason", found.reason),
-            ("rate", rate),
-            ("agent type", found.agent_type),
-            ("canary", found.canary_task_id or ("yes" if found.canary else None)),
-            ("tasks", matched),
-            ("moved", found.moved),
-            ("skipped", _skips(found)),
-            ("succeeded", found.succeeded if is_redrive else None),
-            ("failed again", found.failed_again if is_redrive else None),
-            ("ended otherwise", found.ended_otherwise or None),
-            ("not ended yet", found.outstanding if is_redrive else None),
-            ("ended at", found.ended_at),
-        ]
+            ("number", "id"),
+            ("action", "action"),
+            ("status", "state"),
+            ("because", "state_reason"),
+            ("filter", "filter"),
+            ("workspace", "workspace"),
+            ("created by", "created_by"),
+            ("created at", "created_at"),
+            ("reason", "reason"),
+            ("rate", lambda one: one.rate_per_minute and f"{one.rate_per_minute:g} a minute"),
+            ("agent type", "agent_type"),
+            ("canary", lambda one: one.canary_task_id or ("yes" if one.canary else None)),
+            ("tasks", lambda one: f"{one.matched}" if one.is_exact else f"{one.matched} or more"),
+            ("moved", "moved"),
+            ("skipped", _skipped),
+            ("succeeded", lambda one: one.succeeded if is_redrive else None),
+            ("failed again", lambda one: one.failed_again if is_redrive else None),
+            ("ended otherwise", lambda one: one.ended_otherwise or None),
+            ("not ended yet", lambda one: one.outstanding if is_redrive else None),
+            ("ended at", "ended_at"),
+        ],
     )
-    if found.patch is not None:
-        document("patch", found.patch)
+    if shown.patch is not None:
+        document("patch", shown.patch)
 
 
-def _skips(found: Operation) -> str:
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(found.skipped_by.items()))
-    return f"{found.skipped} ({reasons})" if reasons else "0"
+def _skipped(shown: Operation) -> str:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(shown.skipped_by.items()))
+    return f"{shown.skipped} ({reasons})" if reasons else "0"

@@ -1,10 +1,12 @@
-"""What commands take: values that are checked before anything is connected to."""
+"""Options and arguments that several commands take, checked before any connection is opened."""
 
 from __future__ import annotations
 
 import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ from typing import Any
 import click
 
 from grns.errors import InvalidInputError
-from grns.model import duration
+from grns.model import duration, subjects
+from grns.model.json import parse
+from grns.postgres.paging import parts
+from grns.settings import load
 
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
 _MANY = 100
@@ -22,7 +27,7 @@ _ANY_KIND = re.compile(rf"(evt|dlq|cmd){_WORDS}", re.ASCII)
 
 
 class InvalidOption(click.BadParameter):
-    """A value that cannot be accepted; `code` is the word that every other door answers it with."""
+    """A value that cannot be accepted; `code` is the error code of every interface."""
 
     def __init__(
         self, code: str, message: str, param: click.Parameter | None, ctx: click.Context | None
@@ -32,20 +37,18 @@ class InvalidOption(click.BadParameter):
 
 
 class Token(click.ParamType[str]):
-    """A name that may stand in a subject, as ids and types are."""
+    """A name that can be part of a subject, such as an id or a type."""
 
     name = "name"
 
-    def __init__(self, what: str, *, code: str = "bad_name") -> None:
-        self._what = what
+    def __init__(self, label: str, *, code: str = "bad_name") -> None:
+        self._label = label
         self._code = code
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name."""
-        from grns.model import subjects
-
         try:
-            return subjects.token(value, name=self._what)
+            return subjects.token(value, name=self._label)
         except InvalidInputError as error:
             raise InvalidOption(self._code, str(error), param, ctx) from error
 
@@ -69,14 +72,12 @@ class Whole(click.IntRange):
 
 
 class CursorType(click.ParamType[str]):
-    """The place behind which a list goes on."""
+    """The cursor after which a list continues."""
 
     name = "cursor"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the cursor."""
-        from grns.postgres.paging import parts
-
         try:
             parts(value)
         except InvalidInputError as error:
@@ -99,13 +100,13 @@ class Duration(click.ParamType[float]):
             return float(value)
         seconds = duration.parse(value)
         if seconds is None:
-            sentence = f"{ascii(value)[:100]} is no duration: write 90, 90s, 5m, 2h or 1d"
+            sentence = f"{ascii(value)[:100]} is not a duration: write 90, 90s, 5m, 2h or 1d"
             raise InvalidOption(self._code, sentence, param, ctx)
         return seconds
 
 
 class Moment(click.ParamType[float | datetime]):
-    """A duration, which is so long ago, or a time with its zone."""
+    """A duration before now, or a time with its zone."""
 
     name = "moment"
 
@@ -146,7 +147,7 @@ class KindType(click.ParamType[str]):
         """Return the pattern."""
         if not self._pattern.fullmatch(value):
             self.fail(
-                f"{ascii(value)[:100]} is no kind: write evt.task.dead, evt.task.* (one word for each *)"
+                f"{ascii(value)[:100]} is not a kind: write evt.task.dead, evt.task.* (one word for each *)"
                 " or dlq.task.*",
                 param,
                 ctx,
@@ -158,18 +159,13 @@ class KindType(click.ParamType[str]):
 TASK_ID = Token("task id")
 
 
-def task_ids(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add one or more task ids, passed on as `ids`."""
-    return click.argument("ids", metavar="ID...", nargs=-1, required=True, type=TASK_ID)(function)
-
-
 def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add one task id, passed on as `task_id`."""
     return click.argument("task_id", metavar="ID", type=TASK_ID)(function)
 
 
 def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add what says which part of a long list is wanted, passed on as `limit` and `after`."""
+    """Add `--limit` and `--after`, passed on under these names."""
     after = click.option("--after", metavar="CURSOR", type=cursor, help="Continue after this cursor.")
     limit = click.option(
         "--limit",
@@ -182,7 +178,7 @@ def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]],
 
 
 def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--timeout`, passed on in seconds; None waits for ever."""
+    """Add `--timeout`, passed on in seconds; None waits without limit."""
     return click.option(
         "--timeout",
         type=Duration(code="bad_timeout"),
@@ -192,51 +188,71 @@ def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sure_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what destructive verbs take, passed on as `is_trial` and `is_sure`."""
+    """Add `--dry-run` and `--yes` of destructive commands, passed on as `is_trial` and `is_sure`."""
     function = click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")(function)
     return click.option(
         "--dry-run", "is_trial", is_flag=True, help="Show what would happen, and change nothing."
     )(function)
 
 
-def read_document(said: str | None, limit: int) -> bytes:
-    """Return what was given as text, as `@file` or, with `-`, on standard input; one byte over the limit
-    where it is longer, so that the parser says so."""
-    if said is None:
+def read_document(given: str | None, limit: int) -> bytes:
+    """Return the bytes of a value: the value itself, `@FILE`, or `-` for standard input; `{}` for None.
+
+    A document over the limit is read one byte beyond it, so that the parser reports it.
+    """
+    if given is None:
         return b"{}"
-    if said == "-":
+    if given == "-":
         return sys.stdin.buffer.read(limit + 1)
-    if said.startswith("@"):
+    if given.startswith("@"):
         try:
-            with Path(said[1:]).open("rb") as file:
+            with Path(given[1:]).open("rb") as file:
                 return file.read(limit + 1)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise InvalidInputError("bad_file", f"cannot read {said[1:]}: {why}") from error
-    return said.encode("utf-8", "surrogatepass")  # what was no UTF-8 is none again, and the parser says so
+            raise InvalidInputError("bad_file", f"cannot read {given[1:]}: {why}") from error
+    return given.encode("utf-8", "surrogatepass")  # so that the parser reports what is not UTF-8
 
 
-def confirm(sentence: str, *, is_sure: bool) -> None:
-    """Ask before something is done; `Abort` for no, `UsageError` where nobody can be asked."""
+def read_json(given: str | None) -> Any:
+    """Return the JSON value of an option such as `--payload`: JSON, `@FILE`, or `-`; {} for None."""
+    limits = load().payload_limits
+    return parse(read_document(given, limits.document_bytes), limits)
+
+
+def confirm(sentence: str, *, is_sure: bool, count: int = 1) -> None:
+    """Ask for confirmation; for more than 100 objects, ask for their number.
+
+    Raises:
+        Abort: the answer was no.
+        UsageError: there is no terminal to ask at.
+    """
     if is_sure:
         return
-    _require_terminal(sentence)
-    if not click.confirm(f"{sentence}?", err=True):
-        raise click.Abort
-
-
-def confirm_count(sentence: str, count: int, *, is_sure: bool) -> None:
-    """Ask as `confirm` does; where it is about many, not for a yes but for their number."""
-    if is_sure or count <= _MANY:
-        confirm(sentence, is_sure=is_sure)
-        return
-    _require_terminal(sentence)
-    if click.prompt(f"{sentence}? Type {count} to do it", default="", show_default=False, err=True) != str(
-        count
-    ):
-        raise click.Abort
-
-
-def _require_terminal(sentence: str) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"{sentence} needs --yes where nobody can be asked; --dry-run shows it first")
+        raise click.UsageError(f"{sentence} needs --yes without a terminal; --dry-run shows it first")
+    with _ctrl_c_aborts():
+        if count <= _MANY:
+            is_sure = click.confirm(f"{sentence}?", err=True)
+        else:
+            question = f"{sentence}? Type {count} to do it"
+            typed = click.prompt(question, default="", show_default=False, err=True)
+            is_sure = typed == str(count)
+    if not is_sure:
+        raise click.Abort
+
+
+@contextmanager
+def _ctrl_c_aborts() -> Iterator[None]:
+    """Let Ctrl-C end a prompt at once: the handler of asyncio waits for the event loop, which is blocked."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+REASON = click.option("--reason", help="Reason, kept in the event log.")
+TASK_TYPE = click.option(
+    "--type", "task_type", metavar="TYPE", type=Token("task_type"), help="Only tasks of this type."
+)

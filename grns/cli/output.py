@@ -7,13 +7,16 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from enum import Enum
-from textwrap import wrap
 from typing import Any
 
 import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from grns.text import ago, safe
 
@@ -23,9 +26,9 @@ _SHRUNK = 11
 _NOTHING = "-"
 
 Row = Mapping[str, Any]
+Cell = str | Callable[[Any], object]
 
-# The last word is a color of click.
-_STYLES = {
+STYLES = {
     "succeeded": "green",
     "running": "cyan",
     "queued": "yellow",
@@ -58,36 +61,30 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: its head, the cell that it makes of a row, and how the cell is shown.
+    """One column of a table: its title, and the key or function that makes a cell of a row.
 
-    On a terminal that is too narrow, those that can be spared and say nothing are left out, then columns
-    that may shrink do so, then more are left out, the one with the highest number first. What wraps, the last
-    column alone, goes on in the next line. Nothing else is ever cut: an id is there to be copied.
+    If a terminal is too narrow, columns with a `spare` number that have no values are left out first. Then
+    columns with `may_shrink` are shortened, then more are left out, the one with the highest `spare` number
+    first. The last column may wrap. Nothing else is cut: an id must stay complete to be copied.
+
+    A cell with `is_age` is a time: "3 min ago" on a terminal, exact everywhere else.
     """
 
     title: str
-    cell: Callable[[Row], object]
+    cell: Cell
+    _: KW_ONLY
     is_status: bool = False
-    may_shrink: bool = field(default=False, kw_only=True)
-    spare: int = field(default=0, kw_only=True)
-    wraps: bool = field(default=False, kw_only=True)
+    is_age: bool = False
+    may_shrink: bool = False
+    spare: int = 0
+    wraps: bool = False
 
-
-@dataclass(frozen=True)
-class When:
-    """A time in a table: how long ago on a terminal; exact everywhere else, so that it stays the same."""
-
-    at: datetime
-    now: datetime
-
-    def __str__(self) -> str:
-        """Return how long ago it was."""
-        return ago(self.at, self.now)
-
-
-def when(at: datetime | None, now: datetime) -> When | None:
-    """Return a time for a table; None where there is none."""
-    return None if at is None else When(at, now)
+    def of(self, row: Row, now: datetime | None) -> str:
+        """Return the cell of a row as text."""
+        value = value_of(row, self.cell)
+        if self.is_age and isinstance(value, datetime):
+            return age(value, now)
+        return shown(value)
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,77 +102,176 @@ def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Output:
-    """Writes rows and records in the form that was asked for."""
+    """Writes rows and records in the format of `-o`."""
 
     def __init__(self, form: str) -> None:
         self.form = form
-        # Somebody reads along: each line is sent at once, and none is spread over several.
+        # For `tail`: each record is one line that is written at once.
         self.is_endless = False
 
     @property
     def is_table(self) -> bool:
-        """Tell whether a person reads it."""
+        """Whether a person reads it."""
         return self.form == TABLE
 
-    def rows(self, rows: Sequence[Row], columns: Sequence[Column], **around: Any) -> None:
-        """Write many rows; `around` goes into the JSON document beside them, as a cursor does."""
+    def rows(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[Column] = (),
+        *,
+        now: datetime | None = None,
+        **around: Any,
+    ) -> None:
+        """Write rows. `around` are further fields of the JSON document, such as a cursor."""
         if self.form == JSON:
             _write(_json({"items": rows, **around}, indent=2))
         elif self.form == JSONL:
             for row in rows:
                 _write(_json(row))
         elif rows:
-            table(rows, columns)
+            table(rows, columns, now=now)
 
-    def record(self, record: Row, show: Callable[[], None]) -> None:
-        """Write one thing; `show` writes it for people."""
-        if self.is_table:
-            show()
-        else:
-            is_spread = self.form == JSON and not self.is_endless
-            _write(_json(record, indent=2 if is_spread else None))
-        if self.is_endless:
-            sys.stdout.flush()
-
-    def end(
-        self, rows: Sequence[Row], next_cursor: str | None, *, nothing: str, is_partial: bool = False
+    def page(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[Column],
+        next_cursor: str | int | None,
+        *,
+        nothing: str,
+        now: datetime | None = None,
+        is_partial: bool | None = None,
     ) -> None:
-        """Tell a person that there was nothing, or is more; or may be, where not all was looked at."""
+        """Write one page of a list and, for people, that it is empty or has a next page.
+
+        `is_partial`: not everything was searched. It is in the JSON document unless it is None.
+        """
+        around = {} if is_partial is None else {"is_partial": is_partial}
+        self.rows(rows, columns, now=now, next_cursor=next_cursor, **around)
         if self.is_table and not rows and not is_partial:
             click.echo(nothing, err=True)
         elif self.form != JSON and next_cursor is not None:
-            more = "not all was looked at, go on" if is_partial else "there is more"
-            click.echo(f"{more}: --after {next_cursor}", err=True)
+            more = "not everything was searched, continue with" if is_partial else "there is more:"
+            click.echo(f"{more} --after {next_cursor}", err=True)
+
+    def record(self, record: Row, show: Callable[[], None]) -> None:
+        """Write one record. `show` writes it for people."""
+        if self.is_table:
+            show()
+        else:
+            is_indented = self.form == JSON and not self.is_endless
+            _write(_json(record, indent=2 if is_indented else None))
+        if self.is_endless:
+            sys.stdout.flush()
+
+    def details(self, record: Row, names: Iterable[tuple[str, Cell]]) -> None:
+        """Write one record; for people as names with their values."""
+        self.record(record, lambda: details(record, names))
 
 
-def table(rows: Iterable[Row], columns: Sequence[Column]) -> None:
-    """Write a table: fitted to a terminal, and whole everywhere else."""
-    cells = [[told(column.cell(row)) for column in columns] for row in rows]
-    if sys.stdout.isatty():
-        _fitted(cells, columns)
-    else:
-        _whole([[column.title for column in columns], *cells])
+def table(rows: Iterable[Row], columns: Sequence[Column], *, now: datetime | None = None) -> None:
+    """Write a table: fitted to a terminal, and complete everywhere else."""
+    is_terminal = sys.stdout.isatty()
+    room = shutil.get_terminal_size().columns if is_terminal else None
+    drawn, width = rich_table(list(rows), columns, room=room, now=now)
+    console = Console(
+        width=width, force_terminal=is_terminal, highlight=False, no_color=bool(os.environ.get("NO_COLOR"))
+    )
+    with console.capture() as captured:
+        console.print(drawn)
+    for line in captured.get().splitlines():
+        _write(line.rstrip())
+
+
+def rich_table(
+    rows: Sequence[Row], columns: Sequence[Column], *, room: int | None, now: datetime | None = None
+) -> tuple[Table, int]:
+    """Return a table that fits into `room` columns of a terminal (None: as wide as it is), and its width."""
+    cells = [[column.of(row, now) for column in columns] for row in rows]
+    widths = _widths(cells, columns, room)
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for place, width in widths.items():
+        wraps = columns[place].wraps and place == max(widths)
+        drawn.add_column(
+            columns[place].title, width=width, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis"
+        )
+    for line in cells:
+        drawn.add_row(*(_cell(line[place], columns[place]) for place in widths))
+    return drawn, sum(widths.values()) + _GAP * len(widths)
+
+
+def _cell(text: str, column: Column) -> Text:
+    style = STYLES.get(text.partition(" ")[0], "") if column.is_status else ""
+    return Text(text, style=style)  # never markup: names come from users
+
+
+def _widths(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int | None) -> dict[int, int]:
+    """Return the columns that fit, by their place, with their widths."""
+    whole = {
+        place: max(cell_len(text) for text in (column.title, *(line[place] for line in cells)))
+        for place, column in enumerate(columns)
+    }
+    if room is None or _total(whole) <= room:
+        return whole
+    for place, column in enumerate(columns):
+        if column.spare and all(line[place] == _NOTHING for line in cells):
+            del whole[place]
+    widths = {
+        place: min(width, _SHRUNK) if columns[place].may_shrink else width for place, width in whole.items()
+    }
+    for place in sorted(widths, key=lambda place: -columns[place].spare):
+        if _total(widths) <= room or columns[place].spare == 0:
+            break
+        del widths[place]
+    left = max(0, room - _total(widths))
+    for place in sorted(widths, key=lambda place: whole[place] - widths[place]):
+        more = min(left, whole[place] - widths[place])
+        widths[place] += more
+        left -= more
+    return widths
+
+
+def _total(widths: Mapping[int, int]) -> int:
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+
+def details(record: Any, names: Iterable[tuple[str, Cell]]) -> None:
+    """Write names and values of a record; those without a value are left out."""
+    fields([(name, value_of(record, cell)) for name, cell in names])
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> None:
-    """Write names and values, those without a value left out."""
-    shown = [(name, told(value)) for name, value in pairs if value is not None]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
-        _write(f"{name.ljust(width)}  {_painted(value) if name == 'status' else value}")
+    """Write names and values; those without a value are left out."""
+    lines = [(name, shown(value)) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
+        _write(f"{name.ljust(width)}  {_colored(value) if name == 'status' else value}")
+
+
+def _colored(status: str) -> str:
+    style = STYLES.get(status.partition(" ")[0])
+    if style is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return status
+    return click.style(status, fg=style.split()[-1], bold="bold" in style)
+
+
+def value_of(record: Any, cell: Cell) -> object:
+    """Return the value of a key, or of a function, of a row or an object."""
+    if callable(cell):
+        return cell(record)
+    return record[cell] if isinstance(record, Mapping) else getattr(record, cell)
 
 
 def document(title: str, value: object) -> None:
-    """Write a JSON value under a title, in many lines."""
-    _write(f"\n{title}")
+    """Write a JSON value under a title, on several lines."""
+    heading(title)
     for line in _json(value, indent=2).splitlines():
         _write(f"  {line}")
 
 
-def passage(title: str, said: str) -> None:
-    """Write a text of many lines under a title."""
+def passage(title: str, body: str) -> None:
+    """Write a text of several lines under a title."""
     heading(title)
-    for line in said.splitlines():
+    for line in body.splitlines():
         text(f"  {line}")
 
 
@@ -185,17 +281,17 @@ def heading(title: str) -> None:
 
 
 def text(line: str) -> None:
-    """Write one line, made harmless."""
+    """Write one line, without anything that a terminal would act on."""
     _write(safe(line))
 
 
-def line(row: Row) -> str:
-    """Return a row as JSONL has it, with the end of its line."""
+def json_line(row: Row) -> str:
+    """Return a row as a line of JSONL, with its newline."""
     return _json(row) + "\n"
 
 
 def jsonable(value: object) -> object:
-    """Return what JSON has no type for as what it has one for."""
+    """Convert a value that JSON has no type for."""
     if isinstance(value, datetime):
         from grns.model.envelope import rfc3339
 
@@ -217,105 +313,24 @@ def _json(value: object, *, indent: int | None = None) -> str:
     if plain.isprintable():
         return plain
     # Controls below U+0020 are escaped already: what is left of them are our own line ends.
-    return "".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in plain)
+    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in plain)
 
 
-def _escape(letter: str) -> str:
-    return json.dumps(letter)[1:-1] if ord(letter) > 0x7F else f"\\u{ord(letter):04x}"
+def _escape(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) > 0x7F else f"\\u{ord(char):04x}"
 
 
-def told(value: object) -> str:
-    """Return a value as a cell of a table shows it."""
+def age(at: datetime, now: datetime | None) -> str:
+    """Return a time: how long ago on a terminal; exact everywhere else, so that it stays the same."""
+    return ago(at, now) if now is not None and sys.stdout.isatty() else shown(at)
+
+
+def shown(value: object) -> str:
+    """Return a value as text for people."""
     if value is None:
         return _NOTHING
-    if isinstance(value, When) and not sys.stdout.isatty():
-        value = value.at
-    return safe(jsonable(value) if isinstance(value, datetime) else str(value))  # type: ignore[arg-type]
-
-
-def _painted(status: str, width: int = 0) -> str:
-    padded = status.ljust(width)
-    style = _STYLES.get(status.partition(" ")[0])
-    if style is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return padded
-    return click.style(padded, fg=style.split()[-1], bold="bold" in style)
+    return safe(str(jsonable(value) if isinstance(value, (datetime, Enum)) else value))
 
 
 def _write(line: str) -> None:
     sys.stdout.write(line + "\n")
-
-
-def _whole(lines: Sequence[Sequence[str]]) -> None:
-    from rich.cells import cell_len
-
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
-        _write("  ".join(padded).rstrip())
-
-
-def _fitted(cells: Sequence[list[str]], columns: Sequence[Column]) -> None:
-    widths = _widths(cells, columns, shutil.get_terminal_size().columns)
-    _write(_bold("".join(_sized(columns[place].title, width) for place, width in widths.items()).rstrip()))
-    *_, last = widths
-    for line in cells:
-        rest: list[str] = []
-        if columns[last].wraps:
-            line[last], *rest = _wrapped(line[last], widths[last] - _GAP)
-        shown = (
-            _painted(line[place], width) if columns[place].is_status else _sized(line[place], width)
-            for place, width in widths.items()
-        )
-        _write("".join(shown).rstrip())
-        before = " " * (sum(widths.values()) - widths[last])
-        for more in rest:
-            _write(before + more)
-
-
-def _widths(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int) -> dict[int, int]:
-    """Return the columns that there is room for, by their places, and how wide each is, gap included."""
-    from rich.cells import cell_len
-
-    whole = {
-        place: max(cell_len(text) for text in (column.title, *(line[place] for line in cells))) + _GAP
-        for place, column in enumerate(columns)
-    }
-    room += _GAP  # there is none behind the last column
-    if sum(whole.values()) > room:
-        for place, column in enumerate(columns):
-            if column.spare and all(line[place] == _NOTHING for line in cells):
-                del whole[place]
-    widths = {
-        place: min(width, _SHRUNK + _GAP) if columns[place].may_shrink else width
-        for place, width in whole.items()
-    }
-    for place in sorted(widths, key=lambda place: -columns[place].spare):
-        if sum(widths.values()) <= room or columns[place].spare == 0:
-            break
-        del widths[place]
-    left = max(0, room - sum(widths.values()))
-    for place in sorted(widths, key=lambda place: whole[place] - widths[place]):
-        more = min(left, whole[place] - widths[place])
-        widths[place] += more
-        left -= more
-    return widths
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of a width; there is at least one."""
-    from rich.cells import chop_cells
-
-    # Words are kept whole where a letter is one cell wide.
-    return (wrap(text, width) if text.isascii() else chop_cells(text, width)) or [""]
-
-
-def _sized(text: str, width: int) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) > width - _GAP:
-        text = set_cell_size(text, width - _GAP - 1) + "…"
-    return set_cell_size(text, width)
-
-
-def _bold(text: str) -> str:
-    return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)

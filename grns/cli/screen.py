@@ -1,30 +1,21 @@
-"""What `grns top` looks like: on a whole terminal, and as text."""
+"""The screen of `grns top`: on a whole terminal, and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from grns.cli.output import Column, heading, table, text, when
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from grns.cli.output import STYLES, Column, heading, rich_table, table, text
+from grns.cli.pool import by_priority, oldest, queued
 from grns.text import lasted, safe
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+Snapshot = Mapping[str, Any]
 
-Found = Mapping[str, Any]
-
-_COLORS = {
-    "waiting": "blue",
-    "queued": "yellow",
-    "running": "cyan",
-    "retry_wait": "magenta",
-    "succeeded": "green",
-    "failed": "red",
-    "dead": "bold red",
-    "cancelled": "bright_black",
-}
-# In the order in which a task comes to them; what hardly ever happens is shown where it does.
+# In the order in which a task reaches them; those that are rare are shown if they occur.
 _RATES = (
     "submitted",
     "claimed",
@@ -40,169 +31,137 @@ _ALWAYS = frozenset({"submitted", "claimed", "succeeded", "failed", "dead"})
 _LATE_SECONDS = 5.0
 
 
-def write(found: Found) -> None:
+def _paused(row: Mapping[str, Any]) -> str | None:
+    return ", ".join(pause["task_type"] or "all of it" for pause in row["pauses"]) or None
+
+
+_POOLS = (
+    Column("POOL", "agent_type"),
+    Column("WORKERS", "workers"),
+    Column("RUNNING", lambda row: f"{row['running']}/{row['slots']}"),
+    Column("QUEUED", queued),
+    Column("P0 P1 P2 P3", by_priority),
+    Column("OLDEST", oldest),
+    Column("PAUSED", _paused, may_shrink=True),
+)
+_WORKERS = (
+    Column("WORKER", "agent_id"),
+    Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
+    Column("SEEN", "last_seen_at", is_age=True),
+    Column("ALIVE", lambda row: "yes" if row["is_alive"] else "no"),
+    Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
+    Column("VERSION", "version", spare=1),
+)
+
+
+def write(snapshot: Snapshot) -> None:
     """Write it as text, for pipes."""
-    text(_title(found))
-    text(daemons(found))
+    text(_title(snapshot))
+    text(daemons(snapshot))
     heading("tasks")
-    table([found["states"]], [Column(name.upper(), _of(name)) for name in found["states"]])
+    _write_strip(snapshot["states"], lambda count: f"{count:,}")
     heading("per second")
-    table([found["per_second"]], [Column(name.upper(), _rate_of(name)) for name in found["per_second"]])
-    text(means(found))
-    if found["pools"]:
-        heading("pools")
-        table(found["pools"], _pool_columns())
-    if found["workers"]:
-        heading("workers")
-        table(found["workers"], _worker_columns(found))
+    _write_strip(snapshot["per_second"], _rate)
+    text(means(snapshot))
+    for title, columns in (("pools", _POOLS), ("workers", _WORKERS)):
+        if snapshot[title]:
+            heading(title)
+            table(snapshot[title], columns, now=snapshot["at"])
 
 
-def screen(found: Found | None, trouble: str | None) -> RenderableType:
-    """Return it as one picture."""
-    from rich.console import Group
-    from rich.text import Text
+def _write_strip(values: Mapping[str, Any], shown: Callable[[Any], str]) -> None:
+    cells = {name: shown(value) for name, value in values.items()}
+    table([cells], [Column(name.upper(), name) for name in cells])
 
+
+def screen(snapshot: Snapshot | None, error: str | None) -> RenderableType:
+    """Return the picture; with an `error`, the snapshot is old."""
     parts: list[RenderableType] = []
-    if trouble is not None:
-        parts.append(Text(f"this is old: {safe(trouble)}", style="bold red"))
-    if found is not None:
-        style = "bold red" if is_late(found) else "bright_black"
+    if error is not None:
+        parts.append(Text(f"this is old: {safe(error)}", style="bold red"))
+    if snapshot is not None:
+        style = "bold red" if is_late(snapshot) else "bright_black"
+        states = {name: f"{count:,}" for name, count in snapshot["states"].items()}
+        rates = snapshot["per_second"]
         parts += [
-            Text(_title(found), style="bold").append("  (q ends)", style="bright_black"),
-            Text(daemons(found), style=style),
+            Text(_title(snapshot), style="bold").append("  (q quits)", style="bright_black"),
+            Text(daemons(snapshot), style=style),
             Text(""),
-            _states(found),
+            _strip(states),
             Text(""),
-            _rates(found),
-            Text(means(found), style="bright_black"),
+            _strip(
+                {f"{name}/s": _rate(rates[name]) for name in _RATES if name in _ALWAYS or rates[name] > 0}
+            ),
+            Text(means(snapshot), style="bright_black"),
             Text(""),
-            _table(found["pools"], _pool_columns(), found["has_more_pools"]),
+            _table(snapshot["pools"], _POOLS, snapshot, snapshot["has_more_pools"]),
             Text(""),
-            _table(found["workers"], _worker_columns(found), found["has_more_workers"]),
+            _table(snapshot["workers"], _WORKERS, snapshot, snapshot["has_more_workers"]),
         ]
     return Group(*parts)
 
 
-def is_late(found: Found) -> bool:
-    """Say whether something of the daemons is to be looked at."""
-    said = found["daemons"]
-    late = max(
-        said["lag_seconds"], said["uncounted_seconds"], said["overdue_seconds"], said["lapsed_seconds"]
-    )
-    return not said["relay_has_leader"] or not said["stats_has_leader"] or late > _LATE_SECONDS
+def is_late(snapshot: Snapshot) -> bool:
+    """Return whether a daemon is missing or late."""
+    status = snapshot["daemons"]
+    lags = ("lag_seconds", "uncounted_seconds", "overdue_seconds", "lapsed_seconds")
+    has_leaders = status["relay_has_leader"] and status["stats_has_leader"]
+    return not has_leaders or max(status[name] for name in lags) > _LATE_SECONDS
 
 
-def daemons(found: Found) -> str:
-    """Return how far the daemons are, in a line."""
-    said = found["daemons"]
-    relay = f"relay {lasted(said['lag_seconds'])} behind" if said["relay_has_leader"] else "no relay leads"
-    behind = lasted(said["uncounted_seconds"])
-    counter = f"counter {behind} behind" if said["stats_has_leader"] else "no counter leads: counts are old"
-    parts = [relay, counter]
-    if said["lapsed_seconds"] > _LATE_SECONDS:
-        parts.append(f"a lease is over since {lasted(said['lapsed_seconds'])}")
-    if said["overdue_seconds"] > _LATE_SECONDS:
-        parts.append(f"a task is due since {lasted(said['overdue_seconds'])}")
+def daemons(snapshot: Snapshot) -> str:
+    """Return the lags of the daemons, in a line."""
+    status = snapshot["daemons"]
+    behind, uncounted = lasted(status["lag_seconds"]), lasted(status["uncounted_seconds"])
+    parts = [
+        f"relay {behind} behind" if status["relay_has_leader"] else "no relay leads",
+        f"stats {uncounted} behind" if status["stats_has_leader"] else "no stats leader: counts are old",
+    ]
+    if status["lapsed_seconds"] > _LATE_SECONDS:
+        parts.append(f"a lease expired {lasted(status['lapsed_seconds'])} ago")
+    if status["overdue_seconds"] > _LATE_SECONDS:
+        parts.append(f"a task is due since {lasted(status['overdue_seconds'])}")
     return ", ".join(parts)
 
 
-def means(found: Found) -> str:
+def means(snapshot: Snapshot) -> str:
     """Return how long tasks wait and run, in a line."""
-    said = found["means"]
-    queue, run, oldest = said["queue_seconds"], said["run_seconds"], found["oldest_seconds"]
-    waits = (
-        "nothing is queued" if oldest is None else f"the oldest that is queued has waited {lasted(oldest)}"
-    )
-    return f"in the queue {_long(queue)} on average, run {_long(run)}; {waits}"
+    mean, wait = snapshot["means"], snapshot["oldest_seconds"]
+    waits = "nothing is queued" if wait is None else f"the oldest queued task has waited {lasted(wait)}"
+    queue, run = _seconds(mean["queue_seconds"]), _seconds(mean["run_seconds"])
+    return f"on average {queue} in the queue, {run} running; {waits}"
 
 
-def _title(found: Found) -> str:
-    running, slots = (sum(pool[name] for pool in found["pools"]) for name in ("running", "slots"))
+def _title(snapshot: Snapshot) -> str:
+    running, slots = (sum(pool[name] for pool in snapshot["pools"]) for name in ("running", "slots"))
     return (
-        f"grns top  {safe(found['workspace'])}  {found['at']:%Y-%m-%d %H:%M:%S}Z  {found['total']:,} tasks,"
-        f" {running:,} of {slots:,} slots taken"
+        f"grns top  {safe(snapshot['workspace'])}  {snapshot['at']:%Y-%m-%d %H:%M:%S}Z"
+        f"  {snapshot['total']:,} tasks, {running:,} of {slots:,} slots taken"
     )
 
 
-def _states(found: Found) -> Table:
-    shown = {name: f"{count:,}" for name, count in found["states"].items()}
-    return _strip(shown, _COLORS)
-
-
-def _rates(found: Found) -> Table:
-    rates = found["per_second"]
-    shown = {f"{name}/s": _rate(rates[name]) for name in _RATES if name in _ALWAYS or rates[name] > 0}
-    return _strip(shown, {f"{name}/s": color for name, color in _COLORS.items()})
-
-
-def _strip(shown: Mapping[str, str], colors: Mapping[str, str]) -> Table:
+def _strip(shown: Mapping[str, str]) -> Table:
     """Return names above values, side by side."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in shown:
-        made.add_column(name, justify="right", header_style="bright_black", style=colors.get(name, ""))
-    made.add_row(*shown.values())
-    return made
+        style = STYLES.get(name.removesuffix("/s"), "")
+        drawn.add_column(name, justify="right", header_style="bright_black", style=style)
+    drawn.add_row(*shown.values())
+    return drawn
 
 
-def _table(rows: Sequence[Found], columns: Sequence[Column], has_more: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        made.add_column(column.title, header_style="bold", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        # As text and no markup: names are users' own.
-        made.add_row(*(Text(safe(str("-" if (cell := one.cell(row)) is None else cell))) for one in columns))
+def _table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], snapshot: Snapshot, has_more: bool
+) -> Table:
+    drawn, _ = rich_table(rows, columns, room=None, now=snapshot["at"])
     if has_more:
-        made.add_row(Text("…"))
-    return made
-
-
-def _pool_columns() -> list[Column]:
-    return [
-        Column("POOL", lambda row: row["agent_type"]),
-        Column("WORKERS", lambda row: row["workers"]),
-        Column("RUNNING", lambda row: f"{row['running']}/{row['slots']}"),
-        Column("QUEUED", _queued),
-        Column("P0 P1 P2 P3", lambda row: " ".join(map(_queued, row["lanes"]))),
-        Column("OLDEST", lambda row: _long(row["oldest_seconds"])),
-        Column("PAUSED", _paused, may_shrink=True),
-    ]
-
-
-def _worker_columns(found: Found) -> list[Column]:
-    return [
-        Column("WORKER", lambda row: row["agent_id"]),
-        Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
-        Column("SEEN", lambda row: when(row["last_seen_at"], found["at"])),
-        Column("ALIVE", lambda row: "yes" if row["is_alive"] else "no"),
-        Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
-        Column("VERSION", lambda row: row["version"], spare=1),
-    ]
-
-
-def _queued(row: Found) -> str:
-    return f"{row['queued']}{'+' if row['has_more'] else ''}"
-
-
-def _paused(row: Found) -> str | None:
-    return ", ".join(pause["task_type"] or "all of it" for pause in row["pauses"]) or None
-
-
-def _of(name: str) -> Any:
-    return lambda row: f"{row[name]:,}"
-
-
-def _rate_of(name: str) -> Any:
-    return lambda row: _rate(row[name])
+        drawn.add_row(Text("…"))
+    return drawn
 
 
 def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _long(seconds: float | None) -> str:
+def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else lasted(seconds)

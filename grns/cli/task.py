@@ -1,42 +1,76 @@
-"""`grns task …`: submit, list, count, show, events, wait, edit, cancel, redrive."""
+"""`grns task …`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from grns.cli import bulk, failure, option
+from grns.cli import actions, failure, option
 from grns.cli.batch import submit_many
-from grns.cli.edit import edit
-from grns.cli.filter import filter_options, read, together
+from grns.cli.detail import show_events, show_task
+from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
-from grns.cli.output import Column, Output, output_option, text, when
+from grns.cli.output import Column, Output, output_option, text
+from grns.cli.session import CliSession, with_session
+from grns.diagnose.explain.queued import standing
+from grns.diagnose.explain.read import read_situation
+from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
+from grns.model.filter import Filter
+from grns.model.json import dumps
+from grns.model.submission import submission
+from grns.model.task import Status
+from grns.model.task_edit import Edit
+from grns.model.task_edit import edit as checked_edit
+from grns.operations.model import Action
+from grns.settings import load
+from grns.stats.counts import count_states
+from grns.tasks import search
 from grns.text import attempts_of
 
-if TYPE_CHECKING:
-    from grns.cli.session import CliSession
-    from grns.model.filter import Filter
-
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
-_BAD = "bad_submission"
-_STATUSES = ("waiting", "queued", "running", "retry_wait", "succeeded", "failed", "dead", "cancelled")
+_BAD, _BAD_EDIT = "bad_submission", "bad_edit"
+_JSON_NAMES = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 _CLAIMED_LATER = ("waiting", "queued", "retry_wait")
-# A task that nothing keeps from its worker is claimed sooner.
-_POINT_SECONDS = 3.0
-_LONGEST_POINT_SECONDS = 60.0
-_TERM_OF = {"status": "state", "task_type": "type", "agent_type": "agent"}
+# Sooner than this, a task without an obstacle is claimed.
+_NOTE_SECONDS = 3.0
+_LONGEST_NOTE_SECONDS = 60.0
+_PRIORITY_HELP = "0 critical … 3 background."
+
+
+def _attempts(row: Mapping[str, Any]) -> str:
+    return attempts_of(row["attempt"] - row["uncounted_attempts"], row["max_attempts"], "/")
+
+
+_COLUMNS = (
+    Column("ID", "id"),
+    Column("TYPE", "task_type", may_shrink=True),
+    Column("AGENT TYPE", "agent_type", may_shrink=True, spare=2),
+    Column("PRIO", "priority", spare=4),
+    Column("STATUS", "status", is_status=True),
+    Column("ATTEMPT", _attempts, spare=3),
+    Column("CREATED", "created_at", is_age=True, spare=1),
+    Column("CHANGED", "updated_at", is_age=True, spare=5),
+    Column("ERROR", "error_class", may_shrink=True),
+)
+_COUNTS = (Column("STATUS", "status", is_status=True), Column("TASKS", "count"))
+_IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=option.TASK_ID)
 
 
 @click.group(cls=Group)
 def task() -> None:
-    """Submit, show, edit, cancel and redrive tasks."""
+    """Submit, list, show, edit, cancel, redrive and discard tasks."""
 
 
-@task.command()
+@task.command(
+    examples=[
+        """grns task submit fetch_page --payload '{"url": "https://example.org"}' --wait""",
+        "grns task submit send_report --agent-type reports --delay 1h --payload @report.json",
+    ]
+)
 @click.argument("task_type", metavar="TYPE", type=option.Token("task_type", code=_BAD))
 @click.option("--payload", metavar="JSON", help="A JSON object, @FILE, or - for standard input.")
 @click.option("--agent-type", metavar="NAME", default="worker", show_default=True, help="Pool that runs it.")
@@ -45,10 +79,11 @@ def task() -> None:
     type=option.Whole(0, 3, code=_BAD),
     default=2,
     show_default=True,
-    help="0 critical … 3 background.",
+    help=_PRIORITY_HELP,
 )
 @click.option(
     "--delay",
+    "delay_seconds",
     type=option.Duration(code=_BAD),
     metavar="TIME",
     default=0.0,
@@ -68,209 +103,156 @@ def task() -> None:
 @output_option
 def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
     """Submit a task of TYPE."""
-    from grns.errors import InvalidInputError
-    from grns.model.json import dumps, parse
-    from grns.model.submission import submission
-    from grns.settings import load
-
-    limits = load().payload_limits
     try:
-        content = parse(option.read_document(payload, limits.document_bytes), limits)
+        content = option.read_json(payload)
+        if not isinstance(content, dict):
+            kind = _JSON_NAMES.get(type(content), "a number")
+            raise InvalidInputError(_BAD, f"the payload must be a JSON object, not {kind}")
     except InvalidInputError as error:
         raise failure.hinted(error, _EXAMPLE.format(task_type=fields["task_type"])) from error
-    if not isinstance(content, dict):
-        other = InvalidInputError(_BAD, f"the payload is to be a JSON object, not {_kind_of(content)}")
-        raise failure.hinted(other, _EXAMPLE.format(task_type=fields["task_type"]))
-    fields["delay_seconds"] = fields.pop("delay")
-    # All that can be wrong with it is found before anything is connected to.
-    dumps(submission(payload=content, **fields).payload, limits)
-    asyncio.run(_submit(out, {"payload": content, **fields}, is_waiting, timeout))
+    fields["payload"] = content
+    # Everything that can be invalid is reported before a connection is opened.
+    dumps(submission(**fields).payload, load().payload_limits)
+    _submit(out, fields, is_waiting, timeout)
 
 
-def _kind_of(content: object) -> str:
-    kinds = {list: "an array", str: "a string", bool: "a truth value", type(None): "null"}
-    return kinds.get(type(content), "a number")
-
-
-async def _submit(out: Output, fields: dict[str, Any], is_waiting: bool, timeout: float | None) -> None:
-    from grns.cli.session import writing
-
-    async with writing() as session:
-        submitted = await session.client.submit(**fields)
-        if is_waiting:
-            failure.note(f"task {submitted.id}: waiting for its end")
-            await _await(session, out, submitted.id, timeout)
-            return
+@with_session("write")
+async def _submit(
+    session: CliSession, out: Output, fields: dict[str, Any], is_waiting: bool, timeout: float | None
+) -> None:
+    submitted = await session.client.submit(**fields)
+    if is_waiting:
+        failure.note(f"task {submitted.id}: waiting for its end")
+        await _wait(session, out, submitted.id, timeout)
+        return
     record = {"id": submitted.id, "is_new": submitted.is_new, "trace_id": submitted.trace_id}
     out.record(record, lambda: text(submitted.id))
     if not submitted.is_new:
         failure.note("the idempotency key has this task already: nothing was created")
 
 
-@task.command("list")
+task.add_command(submit_many)
+
+
+@task.command(
+    "list",
+    examples=["grns task list state:dead 'type:fetch_*' 'age:<1h'", "grns task list --saved flaky -o json"],
+)
 @filter_options
-@click.option("--status", type=click.Choice(_STATUSES), metavar="STATUS", help="state:STATUS")
-@click.option("--type", "task_type", metavar="TYPE", type=option.Token("task_type"), help="type:TYPE")
-@click.option("--agent-type", metavar="NAME", type=option.Token("agent_type"), help="agent:NAME")
+@click.option(
+    "--status",
+    type=click.Choice([status.value for status in Status]),
+    metavar="STATUS",
+    help="Only tasks with this status.",
+)
+@option.TASK_TYPE
+@click.option(
+    "--agent-type", metavar="NAME", type=option.Token("agent_type"), help="Only tasks of this pool."
+)
 @option.page_options(option.CursorType())
 @output_option
 def list_tasks(
-    out: Output,
-    limit: int,
-    after: str | None,
-    terms: Sequence[str],
-    said: str | None,
-    saved: str | None,
-    **named: str | None,
+    query: Filter, status: str | None, task_type: str | None, agent_type: str | None, **given: Any
 ) -> None:
     """List the tasks that match all TERMs, the latest first. Without a TERM, list all.
 
     TERM is state:dead, type:fetch_*, agent:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or the
-    beginning of an id; `grns filter terms` lists all. Write '-state:dead' after -- or in --filter.
+    beginning of an id; `grns task filter terms` lists all. Write '-state:dead' after -- or in --filter.
     """
-    wanted = read(*terms, said, *(f"{_TERM_OF[name]}:{value}" for name, value in named.items() if value))
-    asyncio.run(_list(out, limit, after, wanted, saved))
+    named = {"state": status, "type": task_type, "agent": agent_type}
+    terms = [f"{name}:{value}" for name, value in named.items() if value]
+    _list(query=read_filter(str(query), *terms), **given)
 
 
-async def _list(out: Output, limit: int, after: str | None, wanted: Filter, saved: str | None) -> None:
-    from grns.cli.session import reading
-    from grns.dead_letters import listing
-    from grns.tasks import search as task_page
-
-    async with reading() as session:
-        page = await task_page.list_tasks(
-            session.database,
-            workspace=session.workspace,
-            wanted=await together(session, wanted, saved),
-            limit=limit,
-            after=after,
-        )
-        now = await listing.now(session.database)
-    columns = [
-        Column("ID", lambda row: row["id"]),
-        Column("TYPE", lambda row: row["task_type"], may_shrink=True),
-        Column("AGENT TYPE", lambda row: row["agent_type"], may_shrink=True, spare=2),
-        Column("PRIO", lambda row: row["priority"], spare=4),
-        Column("STATUS", lambda row: row["status"], is_status=True),
-        Column("ATTEMPT", _attempts, spare=3),
-        Column("CREATED", lambda row: when(row["created_at"], now), spare=1),
-        Column("CHANGED", lambda row: when(row["updated_at"], now), spare=5),
-        Column("ERROR", lambda row: row["error_class"], may_shrink=True),
-    ]
-    out.rows(page.rows, columns, next_cursor=page.next_cursor, is_partial=page.is_partial)
-    out.end(page.rows, page.next_cursor, nothing="no such tasks", is_partial=page.is_partial)
+@with_session("read")
+async def _list(
+    session: CliSession, out: Output, query: Filter, saved: str | None, limit: int, after: str | None
+) -> None:
+    page = await search.list_tasks(
+        session.database,
+        workspace=session.workspace,
+        wanted=await with_saved(session, query, saved),
+        limit=limit,
+        after=after,
+    )
+    out.page(
+        page.rows,
+        _COLUMNS,
+        page.next_cursor,
+        nothing="no such tasks",
+        now=await session.now(),
+        is_partial=page.is_partial,
+    )
 
 
-@task.command("count")
+@task.command("count", examples=["grns task count", "grns task count state:dead type:fetch_page"])
 @filter_options
 @output_option
-def count_tasks(out: Output, terms: Sequence[str], said: str | None, saved: str | None) -> None:
+@with_session("read")
+async def count_tasks(session: CliSession, out: Output, query: Filter, saved: str | None) -> None:
     """Count the tasks that match all TERMs. Without a TERM, count the tasks by status."""
-    wanted = read(*terms, said)
-    asyncio.run(_count(out, wanted, saved))
+    if not query.terms and saved is None:
+        states = await count_states(session.database, workspace=session.workspace)
+        rows = [{"status": status, "count": count} for status, count in states.items()]
+        out.rows(rows, _COUNTS, total=sum(states.values()))
+        return
+    query = await with_saved(session, query, saved)
+    count = await search.count(session.database, workspace=session.workspace, wanted=query)
+    record = {"count": count.number, "is_exact": count.is_exact}
+    out.record(record, lambda: text(str(count.number)))
+    if out.is_table and not count.is_exact:
+        failure.note("at least: not everything was searched")
 
 
-async def _count(out: Output, wanted: Filter, saved: str | None) -> None:
-    from grns.cli.session import reading
-    from grns.stats.counts import count_states
-    from grns.tasks import search as task_page
-
-    async with reading() as session:
-        if not wanted.terms and saved is None:
-            states = await count_states(session.database, workspace=session.workspace)
-            rows = [{"status": status, "count": count} for status, count in states.items()]
-            columns = [
-                Column("STATUS", lambda row: row["status"], is_status=True),
-                Column("TASKS", lambda row: row["count"]),
-            ]
-            out.rows(rows, columns, total=sum(states.values()))
-            return
-        found = await task_page.count(
-            session.database, workspace=session.workspace, wanted=await together(session, wanted, saved)
-        )
-    record = {"count": found.number, "is_exact": found.is_exact}
-    out.record(record, lambda: text(str(found.number)))
-    if out.is_table and not found.is_exact:
-        failure.note("at least: not all was looked at")
-
-
-def _attempts(row: Mapping[str, Any]) -> str:
-    return attempts_of(row["attempt"] - row["uncounted_attempts"], row["max_attempts"], "/")
-
-
-@task.command()
+@task.command(examples=["grns task show TASK_ID", "grns task show TASK_ID -o json"])
 @option.task_id
 @output_option
-def show(out: Output, task_id: str) -> None:
+@with_session("read")
+async def show(session: CliSession, out: Output, task_id: str) -> None:
     """Show a task with its payload, result and attempts."""
-    from grns.cli.detail import show_task
-    from grns.cli.session import reading
-
-    async def look() -> None:
-        async with reading() as session:
-            await show_task(session.client, out, task_id)
-
-    asyncio.run(look())
+    await show_task(session.client, out, task_id)
 
 
-@task.command()
+@task.command(examples=["grns task events TASK_ID", "grns task events TASK_ID -o jsonl"])
 @option.task_id
 @output_option
-def events(out: Output, task_id: str) -> None:
+@with_session("read")
+async def events(session: CliSession, out: Output, task_id: str) -> None:
     """List a task's events in order."""
-    from grns.cli.detail import show_events
-    from grns.cli.session import reading
-
-    async def look() -> None:
-        async with reading() as session:
-            await show_events(session.client, out, task_id)
-
-    asyncio.run(look())
+    await show_events(session.client, out, task_id)
 
 
-@task.command()
+@task.command(examples=["grns task wait TASK_ID", "grns task wait TASK_ID --timeout 5m -o json"])
 @option.task_id
 @option.timeout_option
 @output_option
-def wait(out: Output, task_id: str, timeout: float | None) -> None:
+@with_session("read")
+async def wait(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
     """Wait until a task ends. Exit code 0: succeeded, 1: did not succeed, 6: timeout."""
-    from grns.cli.session import reading
-
-    async def look() -> None:
-        async with reading() as session:
-            await _await(session, out, task_id, timeout)
-
-    asyncio.run(look())
+    await _wait(session, out, task_id, timeout)
 
 
-async def _await(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
-    from grns.cli.detail import show_task
-    from grns.errors import WaitTimeoutError
-
-    pointing = asyncio.create_task(_point(session, task_id))
+async def _wait(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
+    noting = asyncio.create_task(_note_obstacle(session, task_id))
     try:
         ended = await session.client.wait(task_id, timeout_seconds=timeout)
     except WaitTimeoutError as error:
         raise failure.hinted(error, f"grns explain {task_id}") from error
     finally:
-        pointing.cancel()
-        await asyncio.gather(pointing, return_exceptions=True)
+        noting.cancel()
+        await asyncio.gather(noting, return_exceptions=True)
     await show_task(session.client, out, task_id)
     if ended.status != "succeeded":
         raise click.exceptions.Exit(failure.FAILED)
 
 
-async def _point(session: CliSession, task_id: str) -> None:
+async def _note_obstacle(session: CliSession, task_id: str) -> None:
     """Write once why no worker can claim a task: its pool is paused, or no live worker handles its type."""
-    from grns.diagnose.explain.queued import standing
-    from grns.diagnose.explain.read import read_situation
-    from grns.errors import GrnsError
-
-    pause = _POINT_SECONDS
+    pause = _NOTE_SECONDS
     while True:
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_POINT_SECONDS)
-        with suppress(GrnsError):  # waiting goes on without it
+        pause = min(2 * pause, _LONGEST_NOTE_SECONDS)
+        with suppress(GrnsError):  # the wait continues without it
             seen = await read_situation(session.database, task_id, workspace=session.workspace)
             if seen is not None and seen.task.status in _CLAIMED_LATER and (causes := standing(seen)):
                 failure.note(f"task {task_id}: {causes[0].sentence}")
@@ -278,78 +260,93 @@ async def _point(session: CliSession, task_id: str) -> None:
                 return
 
 
-@task.command()
-@click.argument("ids", metavar="[ID...]", nargs=-1, type=option.TASK_ID)
-@bulk.bulk_options
-@option.sure_options
+@task.command(
+    examples=[
+        "grns task edit TASK_ID --priority 0 --reason urgent",
+        """grns task edit TASK_ID --patch '{"url": "https://example.org"}'""",
+    ]
+)
+@option.task_id
+@click.option("--priority", type=option.Whole(0, 3, code=_BAD_EDIT), help=_PRIORITY_HELP)
+@click.option(
+    "--delay",
+    "delay_seconds",
+    type=option.Duration(code=_BAD_EDIT),
+    metavar="TIME",
+    help="For a waiting task: new delay from now, 30, 5m, 2h, 1d.",
+)
+@click.option("--payload", metavar="JSON", help="New payload: a JSON object, @FILE, or - for standard input.")
+@click.option("--patch", metavar="JSON", help="Merge patch of the payload (RFC 7396): JSON, @FILE, or -.")
+@option.REASON
 @output_option
-def cancel(out: Output, ids: Sequence[str], reason: str | None, **said: Any) -> None:
+def edit(out: Output, task_id: str, reason: str | None, **fields: Any) -> None:
+    """Change a task that is not running. The event log keeps the previous values."""
+    for name in ("payload", "patch"):
+        if fields[name] is not None:
+            fields[name] = option.read_json(fields[name])
+    try:
+        change = checked_edit(**fields)
+    except InvalidInputError as error:
+        raise failure.hinted(error, "grns task edit --help") from error
+    _edit(out, change, reason, task_id=task_id)
+
+
+@with_session("write", conflict="grns task show {task_id}")
+async def _edit(session: CliSession, out: Output, change: Edit, reason: str | None, *, task_id: str) -> None:
+    await session.triage.edit(task_id, change, actor=session.actor, reason=reason)
+    await show_task(session.client, out, task_id)
+
+
+@task.command(
+    examples=[
+        "grns task cancel TASK_ID --reason duplicate",
+        "grns task cancel --filter 'type:fetch_page age:>1d'",
+    ]
+)
+@_IDS
+@actions.action_options(Action.CANCEL)
+def cancel(**given: Any) -> None:
     """Cancel tasks. A running task is asked to stop and can still succeed.
 
-    With --filter, cancel all matching tasks as a bulk operation: it is counted first and runs in the
-    background.
+    With --filter or --saved, cancel all matching tasks as a bulk operation: it is counted first and runs in
+    the background.
     """
-    has_filter = said["wanted"] is not None or said["saved"] is not None
-    if has_filter == bool(ids):
-        raise click.UsageError("name some ids, or say --filter or --saved")
-    if has_filter:
-        bulk.run(out, "cancel", reason=reason, **said)
-        return
-    if any(said.values()):
-        raise click.UsageError("--rate, --detach, --dry-run and --yes go with --filter")
-
-    async def act(client: Any) -> dict[str, str]:
-        answers: dict[str, str] = await client.cancel_many(ids, reason=reason)
-        return answers
-
-    _change(
-        out, ids, act, expected={"cancelled", "requested"}, able="tasks that have not ended can be cancelled"
-    )
+    actions.act(action=Action.CANCEL, **given)
 
 
-@task.command()
-@option.task_ids
-@click.option("--reason", help="Reason, kept in the event log.")
-@output_option
-def redrive(out: Output, ids: Sequence[str], reason: str | None) -> None:
-    """Run dead, failed or cancelled tasks again, with their attempts reset."""
+@task.command(
+    examples=[
+        """grns task redrive TASK_ID --patch '{"url": "https://example.org"}'""",
+        "grns task redrive --filter 'type:fetch_page error:Timeout*' --canary --rate 600/min",
+    ]
+)
+@_IDS
+@actions.action_options(Action.REDRIVE)
+def redrive(**given: Any) -> None:
+    """Redrive (run again) dead, failed or cancelled tasks, with their attempts reset.
 
-    async def act(client: Any) -> dict[str, str]:
-        answers: dict[str, str] = await client.redrive_many(ids, reason=reason)
-        return answers
-
-    _change(out, ids, act, expected={"redriven"}, able="dead, failed and cancelled tasks can be redriven")
-
-
-task.add_command(edit)
-task.add_command(submit_many)
-
-
-def _change(out: Output, ids: Sequence[str], act: Any, *, expected: set[str], able: str) -> None:
-    from grns.cli.session import writing
-
-    async def change() -> dict[str, str]:
-        async with writing() as session:
-            answers: dict[str, str] = await act(session.client)
-            return answers
-
-    answers = asyncio.run(change())
-    report(
-        out, [{"id": task_id, "answer": answers.get(task_id, "not found")} for task_id in ids], expected, able
-    )
+    With --patch, each payload is changed first. With --filter or --saved, redrive all matching tasks as a
+    bulk operation: it is counted first and runs in the background, at a --rate, after a --canary, in another
+    pool.
+    """
+    actions.act(action=Action.REDRIVE, **given)
 
 
-def report(out: Output, answers: Sequence[Mapping[str, str]], expected: set[str], able: str) -> None:
-    """Show what became of each, and end with the code of the worst that did."""
-    columns = [Column("ID", lambda row: row["id"]), Column("ANSWER", lambda row: row["answer"])]
-    out.rows(answers, columns)
-    missing = sum(row["answer"] == "not found" for row in answers)
-    others = [row for row in answers if row["answer"] not in expected | {"not found"}]
-    if missing:
-        failure.say(f"{missing} of {len(answers)} do not exist", "grns task list")
-        raise click.exceptions.Exit(failure.NOT_FOUND)
-    if others:
-        first = f"{others[0]['id']} has the status {others[0]['answer']}"
-        more = f", and so on with {len(others) - 1} more" if len(others) > 1 else ""
-        failure.say(f"{first}{more}: only {able}")
-        raise click.exceptions.Exit(failure.CONFLICT)
+@task.command(
+    examples=[
+        'grns task discard TASK_ID --reason "ordered twice"',
+        "grns task discard --filter 'type:fetch_page age:>30d' --dry-run",
+    ]
+)
+@_IDS
+@actions.action_options(Action.DISCARD)
+def discard(**given: Any) -> None:
+    """Discard dead, failed or cancelled tasks: hide them from lists.
+
+    With --filter or --saved, discard all matching tasks as a bulk operation: it is counted first and runs in
+    the background.
+    """
+    actions.act(action=Action.DISCARD, **given)
+
+
+task.add_command(filters)

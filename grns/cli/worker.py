@@ -1,32 +1,78 @@
-"""`grns worker MODULE:pool`, and the keeper that each worker starts for itself."""
+"""`grns worker …`, and the heartbeat process that each worker starts."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import click
 
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
 from grns.bootstrap.workers import HeartbeatConfig
+from grns.cli import option
+from grns.cli.group import Command, Group
+from grns.cli.output import Cell, Column, Output, output_option
 from grns.cli.process import end_after, make_app, run, run_services
+from grns.cli.session import CliSession, with_session
 from grns.cli.siblings import PARENT, end_with_parent, run_together
-from grns.errors import InvalidInputError, SettingsError
+from grns.errors import InvalidInputError, NotFoundError, SettingsError
 from grns.settings import load
 from grns.telemetry.facts.work import WorkerServes
 from grns.worker.pool import Pool
+from grns.worker.registry import list_agents
 
 _LOOK_SECONDS = 1.0
+_PAGE = 1000
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 
 
-@click.command()
+def _state(row: Any) -> str:
+    return "alive" if row["is_alive"] else "silent"
+
+
+_COLUMNS = (
+    Column("WORKER", "agent_id"),
+    Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
+    Column("STATE", _state, is_status=True),
+    Column("SEEN", "last_seen_at", is_age=True),
+    Column("WORKED", "worked_at", is_age=True, spare=3),
+    Column("TASK TYPES", lambda row: " ".join(row["task_types"]), may_shrink=True),
+    Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
+    Column("VERSION", "version", may_shrink=True, spare=1),
+)
+_FIELDS: Sequence[tuple[str, Cell]] = (
+    ("id", "agent_id"),
+    ("status", _state),
+    ("agent type", "agent_type"),
+    ("running", lambda row: f"{row['running']} of {row['concurrency']} slots"),
+    ("task types", lambda row: " ".join(row["task_types"])),
+    ("host", "host"),
+    ("pid", "pid"),
+    ("version", "version"),
+    ("lease", lambda row: f"{row['lease_seconds']:g} s"),
+    ("started", "started_at"),
+    ("last heartbeat", "last_seen_at"),
+    ("last claim", "worked_at"),
+)
+
+
+@click.group(cls=Group)
+def worker() -> None:
+    """Start a worker; list and show workers."""
+
+
+@worker.command(
+    examples=["grns worker start shop:pool", "grns worker start shop:pool --concurrency 50 --processes 4"]
+)
 @click.argument("target", metavar="MODULE:POOL")
 @click.option(
     "--concurrency", type=click.IntRange(1, 100_000), help="Maximum concurrent handlers per process."
@@ -38,7 +84,7 @@ _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
     help="Port of Prometheus metrics; process N uses this port + N.",
 )
 @click.option(PARENT, type=int, hidden=True)
-def worker(
+def start(
     target: str,
     concurrency: int | None,
     processes: int,
@@ -55,16 +101,14 @@ def worker(
     pool = load_pool(target)
     with ExitStack() as resources:
         app = make_app(settings, "worker", resources)
-        run(settings, lambda: end_after(_work_and_tell(app, pool)))
+        run(settings, lambda: end_after(_work_and_flush(app, pool)))
 
 
-async def _work_and_tell(app: App, pool: Pool) -> None:
-    import asyncio
-
+async def _work_and_flush(app: App, pool: Pool) -> None:
     try:
         await _work(app, pool)
     finally:
-        if app.spans.is_on:  # the process ends without a look back
+        if app.spans.is_on:  # nothing else runs after the work: the process exits at once
             await asyncio.to_thread(app.spans.close)
 
 
@@ -84,81 +128,111 @@ async def _work(app: App, pool: Pool) -> None:
         await run_services([workers.worker(app, pool, database, transport, handlers_database)])
 
 
-@click.command(hidden=True)
+@worker.command("list", examples=["grns worker list", "grns worker list -o json"])
+@option.page_options(option.CursorType())
+@output_option
+@with_session("read")
+async def list_workers(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+    """List workers by pool, HTTP workers and silent workers included."""
+    page = await list_agents(session.database, workspace=session.workspace, limit=limit, after=after)
+    out.page(page.rows, _COLUMNS, page.next_cursor, nothing="no workers", now=await session.now())
+
+
+@worker.command(examples=["grns worker show WORKER_ID", "grns worker show WORKER_ID -o json"])
+@click.argument("worker_id", metavar="ID")
+@output_option
+@with_session("read", missing="grns worker list")
+async def show(session: CliSession, out: Output, worker_id: str) -> None:
+    """Show a worker: its slots, task types, process and last heartbeat."""
+    after: str | None = None
+    while True:
+        page = await list_agents(session.database, workspace=session.workspace, limit=_PAGE, after=after)
+        row = next((row for row in page.rows if row["agent_id"] == worker_id), None)
+        if row is not None:
+            out.details(row, _FIELDS)
+            return
+        after = page.next_cursor
+        if after is None:
+            raise NotFoundError(f"there is no worker {worker_id[:100]} in workspace {session.workspace}")
+
+
+@click.command(cls=Command, hidden=True)
 @click.argument("book_descriptor", type=int)
 @click.argument("ready_descriptor", type=int)
 def heartbeat(book_descriptor: int, ready_descriptor: int) -> None:
     """Renew the leases of the worker that started this process."""
-    # A terminal's Ctrl-C is for the worker: it ends its keeper when its last task has ended.
+    # A terminal's Ctrl-C is for the worker: it ends this process after its last task.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if not (line := sys.stdin.buffer.readline()):
-        return  # the worker died before it had said anything
-    orders = HeartbeatConfig.read(line, book_descriptor)
+        return  # the worker died before it wrote the configuration
+    config = HeartbeatConfig.read(line, book_descriptor)
     with ExitStack() as resources:
         quiet = {"metrics_port": None, "otlp_endpoint": None}
-        app = make_app(orders.settings.model_copy(update=quiet), "heartbeat", resources)
-        run(orders.settings, lambda: _keep(app, orders, ready_descriptor))
+        app = make_app(config.settings.model_copy(update=quiet), "heartbeat", resources)
+        run(config.settings, lambda: _renew(app, config, ready_descriptor))
 
 
-async def _keep(app: App, orders: HeartbeatConfig, ready_descriptor: int) -> None:
-    import asyncio
-
+async def _renew(app: App, config: HeartbeatConfig, ready_descriptor: int) -> None:
     def end_with_worker() -> None:
         if not os.read(sys.stdin.fileno(), 1024):
             os._exit(0)
 
     async def end_without_worker() -> None:
-        """A child that the worker forked may hold the other end of our input open."""
+        """Exit after the worker, even if a process that it forked holds our input open."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            if os.getppid() != orders.worker_pid:
+            if os.getppid() != config.worker_pid:
                 os._exit(0)
 
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), end_with_worker)
-    looking = loop.create_task(end_without_worker())
+    watching = loop.create_task(end_without_worker())
     async with app.connections("heartbeat", size=2, is_service=True) as (database, transport):
         os.write(ready_descriptor, b".")
         os.close(ready_descriptor)
-        await workers.heartbeat(app, orders, database, transport).run()
-    looking.cancel()
+        await workers.heartbeat(app, config, database, transport).run()
+    watching.cancel()
 
 
 def load_pool(target: str) -> Pool:
-    """Return the pool that `module:name` names; the current directory is on the path."""
-    named = _TARGET.fullmatch(target)
-    if named is None:
+    """Return the pool of `module:name`; the current directory is on the path."""
+    match = _TARGET.fullmatch(target)
+    if match is None:
         raise InvalidInputError(
-            "bad_target", f"{target[:100]!r} names no pool: write MODULE:POOL, like shop:pool"
+            "bad_target", f"{target[:100]!r} does not name a pool: write MODULE:POOL, like shop:pool"
         )
-    module_name, name = named[1], named[2] or "pool"
+    module_name, name = match[1], match[2] or "pool"
+    pool = getattr(_import(module_name, target), name, None)
+    module = sys.modules[module_name]
+    if pool is None:
+        raise SettingsError(f"{module_name} has no {name}; pools there: {_pools(module)}")
+    if not isinstance(pool, Pool):
+        raise SettingsError(
+            f"{target} is a {type(pool).__name__}, not a grns.Pool; pools there: {_pools(module)}"
+        )
+    if not pool.handlers:
+        raise SettingsError(f"{target} has no handlers: register some with @pool.task(...)")
+    return pool
+
+
+def _import(module_name: str, target: str) -> ModuleType:
     sys.path.insert(0, os.getcwd())
     try:
-        module = import_module(module_name)
+        return import_module(module_name)
     except ModuleNotFoundError as error:
         missing = SettingsError(f"cannot import {module_name} here: {error}")
         file = f"{module_name.replace('.', '/')}.py"
         missing.add_note(
-            f"grns worker {target}  (in the directory in which {file} is)"
+            f"grns worker start {target}  (in the directory in which {file} is)"
             if error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
             else f"python -c 'import {module_name}'"
         )
         raise missing from error
-    except Exception as error:  # whatever the user's module does when it is imported
+    except Exception as error:  # the user's module can raise anything
         broken = SettingsError(f"importing {module_name} raised {type(error).__name__}: {error}")
         broken.add_note(f"python -c 'import {module_name}'")
         raise broken from error
-    found = getattr(module, name, None)
-    if found is None:
-        raise SettingsError(f"{module_name} has no {name}; pools there: {_pools(module)}")
-    if not isinstance(found, Pool):
-        raise SettingsError(
-            f"{target} is a {type(found).__name__}, not a grns.Pool; pools there: {_pools(module)}"
-        )
-    if not found.handlers:
-        raise SettingsError(f"{target} has no handlers: register some with @pool.task(...)")
-    return found
 
 
 def _pools(module: ModuleType) -> str:
@@ -169,7 +243,7 @@ def _commands(
     target: str, concurrency: int | None, processes: int, metrics_port: int | None
 ) -> list[list[str]]:
     """Return the command of each process; each has a port of its own."""
-    command = [sys.executable, "-m", "grns", "worker", target]
+    command = [sys.executable, "-m", "grns", "worker", "start", target]
     if concurrency is not None:
         command += ["--concurrency", str(concurrency)]
     if metrics_port is None:

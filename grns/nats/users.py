@@ -61,20 +61,20 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     doors = [prefix + subjects.request(f"cmd.task.{verb}") for verb in _VERBS]
     relay = User(
         "relay",
-        "grns relay: publishes the log",
+        "grns daemon relay: publishes the log",
         (*bus, *manage, *_api("STREAM.MSG.GET", *streams)),
         (prefix + subjects.RELAY_NUDGE,),
     )
     gateway = User(
         "gateway",
-        "grns request-desk: takes in what clients ask for",
+        "grns daemon command-server: takes in what clients ask for",
         (*nudges, *_durables(commands, _DESK)),
         tuple(subject for door in doors for subject in (door, f"{door}.*")),
         may_answer=True,
     )
     janitor = User(
         "janitor",
-        "grns janitor: measures queues, keeps pauses, stores commands without a worker",
+        "grns daemon janitor: measures queues, keeps pauses, stores commands without a worker",
         (
             *nudges,
             *readable,
@@ -87,7 +87,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     daemon = User("daemon", "reaper, retry scheduler, operation runner, counter, webhook sender", nudges)
     api = User(
         "api",
-        "grns api: the HTTP API, the dashboard, and agents over HTTP",
+        "grns daemon api: the HTTP API, the dashboard, and agents over HTTP",
         (*nudges, f"{prefix}cmd.>", *readable, *_durables(commands, ("*",))),
     )
     server = User(

@@ -50,11 +50,11 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     if state in _TRANSIENT:
         return ContendedError(f"Postgres asks to try again: {error}")
     if (state, error.schema_name, error.table_name, error.constraint_name) == _NO_PARTITION:
-        return UnavailableError("the log has no room: is a janitor running (`grns janitor`)?")
+        return UnavailableError("the log has no room: is a janitor running (`grns daemon janitor`)?")
     if state.startswith(_DATA_CLASSES):
         return InvalidInputError("refused_by_database", str(error)[:500])
     if state in _MISSING_SCHEMA:
-        return UnusableError(f"the schema grns is missing or old ({error}): run `grns db upgrade`")
+        return UnusableError(f"the schema grns is missing or old ({error}): run `grns admin db upgrade`")
     if state in _LOGIN:
         return UnusableError(f"Postgres refuses: {error}")
     if state == _BROKEN_TRANSACTION:

@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     nats_inbox_prefix: str = Field(
         "_INBOX",
         pattern=r"^_INBOX[A-Za-z0-9_-]{0,100}$",
-        description="prefix of reply subjects; `grns nats-config` prints it for each user",
+        description="prefix of reply subjects; `grns admin nats-config` prints it for each user",
     )
     nats_manage: Literal["apply", "verify"] = Field(
         "apply", description="create streams and durable consumers, or only verify them and report drift"
@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     webhook_ca_file: Path | None = Field(None, description="file of additional CA certificates for webhooks")
 
     payload_max_bytes: Bytes = Field(
-        256 * 1024, description="maximum payload of a task; `grns db upgrade` sets it for SQL"
+        256 * 1024, description="maximum payload of a task; `grns admin db upgrade` sets it for SQL"
     )
     result_max_bytes: Bytes = Field(256 * 1024, description="maximum result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="maximum message size")

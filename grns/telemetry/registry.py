@@ -104,14 +104,14 @@ RENEW_FAILURES = _counter(
 DEFERRED = _counter(
     name="grns_deliveries_deferred_total",
     help="Deliveries deferred.",
-    told_by="worker, request-desk",
+    told_by="worker, command-server",
     labels=(_REASON,),
     most=100,
 )
 REJECTED = _counter(
     name="grns_messages_rejected_total",
     help="Rejected messages.",
-    told_by="worker, request-desk, janitor",
+    told_by="worker, command-server, janitor",
     labels=(_REASON,),
     most=100,
 )
@@ -133,7 +133,7 @@ LEASE_EXPIRATIONS = _counter(
 PROMOTIONS = _counter(
     name="grns_promotions_total",
     help="Due tasks queued.",
-    told_by="retry-scheduler",
+    told_by="scheduler",
 )
 
 # ---------------------------------------------------------------- relay
@@ -182,12 +182,12 @@ OUT_OF_ROOM = _counter(
 LOG_ROWS_COUNTED = _counter(
     name="grns_log_rows_counted_total",
     help="Rows of the event log counted.",
-    told_by="counter",
+    told_by="stats",
 )
 STATS_LAG = _gauge(
     name="grns_stats_lag_seconds",
     help="Age of the latest row when it was counted.",
-    told_by="counter",
+    told_by="stats",
 )
 
 # ---------------------------------------------------------------- janitor: what it finds at the servers
@@ -292,13 +292,13 @@ FAILOVERS = _counter(
 OPERATION_TASKS = _counter(
     name="grns_operation_tasks_total",
     help="Tasks processed by bulk operations.",
-    told_by="operation-runner",
+    told_by="operations",
     labels=(Label("action", ("redrive", "discard", "cancel")), Label("outcome", ("moved", "skipped"))),
 )
 NATS_REQUESTS = _counter(
     name="grns_nats_requests_total",
     help="Submit and cancel requests over NATS, by answer.",
-    told_by="request-desk",
+    told_by="command-server",
     labels=(_KIND, Label("way", ("command", "request")), Label("answer")),
 )
 HTTP_REQUESTS = _counter(
@@ -317,25 +317,25 @@ HTTP_SECONDS = _seconds(
 WEBHOOK_ATTEMPTS = _counter(
     name="grns_webhook_attempts_total",
     help="Webhook delivery attempts, by outcome.",
-    told_by="webhook-sender",
+    told_by="webhooks",
     labels=(Label("outcome"),),
 )
 WEBHOOK_SECONDS = _seconds(
     name="grns_webhook_seconds",
     help="Time of a webhook delivery attempt.",
-    told_by="webhook-sender",
+    told_by="webhooks",
     labels=(Label("outcome"),),
 )
 WEBHOOKS_DISABLED = _counter(
     name="grns_webhooks_disabled_total",
     help="Webhooks disabled by grns.",
-    told_by="webhook-sender",
+    told_by="webhooks",
     labels=(_REASON,),
 )
 WEBHOOK_BEHIND = _gauge(
     name="grns_webhook_behind_rows",
     help="Rows of the event log that webhooks have not processed.",
-    told_by="webhook-sender",
+    told_by="webhooks",
 )
 TICK_FAILURES = _counter(
     name="grns_tick_failures_total",

@@ -69,7 +69,15 @@ class HeartbeatProcess:
     async def _start(self, read_end: int, write_end: int) -> None:
         try:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, done in a moment
-                [sys.executable, "-m", "grns", "heartbeat", str(self._book_descriptor), str(write_end)],
+                [
+                    sys.executable,
+                    "-m",
+                    "grns",
+                    "daemon",
+                    "heartbeat",
+                    str(self._book_descriptor),
+                    str(write_end),
+                ],
                 stdin=subprocess.PIPE,
                 pass_fds=(self._book_descriptor, write_end),
             )

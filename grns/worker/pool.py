@@ -41,7 +41,7 @@ class Pool:
         @pool.task("fetch_page", max_attempts=5, timeout_seconds=30)
         async def fetch_page(task: grns.Context, page: Page) -> dict: ...
 
-    Run it with `grns worker MODULE:pool`.
+    Run it with `grns worker start MODULE:pool`.
     """
 
     def __init__(self, agent_type: str = "worker") -> None:

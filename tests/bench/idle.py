@@ -11,7 +11,7 @@ from tests.bench.size import Sizes
 from tests.bench.stage import Stage
 from tests.bench.statement import Statements, counting_ground
 
-DAEMONS = ("relay", "reaper", "retry-scheduler", "janitor")
+DAEMONS = ("relay", "reaper", "scheduler", "janitor")
 ROLES = ("worker", *DAEMONS)
 _LEAST_SETTLE_SECONDS = 5.0
 

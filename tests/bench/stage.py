@@ -25,6 +25,8 @@ _PART_TASKS = 20_000
 _LAST_SEQ = "select case when is_called then last_value else 0 end from grns.events_seq"
 _FINISHED = "select count(*) from grns.events where seq > $1 and kind = 'evt.task.completed'"
 
+_COMMANDS = {"worker": ("worker", "start"), "server": ("server",)}
+
 
 class Stage:
     """What a scenario works with. Made by `Ground.stage`, which ends everything that was started on it."""
@@ -52,8 +54,9 @@ class Stage:
     # ---------------------------------------------------------------- processes
 
     def start(self, role: str, *arguments: str, **environment: str) -> None:
-        """Start `grns <role> <arguments>`: one of each role at a time."""
-        self._processes[role] = self._fleet.start(role, *arguments, **environment)
+        """Start a worker, a server, or the daemon of this name: one of each role at a time."""
+        command = _COMMANDS.get(role, ("daemon", role))
+        self._processes[role] = self._fleet.start(*command, *arguments, **environment)
 
     async def start_worker(self, slots: int = SLOTS, **environment: str) -> None:
         """Start a worker, and wait until it works."""

@@ -68,7 +68,8 @@ async def begun(directory: Path, database_url: str, broker_url: str) -> AsyncIte
         )
         server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_OPERATIONS_INTERVAL_SECONDS="0.1")
         workers = [
-            fleet.start("worker", f"tests.browser.pools:{pool}", "--concurrency", "6") for pool in POOLS
+            fleet.start("worker", "start", f"tests.browser.pools:{pool}", "--concurrency", "6")
+            for pool in POOLS
         ]
         url = await url_of(fleet, server)
         await ready(database, *workers)

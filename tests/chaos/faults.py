@@ -21,8 +21,8 @@ from tests.chaos.strangers import NothingDone
 Heal = Callable[[], Awaitable[None]]
 _WORKERS = ("worker", "scout")
 _DAEMONS = (
-    "relay", "request-desk", "reaper", "retry-scheduler", "counter", "janitor", "operation-runner",
-    "webhook-sender",
+    "relay", "command-server", "reaper", "scheduler", "stats", "janitor", "operations",
+    "webhooks",
 )  # fmt: skip
 _HITTABLE = (*_WORKERS, *_DAEMONS, "submitter", "api")
 
@@ -136,9 +136,9 @@ _FAILPOINTS = {
     ),
     ("relay",): ("relay.read", "relay.published", "relay.acknowledged", "relay.not_persisted"),
     ("reaper",): ("reap.asked", "reap.answered"),
-    ("retry-scheduler",): ("promote.answered",),
-    ("counter",): ("stats.read", "count_log.asked", "count_log.answered"),
-    ("request-desk",): ("mark_messages.answered", "commands.executed", "commands.not_answered"),
+    ("scheduler",): ("promote.answered",),
+    ("stats",): ("stats.read", "count_log.asked", "count_log.answered"),
+    ("command-server",): ("mark_messages.answered", "commands.executed", "commands.not_answered"),
     ("submitter",): ("submit_tasks.answered", "submit_tasks.asked"),
 }
 

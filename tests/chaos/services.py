@@ -73,9 +73,9 @@ class Services:
         """Return the seats: name, module with arguments, environment."""
         loops = max(5, round(rate / 10))
         cast: list[tuple[str, list[str], dict[str, str]]] = [
-            ("api-1", ["grns", "api", "--host", HOST, "--port", str(self._port)], {}),
-            ("operation-runner-1", ["grns", "operation-runner"], {}),
-            ("webhook-sender-1", ["grns", "webhook-sender"], {}),
+            ("api-1", ["grns", "daemon", "api", "--host", HOST, "--port", str(self._port)], {}),
+            ("operations-1", ["grns", "daemon", "operations"], {}),
+            ("webhooks-1", ["grns", "daemon", "webhooks"], {}),
             ("http-worker-1", ["tests.chaos.http_worker", self.url, str(loops)], {}),
         ]
         if rate:

@@ -360,8 +360,8 @@ _SETTINGS = {
 
 # Whose clocks are how wrong, where some are.
 _OFFSETS = {
-    "worker-2": "+2h", "relay-2": "-1y", "reaper-2": "+1y", "retry-scheduler-2": "-2h", "janitor-1": "+1y",
-    "counter-1": "-1y",
+    "worker-2": "+2h", "relay-2": "-1y", "reaper-2": "+1y", "scheduler-2": "-2h", "janitor-1": "+1y",
+    "stats-1": "-1y",
 }  # fmt: skip
 
 
@@ -374,13 +374,17 @@ def _cast(rate: float, services: Services | None) -> list[tuple[str, list[str], 
     pool, slots = "tests.chaos.pools:pool", max(20, round(rate / 2))
     workers = [("worker-1", "worker"), ("worker-2", "worker"), ("scout-1", "scout")]
     cast = [
-        (name, ["grns", "worker", pool, "--concurrency", str(slots)], {"GRNS_CHAOS_AGENT_TYPE": agent_type})
+        (
+            name,
+            ["grns", "worker", "start", pool, "--concurrency", str(slots)],
+            {"GRNS_CHAOS_AGENT_TYPE": agent_type},
+        )
         for name, agent_type in workers
     ]
-    cast.append(("request-desk-1", ["grns", "request-desk"], {}))
-    for role in ("relay", "reaper", "retry-scheduler"):
-        cast += [(f"{role}-{number}", ["grns", role], {}) for number in (1, 2)]
-    cast += [(f"{role}-1", ["grns", role], {}) for role in ("counter", "janitor")]
+    cast.append(("command-server-1", ["grns", "daemon", "command-server"], {}))
+    for role in ("relay", "reaper", "scheduler"):
+        cast += [(f"{role}-{number}", ["grns", "daemon", role], {}) for number in (1, 2)]
+    cast += [(f"{role}-1", ["grns", "daemon", role], {}) for role in ("stats", "janitor")]
     if services is not None:
         cast += services.cast(rate)
     for number, way in enumerate(_SHARES, 1) if rate else ():

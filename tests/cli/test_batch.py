@@ -79,9 +79,9 @@ def test_each_line_has_its_answer(grns: Call, tmp_path: Path) -> None:
     assert [row.get("code", row["status"]) for row in rows] == [said for _, said in LINES]
     assert [row["line"] for row in rows] == [1 + 2 * place for place in range(len(LINES))]
     assert rows[0]["id"] == rows[1]["id"]
-    assert told.err == "3 created, 1 were there already, 8 are wrong\n"
+    assert told.err == "3 created, 1 existed already, 8 are invalid\n"
     shown = grns("submit-many", str(file))
-    assert shown.err == "2 created, 2 were there already, 8 are wrong\n"
+    assert shown.err == "2 created, 2 existed already, 8 are invalid\n"
     assert shown.out.splitlines()[1].split()[:2] == ["5", "conflict"]
     whole = json.loads(grns("submit-many", str(file), "-o", "json").out)
     assert len(whole["items"]) == len(LINES)
@@ -93,7 +93,7 @@ def test_more_than_a_batch_comes_from_a_pipe_and_is_counted(
     lines = [{"task_type": f"type_{number % 2}", "payload": {"n": number}} for number in range(1203)]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written(lines))))
     told = grns("submit-many", "-")
-    assert (told.code, told.out, told.err) == (0, "", "1203 created, 0 were there already, 0 are wrong\n")
+    assert (told.code, told.out, told.err) == (0, "", "1203 created, 0 existed already, 0 are invalid\n")
     assert grns("count", "payload.n:7").out == "1\n"
     with_database(shared_url, count_all)
     assert grns("count", "type:type_0").out == "602\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -21,7 +22,8 @@ import click
 import nats
 import pytest
 
-from grns.cli import run
+from grns.cli import root, run
+from grns.cli.group import CliState, Command, Group
 from grns.cli.output import Column, table
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.dev.servers.port import HOST, free_port
@@ -67,7 +69,7 @@ def town(
         }
         fleet = Fleet(tmp_path_factory.mktemp("town"), environment)
         fleet.start("server")
-        fleet.start("worker", "workers.digest:pool")
+        fleet.start("worker", "start", "workers.digest:pool")
         yield Town(postgres, url, broker.url)
         fleet.end()
 
@@ -171,7 +173,7 @@ def test_a_task_from_submit_to_its_end(grns: Call) -> None:
     assert refused.code == 4
     assert "succeeded" in refused.out
     assert refused.sentence.endswith(
-        "has the status succeeded: only dead, failed and cancelled tasks can be redriven"
+        "is unchanged (succeeded): only dead, failed and cancelled tasks can be redriven"
     )
     assert grns("task", "cancel", task["id"]).code == 4
 
@@ -271,28 +273,31 @@ def test_a_list_is_of_what_its_terms_say(grns: Call) -> None:
 def test_filters_are_saved(grns: Call) -> None:
     """L5: an empty one is refused here as by the API: an operation on it would mean all tasks."""
     task_id = grns("task", "submit", "kept", "--delay", "1h").out.strip()
-    saved = grns("filter", "save", "waiting-ones", "type:kept", "state:waiting", "-o", "json")
+    saved = grns("task", "filter", "save", "waiting-ones", "type:kept", "state:waiting", "-o", "json")
     assert (saved.code, saved.json) == (0, {"name": "waiting-ones", "text": "state:waiting type:kept"})
-    rows = grns("filter", "list", "-o", "json").json["items"]
+    rows = grns("task", "filter", "list", "-o", "json").json["items"]
     assert [(row["name"], row["saved_by"][:4]) for row in rows] == [("waiting-ones", "cli:")]
-    empty = grns("filter", "save", "x", "")
+    empty = grns("task", "filter", "save", "x", "")
     assert (empty.code, "at least one term" in empty.sentence) == (2, True)
-    assert "waiting-ones" in grns("filter", "list").out
+    assert "waiting-ones" in grns("task", "filter", "list").out
     found = grns("task", "list", "--saved", "waiting-ones", "-o", "json").json["items"]
     assert [row["id"] for row in found] == [task_id]
     assert grns("task", "list", "--saved", "waiting-ones", "priority:0", "-o", "json").json["items"] == []
     assert grns("dlq", "list", "--saved", "waiting-ones", "-o", "json").json["items"] == []
-    assert grns("filter", "delete", "waiting-ones").code == 0
-    for command in (["filter", "delete", "waiting-ones"], ["task", "list", "--saved", "waiting-ones"]):
+    assert grns("task", "filter", "delete", "waiting-ones").code == 0
+    for command in (
+        ["task", "filter", "delete", "waiting-ones"],
+        ["task", "list", "--saved", "waiting-ones"],
+    ):
         missing = grns(*command)
-        assert (missing.code, missing.hint) == (3, "grns filter list")
-    assert grns("filter", "list").err == "no filter is saved\n"
+        assert (missing.code, missing.hint) == (3, "grns task filter list")
+    assert grns("task", "filter", "list").err == "no saved filters\n"
 
 
 def test_terms_are_told_without_any_server(lonely: Call) -> None:
-    told = lonely("filter", "terms", "-o", "json").json["items"]
+    told = lonely("task", "filter", "terms", "-o", "json").json["items"]
     assert "dead" in next(row["values"] for row in told if row["name"] == "state")
-    assert "payload.order.id:17" in lonely("filter", "terms").out
+    assert "payload.order.id:17" in lonely("task", "filter", "terms").out
 
 
 @pytest.mark.parametrize(
@@ -320,10 +325,10 @@ def test_dead_tasks_are_listed_and_run_again(grns: Call) -> None:
         assert task_id in [row["id"] for row in listed]
     assert grns("dlq", "list", "type:hopeless", "-o", "json", "--", "-error:*").json["items"] == []
     assert grns("dlq", "show", task_id).code == 0
-    assert grns("dlq", "discard", task_id, "--yes").code == 0
+    assert grns("task", "discard", task_id, "--yes").code == 0
     assert task_id not in grns("dlq", "list", "--type", "hopeless").out
-    assert grns("dlq", "discard", task_id, "--yes").code == 4
-    assert grns("dlq", "redrive", task_id).code == 0
+    assert grns("task", "discard", task_id, "--yes").code == 4
+    assert grns("task", "redrive", task_id).code == 0
     assert grns("task", "wait", task_id, "--timeout", "20").code == 1
     assert task_id in grns("dlq", "list", "--type", "hopeless").out
 
@@ -346,7 +351,7 @@ def test_task_list_of_a_task_that_was_redriven_shows_the_attempts_that_count(grn
     for _ in range(2):
         attempts.append(column(grns("task", "list", task_id), task_id, "ATTEMPT"))
         shown = grns("task", "show", task_id).out
-        assert grns("dlq", "redrive", task_id).code == 0
+        assert grns("task", "redrive", task_id).code == 0
         assert grns("task", "wait", task_id, "--timeout", "20").code == 1
     assert attempts == ["2/2", "2/2"]
     assert "2 of 2 (4 in all)" in shown
@@ -447,9 +452,9 @@ def test_a_narrow_terminal_never_cuts_an_id(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     row = {"id": "gr-06gvth4jukpbv0rmaajaog611c", "type": "a_long_type" * 3, "status": "succeeded"}
     columns = [
-        Column("ID", lambda row: row["id"]),
-        Column("TYPE", lambda row: row["type"], may_shrink=True),
-        Column("STATUS", lambda row: row["status"], is_status=True),
+        Column("ID", "id"),
+        Column("TYPE", "type", may_shrink=True),
+        Column("STATUS", "status", is_status=True),
         Column("LESS", lambda row: "x" * 20, spare=1),
         Column("LEAST", lambda row: "y" * 10, spare=2),
     ]
@@ -467,44 +472,50 @@ def test_a_narrow_terminal_never_cuts_an_id(
 
 def test_the_schema_comes_with_db_upgrade(grns: Call, town: Town) -> None:
     os.environ["GRNS_DATABASE_URL"] = town.make_database("fresh")
-    current = grns("db", "current", "-o", "json")
-    assert (current.code, current.json["current"], current.hint) == (1, None, "grns db upgrade")
-    for command in (["task", "list"], ["task", "submit", "x"], ["dlq", "list"], ["relay"], ["server"]):
+    current = grns("admin", "db", "current", "-o", "json")
+    assert (current.code, current.json["current"], current.hint) == (1, None, "grns admin db upgrade")
+    for command in (
+        ["task", "list"],
+        ["task", "submit", "x"],
+        ["dlq", "list"],
+        ["daemon", "relay"],
+        ["server"],
+    ):
         refused = grns(*command)
         assert refused.code == 5, command
-        assert "`grns db upgrade`" in refused.sentence
-    assert "create table" in grns("db", "upgrade", "--sql").out.lower()
-    assert grns("db", "current").code == 1, "--sql runs nothing"
-    assert grns("db", "upgrade").code == 0
-    assert "already" in grns("db", "upgrade").err
-    assert grns("db", "current").code == 0
+        assert "`grns admin db upgrade`" in refused.sentence
+    assert "create table" in grns("admin", "db", "upgrade", "--sql").out.lower()
+    assert grns("admin", "db", "current").code == 1, "--sql runs nothing"
+    assert grns("admin", "db", "upgrade").code == 0
+    assert "already" in grns("admin", "db", "upgrade").err
+    assert grns("admin", "db", "current").code == 0
     assert grns("task", "list").code == 0
 
 
 def test_the_broker_is_made_and_looked_at(grns: Call, directory: Path) -> None:
     with LocalNats(directory / "nats-bare") as bare:
         os.environ["GRNS_NATS_URL"] = bare.url
-        missing = grns("broker", "info")
-        assert (missing.code, missing.hint) == (1, "grns broker apply")
-        assert grns("broker", "apply").code == 0
-        assert "already" in grns("broker", "apply").err
-        found = grns("broker", "info", "-o", "json")
+        missing = grns("admin", "broker", "info")
+        assert (missing.code, missing.hint) == (1, "grns admin broker apply")
+        assert grns("admin", "broker", "apply").code == 0
+        assert "already" in grns("admin", "broker", "apply").err
+        found = grns("admin", "broker", "info", "-o", "json")
         assert found.code == 0
         assert {stream["name"] for stream in found.json["items"]} == {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
 
 
 def test_schemas_are_written_and_checked(lonely: Call, tmp_path: Path) -> None:
-    stale = lonely("schema", "export", "--check")
-    assert (stale.code, stale.hint) == (1, "grns schema export schemas")
+    stale = lonely("admin", "schema", "export", "--check")
+    assert (stale.code, stale.hint) == (1, "grns admin schema export schemas")
     assert not (tmp_path / "schemas").exists()
-    assert lonely("schema", "export", "elsewhere").code == 0
+    assert lonely("admin", "schema", "export", "elsewhere").code == 0
     assert (tmp_path / "elsewhere/asyncapi.json").exists()
-    assert lonely("schema", "export", "elsewhere", "--check").code == 0
+    assert lonely("admin", "schema", "export", "elsewhere", "--check").code == 0
 
 
 def test_config_show_needs_no_server(lonely: Call) -> None:
     os.environ["GRNS_DATABASE_URL"] = f"postgresql://grns:{CANARY}@db/app"
-    shown = lonely("config", "show", "--origin", "--workspace", "acme")
+    shown = lonely("admin", "config", "show", "--origin", "--workspace", "acme")
     assert shown.code == 0
     assert "flag --workspace" in shown.out
     assert "postgresql://grns:***@db/app" in shown.out
@@ -514,31 +525,25 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
     told = lonely("--help")
     assert told.code == 0
     commands = [
-        *(["dev", "demo", "bench", "worker", "server", "api"]),
-        *(["relay", "reaper", "retry-scheduler", "counter", "janitor"]),
-        *(f"task {verb}" for verb in ["submit", "list", "show", "events", "wait", "cancel", "redrive"]),
-        *(f"dlq {verb}" for verb in ["list", "show", "redrive", "discard"]),
+        *("dev", "demo", "server", "explain", "doctor", "top", "verify", "completion"),
+        *(f"admin {verb}" for verb in ["bench", "config show", "nats-config", "schema export"]),
+        *(f"admin {verb}" for verb in ["db upgrade", "db current", "broker apply", "broker info"]),
+        *(f"daemon {name}" for name in ["api", "relay", "command-server", "reaper", "scheduler"]),
+        *(f"daemon {name}" for name in ["stats", "janitor", "operations", "webhooks"]),
+        *(f"worker {verb}" for verb in ["start", "list", "show"]),
+        *(f"task {verb}" for verb in ["submit", "submit-many", "list", "count", "show", "events", "wait"]),
+        *(f"task {verb}" for verb in ["edit", "cancel", "redrive", "discard"]),
+        *(f"task filter {verb}" for verb in ["terms", "save", "list", "delete"]),
+        *(f"dlq {verb}" for verb in ["list", "show", "resend", "discard", "export"]),
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
-        *(f"filter {verb}" for verb in ["terms", "save", "list", "delete"]),
-        *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
-        *(
-            "events tail",
-            "events export",
-            "events replay",
-            "explain",
-            "doctor",
-            "top",
-            "db upgrade",
-            "db current",
-            "broker apply",
-            "broker info",
-        ),
-        *("schema export", "config show", "request-desk"),
-        *("operation-runner", "task edit", "dlq resend", "dlq export"),
-        *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "redrive"]),
+        *(f"events {verb}" for verb in ["tail", "export", "replay"]),
+        *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "reopen", "snooze"]),
+        *(f"issue {verb}" for verb in ["redrive", "discard"]),
         *(f"webhook {verb}" for verb in ["create", "list", "show", "edit", "delete", "rotate", "ping"]),
-        *("webhook deliveries", "webhook resend", "webhook-sender"),
+        *(f"webhook {verb}" for verb in ["deliveries", "resend"]),
         *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "abort"]),
+        *(f"key {verb}" for verb in ["create", "list", "revoke", "rotate-token-secret"]),
+        *(f"workspace {verb}" for verb in ["create", "list", "isolate"]),
     ]
     for command in commands:
         helped = lonely(*command.split(), "--help")
@@ -558,7 +563,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task show ../../etc/passwd", "task id must be"),
         ("task show a;b", "task id must be"),
         ("task show \x1b[31m", "task id must be"),
-        ("task wait x --timeout soon", "is no duration"),
+        ("task wait x --timeout soon", "is not a duration"),
         ("task submit a.b", "task_type must be"),
         ("task submit x --agent-type instance", "instance"),
         ("task submit x --payload {bad", "not one JSON document"),
@@ -568,7 +573,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ('task submit x --payload {"a":"\\u0000"}', "U+0000"),
         ('task submit x --payload {"a":1e400}', ""),
         ("task submit x --priority 4", "is not in the range"),
-        ("task submit x --delay 1e400", "is no duration"),
+        ("task submit x --delay 1e400", "is not a duration"),
         ("task submit x --delay 99999999d", "delay_seconds"),
         ("task submit x --max-attempts 0", "is not in the range"),
         ("task list --limit 0", "is not in the range"),
@@ -579,43 +584,47 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task list -state:dead", "No such option"),
         ("task list --saved a.b", "name must be"),
         ("dlq list --what message type:x", "only tasks have"),
-        ("filter save x", "Missing argument"),
-        ("filter save x type:", "a value is missing"),
-        ("dlq redrive", "name some ids"),
+        ("task filter save x", "Missing argument"),
+        ("task filter save x type:", "a value is missing"),
+        ("task redrive", "name some ids"),
         ("task cancel", "name some ids"),
         ("task cancel x --filter type:x", "name some ids"),
         ("task cancel x --rate 1/s", "go with --filter"),
         ("task cancel --filter state:dead --yes", "one can cancel only"),
-        ("dlq redrive x --messages", "name some ids"),
-        ("dlq redrive x --filter state:dead", "name some ids"),
-        ("dlq redrive x --canary", "go with --filter"),
-        ("dlq redrive --filter state:queued --yes", "one can redrive only"),
-        ("dlq redrive --filter colour:red --yes", "colour"),
-        ("dlq redrive --filter= --rate 0 --yes", "is no rate"),
-        ("dlq redrive --filter= --rate 5/day --yes", "is no rate"),
-        ("dlq redrive --filter= --patch {bad --yes", "not one JSON document"),
-        ("dlq redrive --filter= --patch [1] --yes", "patch"),
-        ("dlq redrive --filter= --agent-type a.b --yes", "agent_type must be"),
-        ("dlq discard --filter= --canary", "No such option"),
-        ("dlq resend x", "is not a valid UUID"),
-        ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --header x", "is no header"),
-        ("dlq export --messages --filter type:x", "chooses among tasks"),
+        ("dlq discard", "name some ids"),
+        ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --all", "name some ids"),
+        ("dlq resend --all --body {}", "name one id"),
+        ("task redrive x --filter state:dead", "name some ids"),
+        ("task redrive x --canary", "go with --filter"),
+        ("task redrive --filter state:queued --yes", "one can redrive only"),
+        ("task redrive --filter colour:red --yes", "colour"),
+        ("task redrive --filter= --rate 0 --yes", "is not a rate"),
+        ("task redrive --filter= --rate 5/day --yes", "is not a rate"),
+        ("task redrive --filter= --patch {bad --yes", "not one JSON document"),
+        ("task redrive --filter= --patch [1] --yes", "patch"),
+        ("task redrive --filter= --agent-type a.b --yes", "agent_type must be"),
+        ("task discard --filter= --canary", "No such option"),
+        ("dlq resend x", "is not the id of a message"),
+        ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --header x", "is not a header"),
+        ("dlq export --messages --filter type:x", "selects tasks"),
         ("task edit x", "an edit names"),
         ("task edit x --payload {} --patch {}", "patch"),
         ("task edit x --priority 4", "is not in the range"),
         ("operation show x", "is not a valid whole number"),
         ("operation list --state dead", "is not one of"),
         ("issue show a.b", "fingerprint must be"),
-        ("events tail --kind >", "is no kind"),
+        ("events tail --kind >", "is not a kind"),
         ("--workspace a.b task list", "workspace must be"),
-        ("worker", "Missing argument"),
-        ("worker ../x", "write MODULE:POOL"),
-        ("worker nope:pool", "cannot import nope"),
+        ("worker start", "Missing argument"),
+        ("worker start ../x", "write MODULE:POOL"),
+        ("worker start nope:pool", "cannot import nope"),
         ("--database-url postgresql+asyncpg://u@db/app task list", "write postgresql://…"),
-        ("worker workers.digest:nope", "pools there: pool"),
-        ("worker json:loads", "not a grns.Pool"),
-        ("worker workers.digest:pool --concurrency 0", "is not in the range"),
-        ("relay --metrics-port 70000", "is not in the range"),
+        ("worker start workers.digest:nope", "pools there: pool"),
+        ("worker start json:loads", "not a grns.Pool"),
+        ("worker start workers.digest:pool --concurrency 0", "is not in the range"),
+        ("server --only relay,clock", "is not a daemon"),
+        ("completion tcsh", "is not one of"),
+        ("daemon relay --metrics-port 70000", "is not in the range"),
         ("dev --port-nats x", "is not a valid integer"),
     ],
 )
@@ -628,16 +637,17 @@ def test_what_is_wrong_is_said_in_one_sentence(lonely: Call, command: str, says:
 
 
 def test_a_command_alone_shows_its_help(lonely: Call) -> None:
-    for command in ([], ["task"], ["dlq"], ["filter"]):
+    for command in ([], ["task"], ["dlq"], ["task", "filter"], ["admin"]):
         assert lonely(*command).code == 2
 
 
 def test_a_pool_that_is_elsewhere_is_told_where_to_look(lonely: Call, tmp_path: Path) -> None:
     assert (
-        lonely("worker", "nope:pool").hint == "grns worker nope:pool  (in the directory in which nope.py is)"
+        lonely("worker", "start", "nope:pool").hint
+        == "grns worker start nope:pool  (in the directory in which nope.py is)"
     )
     (tmp_path / "needy_module.py").write_text("import nope")
-    assert lonely("worker", "needy_module:pool").hint == "python -c 'import needy_module'"
+    assert lonely("worker", "start", "needy_module:pool").hint == "python -c 'import needy_module'"
     sys.path[:] = [path for path in sys.path if path != str(tmp_path)]
 
 
@@ -650,7 +660,7 @@ def test_a_variable_that_is_misspelt_is_told(grns: Call) -> None:
 
 def test_a_module_that_raises_is_blamed(lonely: Call, tmp_path: Path) -> None:
     (tmp_path / "broken_module.py").write_text("raise ValueError('mine')")
-    refused = lonely("worker", "broken_module:pool")
+    refused = lonely("worker", "start", "broken_module:pool")
     assert refused.code == 2
     assert refused.sentence == "importing broken_module raised ValueError: mine"
     assert refused.hint == "python -c 'import broken_module'"
@@ -666,8 +676,9 @@ def test_a_module_that_raises_is_blamed(lonely: Call, tmp_path: Path) -> None:
         f"task cancel {UNKNOWN}",
         f"task redrive {UNKNOWN}",
         f"dlq show {UNKNOWN}",
-        f"dlq redrive {UNKNOWN}",
-        f"dlq discard {UNKNOWN} --yes",
+        "dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f",
+        f"task discard {UNKNOWN} --yes",
+        "dlq discard 7dc6e5af-0776-4f37-8f16-5767f5f9471f --yes",
     ],
 )
 def test_what_does_not_exist_is_said(grns: Call, command: str) -> None:
@@ -688,24 +699,24 @@ def test_another_workspace_sees_nothing(grns: Call) -> None:
 
 def test_nats_config_writes_users_for_what_is_named(lonely: Call) -> None:
     """M10: it needs no server, and shows a password only where it is asked to make one."""
-    block = lonely("nats-config", "--pool", "billing", "--submitter", "acme")
+    block = lonely("admin", "nats-config", "--pool", "billing", "--submitter", "acme")
     assert block.code == 0
     for user in ("relay", "worker-billing", "submitter-acme", "listener-acme"):
         assert f'user: "{user}"' in block.out
     assert 'user: "worker"' not in block.out
     assert "password: $GRNS_NATS_PASSWORD_WORKER_BILLING" in block.out
-    made = [lonely("nats-config", "--generate", "-o", "json").json["items"] for _ in range(2)]
+    made = [lonely("admin", "nats-config", "--generate", "-o", "json").json["items"] for _ in range(2)]
     passwords = [user["password"] for users in made for user in users]
     assert len(set(passwords)) == len(passwords)
     assert all(len(password) == 41 for password in passwords)
-    assert lonely("nats-config", "--submitter", "a.b").code == 2
+    assert lonely("admin", "nats-config", "--submitter", "a.b").code == 2
 
 
 # ---------------------------------------------------------------- servers that are not there
 
 
 def test_without_any_server_named(lonely: Call) -> None:
-    for command in ("task list", "dlq list", "db upgrade", "relay", f"task show {UNKNOWN}"):
+    for command in ("task list", "dlq list", "admin db upgrade", "daemon relay", f"task show {UNKNOWN}"):
         refused = lonely(*command.split())
         assert refused.code == 2
         assert "`grns dev`" in refused.sentence
@@ -716,8 +727,15 @@ def test_servers_that_are_gone(lonely: Call, tmp_path: Path) -> None:
     os.environ["GRNS_DATABASE_URL"] = f"postgresql://grns:{CANARY}@{gone}/grns"
     os.environ["GRNS_NATS_URL"] = f"nats://grns:{CANARY}@{gone}"
     os.environ["GRNS_NATS_STARTUP_SECONDS"] = "0.2"
-    commands = ["task list", "task submit x", "dlq list", "db current", "db upgrade", "broker info"]
-    for command in [*commands, "broker apply", "events tail", "events export", "top --once"]:
+    commands = ["task list", "task submit x", "dlq list", "admin db current", "admin db upgrade"]
+    for command in [
+        *commands,
+        "admin broker info",
+        "admin broker apply",
+        "events tail",
+        "events export",
+        "top --once",
+    ]:
         refused = lonely(*command.split())
         assert refused.code == 5, command
         assert refused.hint or "`grns dev`" in refused.sentence
@@ -744,17 +762,57 @@ def test_reading_and_submitting_need_no_broker(grns: Call) -> None:
 
 def test_a_metrics_port_that_is_taken(grns: Call) -> None:
     with socket.create_server((HOST, 0)) as stranger:
-        refused = grns("relay", "--metrics-port", str(stranger.getsockname()[1]))
+        refused = grns("daemon", "relay", "--metrics-port", str(stranger.getsockname()[1]))
     assert refused.code != 0
     assert "already in use" in refused.sentence
 
 
 def test_a_reader_who_leaves_early_is_no_error(grns: Call) -> None:
     finished = subprocess.run(
-        ["/bin/sh", "-c", f"{sys.executable} -m grns config show | head -1; true"],
+        ["/bin/sh", "-c", f"{sys.executable} -m grns admin config show | head -1; true"],
         capture_output=True,
         text=True,
         timeout=30,
         check=True,
     )
     assert finished.stderr == ""
+
+
+# ---------------------------------------------------------------- help
+
+
+def commands_below(group: Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
+    """Return each command below a group with its words."""
+    context = click.Context(group, info_name="grns")
+    for name in group.list_commands(context):
+        _, found, _ = group.resolve_command(context, [name])
+        if isinstance(found, Group):
+            yield from commands_below(found, (*path, name))
+        else:
+            assert isinstance(found, Command), (*path, name)
+            yield (*path, name), found
+
+
+def test_root_has_at_most_twenty_names() -> None:
+    assert len(root.list_commands(click.Context(root))) <= 20
+
+
+def test_each_command_has_two_examples_that_can_be_typed(lonely: Call, tmp_path: Path) -> None:
+    """The words in capital letters stand for ids."""
+    for file in ("report.json", "corrected.json", "tasks.jsonl"):
+        (tmp_path / file).write_text("{}")
+    for path, command in commands_below(root):
+        assert len(command.examples) == 2, path
+        for example in command.examples:
+            typed = shlex.split(example.partition(" > ")[0].partition(" >> ")[0].rpartition(" | ")[2])
+            words = typed[typed.index("grns") + 1 :]
+            assert tuple(words[: len(path)]) == path, example
+            words = [str(uuid4()) if word in ("ID", "MESSAGE_ID") else word for word in words[len(path) :]]
+            words = [f"{'0' * 20}" if word == "KEY_ID" else word for word in words]
+            with command.make_context(example, words, obj=CliState()):
+                pass  # it is parsed, and files that it opened are closed
+
+
+def test_completion_prints_the_script_of_a_shell(lonely: Call) -> None:
+    for shell in ("zsh", "fish"):
+        assert "_GRNS_COMPLETE" in lonely("completion", shell).out

@@ -181,9 +181,9 @@ def test_a_bare_broker_and_no_daemons(grns: Call, shared_url: str, broker: Local
     assert errors == [
         f"error    streams: the stream {name} does not exist" for name in ("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ")
     ]
-    assert "         to do: grns broker apply" in told.out
+    assert "         to do: grns admin broker apply" in told.out
     assert "warning  reaper: no reaper is there" in told.out
-    assert "checks found nothing (grns 0.1.0, python" in told.err
+    assert "checks passed (grns 0.1.0, python" in told.err
     found = grns(shared_url, broker.url, "-o", "json").found
     assert found["postgres"]["severity"] == "ok"
     assert (found["relay"]["severity"], found["janitor"]["severity"]) != ("ok", "ok")
@@ -217,7 +217,7 @@ def test_a_schema_that_is_missing(grns: Call, shared_url: str, broker: LocalNats
     bare = shared_url.rsplit("/", 1)[0] + "/postgres"
     told = grns(bare, NOWHERE, "-o", "json")
     assert told.code == 1, "that, and not only that the broker is away"
-    assert told.found["schema"]["what_to_do"] == "grns db upgrade"
+    assert told.found["schema"]["what_to_do"] == "grns admin db upgrade"
     assert "partitions" not in told.found
 
 

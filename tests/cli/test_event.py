@@ -58,11 +58,11 @@ async def test_it_is_read_to_where_it_is_settled_and_goes_on_there(settled: Data
     log = await opened(settled, after=begin)
     assert await rest(log) == [], "nobody has looked yet whether something is missing"
     await count_all(settled)
-    log.look_again()
+    log.refresh()
     assert await rest(log) == first
     second = await submit_many(settled, 3)
     await count_all(settled)
-    assert await rest(await opened(settled, after=log.behind)) == second
+    assert await rest(await opened(settled, after=log.after)) == second
 
 
 async def test_what_commits_late_is_not_left_out(settled: Database) -> None:
@@ -75,7 +75,7 @@ async def test_what_commits_late_is_not_left_out(settled: Database) -> None:
         assert await rest(log) == []
         await connection.execute("commit")
     await count_all(settled)
-    assert await rest(await opened(settled, after=log.behind)) == [late, early]
+    assert await rest(await opened(settled, after=log.after)) == [late, early]
 
 
 async def test_pages_that_were_not_kept_come_again(
@@ -111,21 +111,21 @@ async def test_it_is_read_by_time(settled: Database) -> None:
     assert await rest(await opened(settled, since=60.0)) == []
     first = await opened(settled, until=15 * 60.0)
     assert await rest(first) == ids[:2]
-    assert await rest(await opened(settled, after=first.behind)) == ids[2:]
+    assert await rest(await opened(settled, after=first.after)) == ids[2:]
     assert await rest(await opened(settled, is_from_now=True)) == []
 
 
 async def test_what_holds_its_end_up_is_told(settled: Database) -> None:
     log = await opened(settled)
-    assert await log.held_up() is None
+    assert await log.delay_reason() is None
     await submit(settled)
     await fetch(settled, "update grns.relay_cursor set low = 0, published = '{}'")
     await fetch(settled, "update grns.events set created_at = now() - interval '1 min'")
-    told = await log.held_up()
+    told = await log.delay_reason()
     assert told is not None
-    assert "neither a relay nor a counter" in told
+    assert "neither a relay nor a stats aggregator" in told
     await count_all(settled)
-    assert await log.held_up() is None
+    assert await log.delay_reason() is None
 
 
 # ---------------------------------------------------------------- the commands
@@ -187,11 +187,11 @@ def test_an_export_is_resumed_where_it_ended(grns: Call, shared_url: str) -> Non
     assert [row["task_id"] for row in whole.rows] == [*ids, ids[0]]
     assert [row["kind"] for row in whole.rows][-1] == "evt.task.cancelled"
     assert whole.rows[0]["created_at"].endswith("Z")
-    assert whole.err.startswith("5 exported; it goes on with --after ")
+    assert whole.err.startswith("5 exported; continue with --after ")
     place = whole.err.split()[-1]
     again = grns("export", "--after", place)
     assert (again.code, again.out) == (0, "")
-    assert again.err == f"0 exported; it goes on with --after {place}\n"
+    assert again.err == f"0 exported; continue with --after {place}\n"
     some = grns("export", "--after", str(whole.rows[2]["seq"]))
     assert some.rows == whole.rows[3:]
 
@@ -210,7 +210,7 @@ def test_an_export_into_a_file_goes_on_wherever_it_was_killed(
         assert (done.code, done.out) == (0, ""), place
         assert file.read_bytes() == whole, place
         missing = sum(end > place for end in ends)
-        assert done.err.startswith(f"{missing} exported; it goes on with --after "), place
+        assert done.err.startswith(f"{missing} exported; continue with --after "), place
 
 
 def test_an_export_into_a_file_that_is_missing_or_begins_late(
@@ -229,9 +229,9 @@ def test_an_export_into_a_file_that_is_missing_or_begins_late(
 @pytest.mark.parametrize(
     ("held", "code", "says"),
     [
-        (b"my notes", 2, "what stands at its end was not written by an export"),
-        (b"my notes\n", 2, "its last line is no event"),
-        (b'{"seq": 1}\n', 2, "its last line is no event"),
+        (b"my notes", 2, "its end was not written by an export"),
+        (b"my notes\n", 2, "its last line is not an event"),
+        (b'{"seq": 1}\n', 2, "its last line is not an event"),
         (b'{"seq": 1, "workspace": "other"}\n', 4, "holds events of workspace other"),
         (b'{"seq": 1, "workspace": "default"}\nmy notes', 2, "was not written by an export"),
     ],
@@ -257,7 +257,7 @@ def test_an_export_is_alone_in_its_file_and_takes_none_that_is_no_file(
         refused = grns("export", "--into", str(file))
     assert refused.code == 4
     assert "another export writes into" in refused.err
-    assert "try: the same again" in refused.err
+    assert "try: the same command again" in refused.err
     assert file.read_bytes() == b""
     for said, code in (("/dev/null", 2), (str(tmp_path), 2), (str(tmp_path / "none" / "x"), 1)):
         assert grns("export", "--into", said).code == code, said
@@ -276,7 +276,7 @@ def test_a_full_disk_is_told(
     told = grns("export", "--into", str(file))
     assert told.code == 1
     assert f"{file}: No space left on device" in told.err
-    assert "cut short; it goes on with --after 0" in told.err
+    assert "interrupted; continue with --after 0" in told.err
 
 
 @pytest.mark.parametrize("command", ["tail", "export"])
@@ -297,7 +297,7 @@ def test_whoever_is_asked_to_end_says_where_it_was(
     said = ("-o", "jsonl") if command == "tail" else ()
     told = grns(command, "--after", str(first - 1), *said)
     assert (told.code, [row["seq"] for row in told.rows]) == (143, [first])
-    assert f"it goes on with --after {first}\n" in told.err
+    assert f"continue with --after {first}\n" in told.err
 
 
 def test_a_place_that_the_log_has_not_come_to_is_told(grns: Call, shared_url: str) -> None:
@@ -305,7 +305,7 @@ def test_a_place_that_the_log_has_not_come_to_is_told(grns: Call, shared_url: st
     far = str(2**40)
     told = grns("export", "--after", far)
     assert (told.code, told.rows) == (0, [])
-    assert f"there is nothing behind {far} yet" in told.err
+    assert f"there is nothing after {far} yet" in told.err
 
 
 def test_an_export_is_of_what_is_asked_for(grns: Call, shared_url: str) -> None:
@@ -322,7 +322,7 @@ def test_an_export_is_of_what_is_asked_for(grns: Call, shared_url: str) -> None:
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        (("--kind", "task.dead"), "is no kind"),
+        (("--kind", "task.dead"), "is not a kind"),
         (("--after", "-1"), "not in the range"),
         (("--after", "x"), "not a valid integer"),
         (("--since", "yesterday"), "neither a duration nor a time"),
@@ -340,7 +340,7 @@ def test_what_was_deleted_between_is_told(grns: Call, shared_url: str) -> None:
     with_tasks(shared_url)
     first = grns("export").rows[0]["seq"]
     told = grns("export", "--after", "0", "--kind", "evt.task.cancelled")
-    assert (f"the log begins with {first} now" in told.err) == (first > 1)
+    assert (f"the log begins at {first} now" in told.err) == (first > 1)
 
 
 def test_a_tail_outlives_postgres_and_says_where_it_was(
@@ -365,4 +365,4 @@ def test_a_tail_outlives_postgres_and_says_where_it_was(
     assert [row["task_id"] for row in told.rows] == ids
     assert told.err.count("waiting: gone") == 1
     assert "following evt.task.queued of workspace default" in told.err
-    assert "it goes on with --after " in told.err
+    assert "continue with --after " in told.err

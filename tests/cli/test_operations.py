@@ -54,7 +54,7 @@ def statuses(grns: Call, ids: list[str]) -> set[str]:
 
 def test_what_a_filter_finds_is_counted_asked_for_and_redriven(grns: Call) -> None:
     ids = died(grns, 3, "--payload", '{"mark": "counted"}')
-    chosen = ["dlq", "redrive", "--filter", "type:hopeless payload.mark:counted"]
+    chosen = ["task", "redrive", "--filter", "type:hopeless payload.mark:counted"]
     trial = grns(*chosen, "--dry-run", "-o", "json")
     assert (trial.json["count"], trial.json["is_exact"]) == (3, True)
     assert [(row["task_type"], row["tasks"]) for row in trial.json["items"]] == [("hopeless", 3)]
@@ -88,7 +88,7 @@ def test_what_a_filter_finds_is_counted_asked_for_and_redriven(grns: Call) -> No
 
 def test_a_canary_that_fails_pauses_and_somebody_decides(grns: Call) -> None:
     ids = died(grns, 2, "--payload", '{"mark": "canary"}')
-    paused = grns("dlq", "redrive", "--filter", "payload.mark:canary", "--canary", "--yes", "-o", "json")
+    paused = grns("task", "redrive", "--filter", "payload.mark:canary", "--canary", "--yes", "-o", "json")
     assert paused.code == 1
     assert (paused.json["state"], paused.json["moved"]) == ("paused", 1)
     canary, number = paused.json["canary_task_id"], str(paused.json["id"])
@@ -102,7 +102,7 @@ def test_a_canary_that_fails_pauses_and_somebody_decides(grns: Call) -> None:
 
 def test_one_that_goes_on_by_itself_is_paused_and_ended(grns: Call) -> None:
     died(grns, 3, "--payload", '{"mark": "slow"}')
-    made = grns("dlq", "redrive", "--filter", "payload.mark:slow", "--rate", "1/h", "--detach", "--yes")
+    made = grns("task", "redrive", "--filter", "payload.mark:slow", "--rate", "1/h", "--detach", "--yes")
     assert made.code == 0
     number = made.out.strip()
     late = grns("operation", "watch", number, "--timeout", "0.1")
@@ -125,7 +125,7 @@ def test_dead_tasks_are_discarded_by_a_filter_and_exported(grns: Call) -> None:
     assert [line["id"] for line in lines] == ids[::-1], "the latest first"
     assert {line["payload"]["mark"] for line in lines} == {"export"}
     assert "3 exported" in exported.err
-    done = grns("dlq", "discard", *wanted, "--yes", "-o", "json")
+    done = grns("task", "discard", *wanted, "--yes", "-o", "json")
     assert (done.code, done.json["moved"]) == (0, 3)
     assert grns("dlq", "export", *wanted).out == ""
     assert len(grns("dlq", "export", "--filter", "payload.mark:export discarded:yes").out.splitlines()) == 3
@@ -230,19 +230,19 @@ def test_many_are_confirmed_by_their_number(
     monkeypatch.setattr(sys, "stdin", _Terminal(typed))
     monkeypatch.setattr(sys, "stderr", _Terminal())
     try:
-        option.confirm_count(f"redrive {count} tasks", count, is_sure=False)
+        option.confirm(f"redrive {count} tasks", count=count, is_sure=False)
         assert is_done
     except click.Abort:
         assert not is_done
-    option.confirm_count(f"redrive {count} tasks", count, is_sure=True)
+    option.confirm(f"redrive {count} tasks", count=count, is_sure=True)
 
 
 def test_what_is_sure_needs_no_terminal() -> None:
     with pytest.raises(click.UsageError, match="--yes"):
-        option.confirm_count("redrive 101 tasks", 101, is_sure=False)
+        option.confirm("redrive 101 tasks", count=101, is_sure=False)
 
 
-def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Call) -> None:
+def test_task_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Call) -> None:
     """Newcomer 10: `--patch` was refused for ids, and the hint did not name the command that does it."""
     there = ast.__file__  # the worker reads files of Python's library
     missing = json.dumps({"path": f"{there}.missing", "note": "kept"})
@@ -251,13 +251,13 @@ def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Ca
         assert grns("task", "wait", task_id, "--timeout", str(SECONDS)).code == 1
     patch = ["--patch", json.dumps({"path": there}), "--reason", "moved"]
 
-    assert grns("dlq", "redrive", *ids, *patch, "--dry-run").code == 0
+    assert grns("task", "redrive", *ids, *patch, "--dry-run").code == 0
     assert statuses(grns, ids) == {"failed"}
     for wrong in ("[1]", "{", "null"):
-        assert grns("dlq", "redrive", *ids, "--patch", wrong).code == 2
+        assert grns("task", "redrive", *ids, "--patch", wrong).code == 2
     assert statuses(grns, ids) == {"failed"}
 
-    done = grns("dlq", "redrive", *ids, UNKNOWN, *patch, "-o", "json")
+    done = grns("task", "redrive", *ids, UNKNOWN, *patch, "-o", "json")
     assert done.code == 3, "one of the ids names no task"
     assert [row["answer"] for row in done.json["items"]] == ["redriven", "redriven", "not found"]
     for task_id in ids:
@@ -272,18 +272,18 @@ def test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload(grns: Ca
         assert [event["payload"]["reason"] for event in changed] == ["moved"]
 
 
-def test_dlq_redrive_with_a_patch_too_large_leaves_the_task_as_it_is(grns: Call, tmp_path: Path) -> None:
+def test_task_redrive_with_a_patch_too_large_leaves_the_task_as_it_is(grns: Call, tmp_path: Path) -> None:
     """Newcomer 10: a task whose patched payload cannot be kept is not redriven without it."""
     (task_id,) = died(grns, 1, "--payload", json.dumps({"mark": "x" * 200}))
     document = tmp_path / "patch.json"
     document.write_text(json.dumps({"text": "x" * 262_100}))  # fits alone, but not beside `mark`
-    refused = grns("dlq", "redrive", task_id, "--patch", f"@{document}", "-o", "json")
+    refused = grns("task", "redrive", task_id, "--patch", f"@{document}", "-o", "json")
     assert refused.code == 4
     assert statuses(grns, [task_id]) == {"dead"}
 
 
-def test_dlq_redrive_of_messages_with_a_patch_is_refused(grns: Call) -> None:
-    """Newcomer 10: a message has no payload to be patched; `grns dlq resend` changes it."""
-    refused = grns("dlq", "redrive", "--messages", "--patch", "{}")
+def test_dlq_resend_of_all_messages_with_a_body_is_refused(grns: Call) -> None:
+    """Newcomer 10: an edit is for one message."""
+    refused = grns("dlq", "resend", "--all", "--body", "{}")
     assert refused.code == 2
-    assert "--patch" in refused.sentence
+    assert "--body" in refused.sentence

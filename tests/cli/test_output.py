@@ -12,7 +12,7 @@ import pytest
 
 from grns.cli import event, failure
 from grns.cli.group import CliState
-from grns.cli.output import Column, Output, table, when
+from grns.cli.output import Column, Output, table
 from grns.cli.webhook import webhook
 from grns.errors import ConflictError, NotFoundError
 
@@ -52,11 +52,11 @@ def test_times_are_relative_for_people_and_exact_for_programs(
 ) -> None:
     row = {"a": NOW - timedelta(minutes=3), "b": NOW + timedelta(hours=2), "c": None}
     columns = [
-        Column("A" * 7, lambda row: when(row["a"], NOW)),
-        Column("B" * 7, lambda row: when(row["b"], NOW)),
-        Column("C" * 7, lambda row: when(row["c"], NOW)),
+        Column("A" * 7, "a", is_age=True),
+        Column("B" * 7, "b", is_age=True),
+        Column("C" * 7, "c", is_age=True),
     ]
-    lines = printed(lambda: table([row], columns), width)
+    lines = printed(lambda: table([row], columns, now=NOW), width)
     assert click.unstyle(lines[1]) == expected
 
 

@@ -49,7 +49,8 @@ def grns(
 
     def call(*arguments: str) -> Answer:
         capfd.readouterr()
-        code = run(["pool", *arguments])
+        words = arguments if arguments[0] == "worker" else ("pool", *arguments)
+        code = run(words)
         return Answer(code, *capfd.readouterr())
 
     return call
@@ -103,14 +104,18 @@ def test_a_pool_is_paused_listed_and_resumed(grns: Call, shared_url: str) -> Non
 
 
 def test_workers_are_listed(grns: Call, shared_url: str) -> None:
-    assert grns("workers").err == "no workers\n"
+    assert grns("worker", "list").err == "no workers\n"
     with_database(shared_url, populate)
-    head, row = grns("workers").out.splitlines()
+    head, row = grns("worker", "list").out.splitlines()
     assert head.split()[:5] == ["WORKER", "RUNNING", "STATE", "SEEN", "WORKED"]
     assert row.split()[:3] == [WORKER.agent_id, "1/4", "alive"]
-    (found,) = grns("workers", "-o", "json").items
+    (found,) = grns("worker", "list", "-o", "json").items
     assert (found["agent_id"], found["is_alive"]) == (WORKER.agent_id, True)
-    assert grns("workers", "--after", "a b").code == 2
+    assert grns("worker", "list", "--after", "a b").code == 2
+    shown = grns("worker", "show", WORKER.agent_id)
+    assert (shown.code, "1 of 4 slots" in shown.out) == (0, True)
+    assert json.loads(grns("worker", "show", WORKER.agent_id, "-o", "json").out) == found
+    assert grns("worker", "show", "nobody").code == 3
 
 
 def test_who_did_it_is_in_the_log(grns: Call, shared_url: str) -> None:
@@ -141,7 +146,7 @@ def test_a_task_type_is_paused_by_itself(grns: Call, shared_url: str) -> None:
 def test_a_name_that_nobody_serves_may_be_a_slip(grns: Call) -> None:
     paused = grns("pause", "wrker")
     assert paused.code == 0
-    assert paused.err == "no worker of wrker is up: is that its name?\n"
+    assert paused.err == "pool wrker has no live workers: is the name right?\n"
 
 
 def test_pools_are_listed_page_by_page(grns: Call, shared_url: str) -> None:

@@ -126,7 +126,7 @@ def test_what_is_not_there_is_said(grns: Call) -> None:
         ("edit wh-1 --url ftp://a.example/", "(bad_url)"),
         ("edit wh-1 --kind evt.*", "(bad_kind)"),
         ("edit wh-1", "nothing changes"),
-        ("rotate wh-1 --overlap soon", "is no duration"),
+        ("rotate wh-1 --overlap soon", "is not a duration"),
         ("rotate wh-1 --overlap 40d", "(bad_overlap)"),
         ("show a.b", "webhook id must be"),
         ("resend wh-1 0", "(bad_number)"),

@@ -264,7 +264,7 @@ async def test_wait_says_why_it_knows_nothing(client: Client, shared: Database) 
 async def test_wait_does_not_wait_for_what_only_somebody_can_mend(shared: Database) -> None:
     place = urlsplit(shared.url)._replace(path="/postgres").geturl()
     async with grns.connect(database_url=place, nats_url="nats://127.0.0.1:1") as client:
-        with pytest.raises(UnavailableError, match="grns db upgrade"):
+        with pytest.raises(UnavailableError, match="grns admin db upgrade"):
             await client.wait("gr-0")
 
 

@@ -392,9 +392,9 @@ def test_the_table_has_every_status() -> None:
         ("a paused pool", ["grns pool resume worker"]),
         ("a paused task type", ["grns pool resume worker --type fetch"]),
         ("a delay", ["grns task edit gr-1 --delay 0s  (to have it run now)"]),
-        ("no relay", ["grns relay"]),
-        ("a retry that is overdue", ["grns retry-scheduler"]),
-        ("a lease that is over, and no reaper", ["grns reaper"]),
+        ("no relay", ["grns daemon relay"]),
+        ("a retry that is overdue", ["grns daemon scheduler"]),
+        ("a lease that is over, and no reaper", ["grns daemon reaper"]),
         (
             "death",
             [

@@ -18,7 +18,7 @@ async def test_what_handlers_do_wrong_ends_their_task_and_nothing_else(
     fleet: Fleet, database: Database
 ) -> None:
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.hostile_pool:pool", "--concurrency", "4")
+    worker = fleet.start("worker", "start", "tests.support.hostile_pool:pool", "--concurrency", "4")
     await ready(database, worker)
     cases = {
         (
@@ -58,7 +58,7 @@ async def test_what_handlers_do_wrong_ends_their_task_and_nothing_else(
 async def test_what_is_strange_and_good_comes_back_exactly(fleet: Fleet, database: Database) -> None:
     """Through jsonb into the handler, and as its result back again."""
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.hostile_pool:pool")
+    worker = fleet.start("worker", "start", "tests.support.hostile_pool:pool")
     await ready(database, worker)
     documents = {case.name: json.loads(case.value) for case in GOOD_DOCUMENTS}
     # a payload is one level and one value itself, and so is its member

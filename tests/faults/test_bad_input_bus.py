@@ -96,7 +96,7 @@ async def test_each_bad_message_gets_one_dead_letter_and_delays_nobody(
 
     await foreign.subscribe("dlq.>", cb=note)
     server = fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "4")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "4")
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
 
@@ -181,7 +181,7 @@ async def test_a_flood_of_fuzzed_messages_is_answered_and_hangs_nobody(
 ) -> None:
     """Each gets its dead letter: what is no command at once, and one of a task that is not there later."""
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "4")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "4")
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
     first = random.randrange(2**32)
@@ -223,7 +223,7 @@ async def test_a_flood_of_fuzzed_messages_is_answered_and_hangs_nobody(
 
 
 async def test_hostile_headers_are_kept_as_text(fleet: Fleet, database: Database, foreign: Nats) -> None:
-    worker = fleet.start("worker", "tests.support.pools:pool")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool")
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
     headers = {
@@ -246,7 +246,7 @@ async def test_one_message_id_for_two_tasks_runs_both(
     fleet: Fleet, database: Database, foreign: Nats
 ) -> None:
     """The id is the sender's word; what is run is decided by the rows."""
-    worker = fleet.start("worker", "tests.support.pools:pool")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool")
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
     ids = [(await submit(database)).id for _ in range(2)]

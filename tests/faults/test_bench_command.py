@@ -1,4 +1,4 @@
-"""`grns bench` on real servers: it measures, touches nothing of the user's, and leaves nothing behind."""
+"""`grns admin bench` on real servers: it measures, touches no data of the user, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _MARK = "GRNS_TEST_MARK"
 
 
 class Run:
-    """One `grns bench`, with all the processes that it starts."""
+    """One `grns admin bench`, with all the processes that it starts."""
 
     def __init__(self, directory: Path, environment: dict[str, str], *options: str) -> None:
         self._mark = uuid.uuid4().hex
         self._out, self._err = directory / f"{self._mark}.out", directory / f"{self._mark}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "grns", "bench", *options],
+                [sys.executable, "-m", "grns", "admin", "bench", *options],
                 env=os.environ
                 | environment
                 | {_MARK: self._mark, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)},
@@ -111,7 +111,7 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(tmp_path: Path, database_url: str, broker: LocalNats, admin: asyncpg.Connection) -> Iterator[Start]:
-    """Start `grns bench` with options, on the servers of the test; keywords are further variables."""
+    """Start `grns admin bench` with options, on the servers of the test; keywords are further variables."""
     runs: list[Run] = []
 
     def begin(*options: str, **variables: str) -> Run:
@@ -300,7 +300,7 @@ async def test_what_it_cannot_remove_it_names_and_the_next_one_removes(
     name = await at_work(lonely, admin, database_url)
     await asyncio.to_thread(broker.kill)
     assert await lonely.end() == 5, lonely.err
-    assert f"{name} is left behind, and the next `grns bench` here removes it" in lonely.err
+    assert f"{name} is left behind, and the next `grns admin bench` here removes it" in lonely.err
     assert "Traceback" not in lonely.err
     await lonely.gone()
     assert await scratch_databases(admin) == [name]

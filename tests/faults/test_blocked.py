@@ -48,7 +48,7 @@ def start_worker(
 ) -> subprocess.Popen[bytes]:
     """Start a worker of some slots."""
     more = environment(lease) | {"GRNS_TEST_AGENT_TYPE": agent, "GRNS_FAILPOINTS": failpoints}
-    return fleet.start("worker", "tests.support.pools:pool", "--concurrency", str(slots), **more)
+    return fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", str(slots), **more)
 
 
 async def noted(journal: Journal, line: str, *, within_seconds: float = 20.0) -> None:
@@ -153,7 +153,7 @@ async def one_at_work(
 ) -> tuple[subprocess.Popen[bytes], Submitted, int]:
     """Start a worker on a task that outlasts its lease; returns it with the task and its keeper's id."""
     fleet.start("server", **environment(LONG_LEASE))
-    worker = fleet.start("worker", "tests.support.pools:pool", **environment(LONG_LEASE))
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", **environment(LONG_LEASE))
     await ready(database, worker)
     task = await submit(database, "effect", payload={"seconds": LONGER_THAN_A_LEASE})
     await noted(journal, f"begin {task.id} 1")

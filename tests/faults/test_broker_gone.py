@@ -40,6 +40,7 @@ def start_worker(fleet: Fleet, concurrency: int = 10, **environment: str) -> Wor
     """Start a worker that tells where its tasks came from."""
     return fleet.start(
         "worker",
+        "start",
         "tests.support.pools:pool",
         "--concurrency",
         str(concurrency),

@@ -36,7 +36,7 @@ ENVIRONMENT = {
     "GRNS_REAPER_INTERVAL_SECONDS": "0.5",
     "GRNS_JANITOR_INTERVAL_SECONDS": "0.5",
 }
-DAEMONS = {"relay": "-1y", "reaper": "+1y", "retry-scheduler": "-2h", "janitor": "+1y"}
+DAEMONS = {"relay": "-1y", "reaper": "+1y", "scheduler": "-2h", "janitor": "+1y"}
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,13 @@ def test_the_clocks_here_are_wrong() -> None:
 def start(fleet: Fleet, offset: str) -> subprocess.Popen[bytes]:
     """Start a worker whose clock is wrong."""
     return fleet.start(
-        "worker", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT, **clocks.wrong(offset)
+        "worker",
+        "start",
+        "tests.support.pools:pool",
+        "--concurrency",
+        "5",
+        **ENVIRONMENT,
+        **clocks.wrong(offset),
     )
 
 
@@ -72,7 +78,7 @@ async def test_everybody_has_another_time(
     fleet: Fleet, database: Database, broker: LocalNats, journal: object, tmp_path: Path
 ) -> None:
     for daemon, offset in DAEMONS.items():
-        fleet.start(daemon, **ENVIRONMENT, **clocks.wrong(offset))
+        fleet.start("daemon", daemon, **ENVIRONMENT, **clocks.wrong(offset))
     early, late = start(fleet, "-2h"), start(fleet, "+1y")
     await ready(database, early, late)
     began = datetime.now(UTC)

@@ -26,14 +26,14 @@ async def test_killed(fleet: Fleet, database: Database, failpoint: str) -> None:
     """Before it has counted, and after, without having heard that it has."""
     for road in ("succeeded", "dead", "running"):
         await place(database, road)
-    victim = fleet.start("counter", GRNS_FAILPOINTS=failpoint, GRNS_STATS_INTERVAL_SECONDS="0.1")
+    victim = fleet.start("daemon", "stats", GRNS_FAILPOINTS=failpoint, GRNS_STATS_INTERVAL_SECONDS="0.1")
 
     async def is_dead() -> bool:
         await place(database, "cancelled")
         return victim.poll() is not None
 
     await eventually(is_dead, within_seconds=START_SECONDS, every=0.2)
-    fleet.start("counter")
+    fleet.start("daemon", "stats")
 
     async def are_right() -> bool:
         return await counted(database) == await there(database)
@@ -44,13 +44,13 @@ async def test_killed(fleet: Fleet, database: Database, failpoint: str) -> None:
 async def test_frozen_and_woken(fleet: Fleet, database: Database) -> None:
     """What it had read before it froze another one has counted: it counts nothing of it again."""
     await place(database, "succeeded")
-    frozen = fleet.start("counter", GRNS_FAILPOINTS="stats.read=stop#1")
+    frozen = fleet.start("daemon", "stats", GRNS_FAILPOINTS="stats.read=stop#1")
 
     async def has_frozen() -> bool:
         return "failpoint stats.read" in fleet.log_of(frozen)
 
     await eventually(has_frozen, within_seconds=START_SECONDS)
-    fleet.start("counter")
+    fleet.start("daemon", "stats")
 
     async def are_right() -> bool:
         return await counted(database) == await there(database)

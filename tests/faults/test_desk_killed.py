@@ -46,7 +46,7 @@ async def foreign(broker: LocalNats) -> AsyncIterator[Nats]:
 
 async def start(fleet: Fleet, foreign: Nats, failpoint: str) -> subprocess.Popen[bytes]:
     """Start a desk that dies at a moment, and wait until it is open."""
-    desk = fleet.start("request-desk", GRNS_FAILPOINTS=failpoint, **ENVIRONMENT)
+    desk = fleet.start("daemon", "command-server", GRNS_FAILPOINTS=failpoint, **ENVIRONMENT)
     await eventually(lambda: _is_open(foreign), within_seconds=START_SECONDS)
     return desk
 
@@ -93,7 +93,7 @@ async def test_commands_are_carried_out_once_whenever_a_desk_dies(
     for message in messages:
         await foreign.jetstream().publish(SUBMIT, encoded(message))
     await died(victim)
-    fleet.start("request-desk", **ENVIRONMENT)
+    fleet.start("daemon", "command-server", **ENVIRONMENT)
     await eventually(lambda: is_drained(foreign), within_seconds=START_SECONDS)
     rows = await fetch(database, "select id, idempotency_key, payload ->> 'n' as n from grns.tasks")
     assert {row["idempotency_key"]: row["n"] for row in rows} == {
@@ -114,7 +114,7 @@ async def test_tasks_are_ended_once_whenever_a_desk_dies(
     for task_id in ids:
         await foreign.jetstream().publish(CANCEL, encoded(cancellation(task_id)))
     await died(victim)
-    fleet.start("request-desk", **ENVIRONMENT)
+    fleet.start("daemon", "command-server", **ENVIRONMENT)
     await eventually(lambda: is_drained(foreign), within_seconds=START_SECONDS)
     for task_id in ids:
         kinds = await kinds_of(database, task_id)
@@ -132,7 +132,7 @@ async def test_whoever_hears_nothing_asks_again_and_hears_of_the_same_task(
     with pytest.raises(nats.errors.TimeoutError):
         await foreign.request(ASK_SUBMIT, encoded(message), timeout=3)
     await died(victim)
-    fleet.start("request-desk", **ENVIRONMENT)
+    fleet.start("daemon", "command-server", **ENVIRONMENT)
     answer = await ask_until_answered(foreign, message)
     (row,) = await fetch(database, "select id from grns.tasks")
     assert (answer.word, answer.body["id"]) == (word, row["id"])
@@ -142,7 +142,7 @@ async def test_of_two_desks_one_that_dies_is_missed_by_nobody_who_asks_again(
     fleet: Fleet, database: Database, foreign: Nats
 ) -> None:
     victim = await start(fleet, foreign, "commands.not_answered=kill#5")
-    fleet.start("request-desk", **ENVIRONMENT)
+    fleet.start("daemon", "command-server", **ENVIRONMENT)
     await eventually(lambda: _are_two(foreign), within_seconds=START_SECONDS)
     messages = [submission(payload={"n": number}) for number in range(MANY)]
     heard: set[str] = set()

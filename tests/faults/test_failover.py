@@ -145,7 +145,7 @@ async def test_with_commits_that_the_standby_lacks(
     low = (await fetch(database, "select low from grns.relay_cursor"))[0]["low"]
 
     # None of this reaches the standby: claims, ends, and whole lives; but all of it is published.
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20", **SHORT)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20", **SHORT)
     await ready(database, worker)
     never = await submit_many(database, 20, task_type="effect")
     await all_in(database, [*early, *never], within_seconds=20)
@@ -228,7 +228,7 @@ async def test_without_lost_commits(
 ) -> None:
     """Where the standby has every commit, the failover is noticed, and nothing is lost or told twice."""
     server = fleet.start("server", **SHORT)
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "5", **SHORT)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "5", **SHORT)
     await server_is_noted(database)
     await ready(database, worker)
     await wait_for_standby(pair.primary)

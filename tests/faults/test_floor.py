@@ -89,7 +89,7 @@ async def test_from_postgres_alone_and_back(fleet: Fleet, database: Database, br
     port = free_port()
     fleet.start("server")
     worker = fleet.start(
-        "worker", "tests.support.pools:pool", "--concurrency", "50", GRNS_METRICS_PORT=str(port)
+        "worker", "start", "tests.support.pools:pool", "--concurrency", "50", GRNS_METRICS_PORT=str(port)
     )
     await ready(database, worker)
     waits: list[float] = []

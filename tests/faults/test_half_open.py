@@ -57,12 +57,18 @@ async def test_a_worker_whose_postgres_is_silent(
     fleet.start("server", **ENVIRONMENT)
     url = through(network, database)
     cut_off = fleet.start(
-        "worker", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT, GRNS_DATABASE_URL=url
+        "worker",
+        "start",
+        "tests.support.pools:pool",
+        "--concurrency",
+        "5",
+        **ENVIRONMENT,
+        GRNS_DATABASE_URL=url,
     )
     await ready(database, cut_off)
     ids = await submit_many(database, 5, task_type="until", payload={"file": str(tmp_path / "file")})
     await all_in(database, ids, "running", within_seconds=10)
-    other = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT)
+    other = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "5", **ENVIRONMENT)
     await ready(database, other)
 
     network.silence(to_server=to_server, to_client=not to_server)

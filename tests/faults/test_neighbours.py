@@ -48,7 +48,7 @@ async def test_a_locked_row_is_asked_for_again_and_the_others_are_let_be(
     fleet: Fleet, database: Database, journal: Callable[[], list[str]], tmp_path: Path
 ) -> None:
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", GRNS_LEASE_SECONDS=str(LEASE))
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_LEASE_SECONDS=str(LEASE))
     await ready(database, worker)
     file = tmp_path / "file"
     ids = await submit_many(database, 5, task_type="until", payload={"file": str(file)})
@@ -79,11 +79,11 @@ async def test_a_locked_row_is_asked_for_again_and_the_others_are_let_be(
 async def test_what_is_claimed_together_is_kept_before_it_begins(fleet: Fleet, database: Database) -> None:
     """Of one batch the first blocks the loop, so that nothing else of it begins for two leases."""
     lease = 3.0
-    fleet.start("reaper")
+    fleet.start("daemon", "reaper")
     blocking = {"how": "sleep_on", "seconds": 2.2 * lease}
     ids = await submit_many(database, 1, task_type="block_loop", payload=blocking)
     ids += await submit_many(database, 9, task_type="effect")
-    fleet.start("worker", "tests.support.pools:pool", GRNS_LEASE_SECONDS=str(lease))
+    fleet.start("worker", "start", "tests.support.pools:pool", GRNS_LEASE_SECONDS=str(lease))
     rows = await all_in(database, ids, within_seconds=40)
     assert {(row["status"], row["attempt"]) for row in rows.values()} == {("succeeded", 1)}
     claims = await fetch(
@@ -101,7 +101,7 @@ async def test_transactions_of_handlers_wait_for_their_turn_and_nobody_for_them(
     await fetch(database, "create table payments (task_id text, attempt integer)")
     fleet.start("server")
     few = {"GRNS_LEASE_SECONDS": "3", "GRNS_DATABASE_POOL_SIZE": "4"}
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "12", **few)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "12", **few)
     await ready(database, worker)
     long = await submit_many(database, 8, task_type="pay", payload={"seconds": 3.0}, max_attempts=1)
 
@@ -228,7 +228,7 @@ async def test_a_forked_child_keeps_no_keeper_of_a_dead_worker(
     fleet: Fleet, database: Database, journal: Callable[[], list[str]]
 ) -> None:
     """It holds the pipe open by whose end a keeper is told that its worker has died."""
-    worker = fleet.start("worker", "tests.support.pools:pool")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool")
     await ready(database, worker)
     await submit_many(database, 1, task_type="fork")
 

@@ -87,10 +87,10 @@ async def test_numbers_that_were_published_already_come_again(
     database_url: str,
 ) -> None:
     """It forgets what it knew, and publishes what is there: also under numbers that it was done with."""
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20")
     through = database_url.replace(f":{postgres.port}/", f":{network.port}/")
     assert through != database_url
-    relay = fleet.start("relay", GRNS_DATABASE_URL=through)
+    relay = fleet.start("daemon", "relay", GRNS_DATABASE_URL=through)
     await ready(database, worker)
     await run_some(database, 20)
     await is_through(database)

@@ -42,14 +42,14 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
     ids = await dead_tasks(database, 650)
     made = await asked(database)
     for moment in MOMENTS:
-        await gone(fleet.start("operation-runner", GRNS_FAILPOINTS=f"{moment}=kill#1"))
+        await gone(fleet.start("daemon", "operations", GRNS_FAILPOINTS=f"{moment}=kill#1"))
         await lapse_of(database, made)
     assert 0 < (await seen(database, made)).moved < 650
     fleet.start("server")
     done = await in_state(database, made, State.DONE, within_seconds=START_SECONDS)
     assert (done.moved, done.skipped) == (650, 0)
     assert await redrives(database) == dict.fromkeys(ids, 1)
-    fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
+    fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20")
     await all_in(database, ids, within_seconds=START_SECONDS)
     await check_stream(database, broker.url)
 
@@ -68,7 +68,7 @@ async def test_cut_off_before_and_after_each_statement(fleet: Fleet, database: D
         for name in ("take_operation", "redrive_batch", "follow_operation")
         for when in ("asked", "answered")
     )
-    fleet.start("operation-runner", GRNS_FAILPOINTS=points)
+    fleet.start("daemon", "operations", GRNS_FAILPOINTS=points)
     done = await in_state(database, made, State.DONE, within_seconds=START_SECONDS)
     assert done.moved == 600
     assert await redrives(database) == dict.fromkeys(ids, 1)
@@ -78,7 +78,7 @@ async def test_frozen_with_a_batch_in_hand_and_woken(fleet: Fleet, database: Dat
     """Others have moved it meanwhile, and its late statement moves nothing."""
     ids = await dead_tasks(database, 450)
     made = await asked(database)
-    victim = fleet.start("operation-runner", GRNS_FAILPOINTS="operation.read=stop#2")
+    victim = fleet.start("daemon", "operations", GRNS_FAILPOINTS="operation.read=stop#2")
 
     async def is_frozen() -> bool:
         return is_stopped(victim.pid)
@@ -86,7 +86,7 @@ async def test_frozen_with_a_batch_in_hand_and_woken(fleet: Fleet, database: Dat
     await eventually(is_frozen, within_seconds=START_SECONDS)
     assert (await seen(database, made)).moved == 200
     await lapse_of(database, made)
-    fleet.start("operation-runner")
+    fleet.start("daemon", "operations")
     done = await in_state(database, made, State.DONE, within_seconds=START_SECONDS)
     victim.send_signal(signal.SIGCONT)
     await asyncio.to_thread(fleet.end, [victim])

@@ -83,7 +83,9 @@ async def start(fleet: Fleet, database: Database, lease: float, concurrency: int
 def start_worker(fleet: Fleet, lease: float, concurrency: int, *, agent: str = "worker") -> Worker:
     """Start a worker of an agent type."""
     more = environment(lease) | {"GRNS_TEST_AGENT_TYPE": agent}
-    return fleet.start("worker", "tests.support.pools:pool", "--concurrency", str(concurrency), **more)
+    return fleet.start(
+        "worker", "start", "tests.support.pools:pool", "--concurrency", str(concurrency), **more
+    )
 
 
 async def all_begun(journal: Journal, ids: list[str]) -> None:
@@ -296,7 +298,7 @@ async def test_open_transaction_of_a_stranger(
 
 @pytest.mark.parametrize(
     "command",
-    ["worker", "server", "relay", "reaper", "retry-scheduler", "janitor", "operation-runner", "api"],
+    ["worker", "server", "relay", "reaper", "scheduler", "janitor", "operations", "api"],
 )
 async def test_process_that_starts_while_postgres_is_away_waits_for_it(
     fleet: Fleet, postgres: LocalPostgres, command: str
@@ -307,7 +309,8 @@ async def test_process_that_starts_while_postgres_is_away_waits_for_it(
         process = start_worker(fleet, 2.0, 1)
     else:
         port = ["--port", "0"] if command == "api" else []
-        process = fleet.start(command, *port, **environment(2.0), GRNS_LOG_FORMAT="json")
+        words = [command] if command == "server" else ["daemon", command]
+        process = fleet.start(*words, *port, **environment(2.0), GRNS_LOG_FORMAT="json")
 
     async def waits() -> bool:
         assert process.poll() is None, fleet.log_of(process)

@@ -149,7 +149,7 @@ async def is_through(database: Database) -> None:
 async def starts(fleet: Fleet, database: Database, three: Cluster) -> subprocess.Popen[bytes]:
     """Start a worker and the daemons, and return the worker once tasks go the whole way."""
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 10), within_seconds=START_SECONDS)
     await is_through(database)

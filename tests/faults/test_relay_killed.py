@@ -118,9 +118,9 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
         "relay.acknowledged=kill#101",
         "relay.not_persisted=kill#3",
     )
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20")
     short = {"GRNS_RELAY_LEASE_SECONDS": "1"}
-    victims = [fleet.start("relay", GRNS_FAILPOINTS=moment, **short) for moment in moments]
+    victims = [fleet.start("daemon", "relay", GRNS_FAILPOINTS=moment, **short) for moment in moments]
     await asyncio.gather(ready(database, worker), *(stands_by(fleet, victim) for victim in victims))
     load = Load(database, least=500, part=10)
     died_at = time.time()
@@ -129,7 +129,7 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
         assert await leads(fleet, leader) - died_at < TAKE_OVER_SECONDS + SLACK
         victims.remove(leader)
         if not victims:
-            survivor = fleet.start("relay", **short)
+            survivor = fleet.start("daemon", "relay", **short)
         died_at = await killed(leader)
     await stands_by(fleet, survivor)
     stood_by_at = time.time()
@@ -141,12 +141,12 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database, broker: L
 
 async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database, broker: LocalNats) -> None:
     """Its standby takes over; when it wakes, it sends nothing more than it had written already."""
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20")
     async with database.connection() as connection:
         await connection.execute(
             "update grns.leases set owner = 'other', until = now() + interval '1 h' where name = 'relay'"
         )
-    second = fleet.start("relay")
+    second = fleet.start("daemon", "relay")
     await asyncio.gather(ready(database, worker), stands_by(fleet, second))
     second.send_signal(signal.SIGSTOP)
     # Each task has a chain of events in the log, and together they are more than fits into a window.
@@ -154,7 +154,7 @@ async def test_frozen_in_the_middle_of_a_window(fleet: Fleet, database: Database
     async with database.connection() as connection:
         await connection.execute("update grns.leases set until = now() where name = 'relay'")
     async with overhearing(broker.url) as heard:
-        first = fleet.start("relay", GRNS_FAILPOINTS=f"relay.published=stop#{SENT}")
+        first = fleet.start("daemon", "relay", GRNS_FAILPOINTS=f"relay.published=stop#{SENT}")
 
         async def is_frozen() -> bool:
             return is_stopped(first.pid)
@@ -195,7 +195,7 @@ async def test_two_of_each_daemon(
 ) -> None:
     """One relay leads at a time; one that was frozen follows when it wakes; one that ends hands it on."""
     short = {"GRNS_LEASE_SECONDS": "2"}
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20", **short)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20", **short)
     first = fleet.start("server", **short)
     await leads(fleet, first)
     second = fleet.start("server", **short)

@@ -25,7 +25,9 @@ Family = tuple[subprocess.Popen[bytes], list[int], list[int]]
 
 async def start(fleet: Fleet, **environment: str) -> Family:
     """Start workers side by side; return their parent, them, and all that has to end with them."""
-    parent = fleet.start("worker", "tests.support.pools:pool", "--processes", str(PROCESSES), **environment)
+    parent = fleet.start(
+        "worker", "start", "tests.support.pools:pool", "--processes", str(PROCESSES), **environment
+    )
 
     async def work() -> Family | None:
         assert parent.poll() is None, fleet.log_of(parent)

@@ -35,7 +35,7 @@ async def test_what_stood_at_the_end_is_published_again(
     fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path, goes_on: bool
 ) -> None:
     relay = fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "10")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "10")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 50), within_seconds=30)
     await eventually(lambda: is_relayed(database), within_seconds=10)

@@ -41,7 +41,7 @@ async def test_broker_that_takes_less_than_before(
 ) -> None:
     """Rows that it would have taken are on their way when it comes back narrower."""
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 10), within_seconds=START_SECONDS)
     await asyncio.to_thread(broker.stop)

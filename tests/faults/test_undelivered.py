@@ -31,7 +31,7 @@ async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
     ids = await submit_many(database, 3000, task_type="effect", payload={"seconds": 0.04})
     await fetch(database, "update grns.tasks set queued_at = now() - interval '1 h'")
     fleet.start("server", **SHORT)
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "20", **SHORT)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "20", **SHORT)
     await ready(database, worker)
 
     async def has_said_so() -> bool:

@@ -47,10 +47,10 @@ async def test_killed_at_each_moment(fleet: Fleet, database: Database) -> None:
         ids = await submit_many(database, 40)
         await settle(database)
         for moment in MOMENTS:
-            await gone(fleet.start("webhook-sender", **SENDER, GRNS_FAILPOINTS=f"{moment}=kill#1"))
+            await gone(fleet.start("daemon", "webhooks", **SENDER, GRNS_FAILPOINTS=f"{moment}=kill#1"))
             await fall_due(database, webhook_id)
         assert any(row["state"] == "pending" for row in await deliveries(database, webhook_id))
-        fleet.start("webhook-sender", **SENDER)
+        fleet.start("daemon", "webhooks", **SENDER)
         await _all_delivered(database, webhook_id, 40)
     came = Counter(request.document["payload"]["task_id"] for request in server.requests)
     assert set(came) == set(ids)
@@ -70,7 +70,7 @@ async def test_cut_off_before_and_after_each_statement(fleet: Fleet, database: D
             for name in ("make_deliveries", "claim_deliveries", "finish_delivery")
             for when in ("asked", "answered")
         )
-        process = fleet.start("webhook-sender", **SENDER, GRNS_FAILPOINTS=points)
+        process = fleet.start("daemon", "webhooks", **SENDER, GRNS_FAILPOINTS=points)
 
         async def look() -> bool:
             assert process.poll() is None, fleet.log_of(process)
@@ -88,14 +88,14 @@ async def test_frozen_with_answers_in_hand_and_woken(fleet: Fleet, database: Dat
         _, webhook_id = await made(database, server.url, "evt.task.queued")
         await submit_many(database, 10)
         await settle(database)
-        victim = fleet.start("webhook-sender", **SENDER, GRNS_FAILPOINTS="finish_delivery.asked=stop#1")
+        victim = fleet.start("daemon", "webhooks", **SENDER, GRNS_FAILPOINTS="finish_delivery.asked=stop#1")
 
         async def is_frozen() -> bool:
             return is_stopped(victim.pid)
 
         await eventually(is_frozen, within_seconds=START_SECONDS)
         await fall_due(database, webhook_id)
-        fleet.start("webhook-sender", **SENDER)
+        fleet.start("daemon", "webhooks", **SENDER)
         await _all_delivered(database, webhook_id, 10)
         before = await deliveries(database, webhook_id)
         victim.send_signal(signal.SIGCONT)

@@ -40,7 +40,7 @@ Worker = subprocess.Popen[bytes]
 def start_worker(fleet: Fleet, failpoint: str = "", **environment: str) -> Worker:
     """Start a worker of one slot that dies (or loses its connection) at a moment."""
     return fleet.start(
-        "worker", "tests.support.pools:pool", "--concurrency", "1",
+        "worker", "start", "tests.support.pools:pool", "--concurrency", "1",
         GRNS_FAILPOINTS=failpoint, **ENVIRONMENT, **environment,
     )  # fmt: skip
 

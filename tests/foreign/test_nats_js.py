@@ -159,9 +159,9 @@ async def test_with_nats_js_and_the_published_schemas_everything_can_be_asked_fo
     journal: Callable[[], list[str]],
 ) -> None:
     worker = fleet.start(
-        "worker", "tests.support.pools:pool", GRNS_POLL_AFTER_SECONDS="60", GRNS_LOG_LEVEL="debug"
+        "worker", "start", "tests.support.pools:pool", GRNS_POLL_AFTER_SECONDS="60", GRNS_LOG_LEVEL="debug"
     )
-    fleet.start("request-desk")
+    fleet.start("daemon", "command-server")
     await ready(database, worker)
     await eventually(lambda: is_open(plain))
     given = await create(database)
@@ -255,7 +255,7 @@ async def _check_heard(database: Database, heard: dict[str, Any], stories: dict[
 async def test_the_example_of_the_docs_runs_as_it_stands(
     fleet: Fleet, database: Database, broker: LocalNats, plain: Nats, programs: Path
 ) -> None:
-    fleet.start("request-desk")
+    fleet.start("daemon", "command-server")
     await orders.ready(plain)
     found = re.findall(r"^```js\n(.*?)^```", (ROOT / "docs" / "requests.md").read_text(), re.S | re.M)
     assert len(found) == 1

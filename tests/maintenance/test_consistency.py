@@ -341,7 +341,7 @@ def test_the_command_says_what_it_found(
     assert run(["verify"]) == 0
     out, err = capfd.readouterr()
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [[name, "0"] for name in INVARIANTS]
-    assert "looked at 1 tasks" in err
+    assert "checked 1 tasks" in err
 
     asyncio.run(with_database(expired_for_long))
     assert run(["verify"]) == 1
@@ -413,8 +413,8 @@ def test_a_failover_is_shown_with_what_it_lost(
         ["10", "evt.task.completed", "succeeded"],
     ]
     assert "timeline 2 of" in out
-    assert ("nobody has noted yet" in out) is not is_noted
-    assert ("--known-failovers" if is_noted else "grns janitor") in err
+    assert ("not recorded yet" in out) is not is_noted
+    assert ("--known-failovers" if is_noted else "grns daemon janitor") in err
     assert "a failover of Postgres lost 2 messages" in err
     assert "never published" in err
     assert "GRNS_EVT reaches back to" in err

@@ -204,7 +204,7 @@ async def test_a_task_goes_its_whole_way_in_a_namespace(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
     fleet.start("server", GRNS_NATS_NAMESPACE="staging")
-    worker = fleet.start("worker", "tests.support.pools:pool", GRNS_NATS_NAMESPACE="staging")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_NATS_NAMESPACE="staging")
     await ready(database, worker)
     submitted = await submit(database)
     await all_in(database, [submitted.id], within_seconds=30)

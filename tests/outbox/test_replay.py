@@ -228,7 +228,7 @@ async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
     await purge(broker.url)
     wanted = len(await committed(database, "evt."))
     alone = {"GRNS_NATS_MANAGE": "verify", "GRNS_RELAY_LEASE_SECONDS": "1"}
-    first = fleet.start("relay", GRNS_FAILPOINTS="relay.acknowledged=kill#800", **alone)
+    first = fleet.start("daemon", "relay", GRNS_FAILPOINTS="relay.acknowledged=kill#800", **alone)
     asking = asyncio.create_task(replayed(capfd, "--since", "1h"))
 
     async def is_dead() -> bool:
@@ -239,7 +239,7 @@ async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
     (row,) = await fetch(database, "select * from grns.replays")
     assert row["ended_at"] is None
     assert row["first_seq"] <= row["after_seq"] < row["up_to_seq"], "it was in the middle"
-    fleet.start("relay", **alone)
+    fleet.start("daemon", "relay", **alone)
     code, found, said = await asking
     assert code == 0, said
     assert found["stored"] + found["duplicates"] >= wanted

@@ -1,4 +1,4 @@
-"""`grns api` as a process: asked by somebody else's client, followed, ended, and never open to everybody."""
+"""`grns daemon api` as a process: asked by a foreign client, followed, ended, and never open to everybody."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
 
 async def test_a_task_goes_all_its_way_over_http(fleet: Fleet, database: Database, broker: LocalNats) -> None:
     server = fleet.start("server", "--api", GRNS_API_PORT="0")
-    worker = fleet.start("worker", "tests.support.pools:pool")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool")
     await ready(database, worker)
     url = await url_of(fleet, server)
     async with httpx2.AsyncClient(base_url=url, timeout=20.0) as visitor:
@@ -64,7 +64,7 @@ async def test_a_task_goes_all_its_way_over_http(fleet: Fleet, database: Databas
 
 
 async def test_it_ends_soon_though_somebody_reads_along(fleet: Fleet, database: Database) -> None:
-    process = fleet.start("api", "--port", "0")
+    process = fleet.start("daemon", "api", "--port", "0")
     url = await url_of(fleet, process)
     accept = {"Accept": "text/event-stream", **await shown(database)}
     async with (
@@ -77,7 +77,7 @@ async def test_it_ends_soon_though_somebody_reads_along(fleet: Fleet, database: 
 
 async def test_it_is_never_open_to_everybody(fleet: Fleet, database: Database) -> None:
     """H3: without a key, the process prints a token on stderr that creates the first one."""
-    process = fleet.start("api", "--host", EVERYWHERE, "--port", "0")
+    process = fleet.start("daemon", "api", "--host", EVERYWHERE, "--port", "0")
     url = (await url_of(fleet, process)).replace(EVERYWHERE, "127.0.0.1")
     async with httpx2.AsyncClient(base_url=url) as visitor:
         assert (await visitor.get("/api/v1/counts")).status_code == 401
@@ -94,8 +94,8 @@ async def test_it_is_never_open_to_everybody(fleet: Fleet, database: Database) -
 
 
 async def test_a_port_that_is_taken_is_told(fleet: Fleet, database: Database) -> None:
-    first = fleet.start("api", "--port", "0")
+    first = fleet.start("daemon", "api", "--port", "0")
     port = (await url_of(fleet, first)).rpartition(":")[2]
-    second = fleet.start("api", "--port", port)
+    second = fleet.start("daemon", "api", "--port", port)
     assert await asyncio.to_thread(second.wait, START_SECONDS) == 5
     assert f"the API cannot be served on 127.0.0.1:{port}" in fleet.log_of(second)

@@ -224,7 +224,7 @@ def test_dev_opens_to_its_user_and_to_nobody_else(start: Callable[[], Dev]) -> N
     elsewhere = [line.strip() for line in dev.output.splitlines() if line.strip().startswith(". ")]
     listed = dev.command(f"cd / && {elsewhere[0]} && {shlex.quote(sys.executable)} -m grns task list -o json")
     assert json.loads(listed.stdout)["items"] == []
-    asked = dev.command(f"{shlex.quote(sys.executable)} -m grns config show --origin -o json")
+    asked = dev.command(f"{shlex.quote(sys.executable)} -m grns admin config show --origin -o json")
 
     root = dev.directory / ".grns"
     kept = tomllib.loads(dev.announced.read_text())

@@ -46,7 +46,7 @@ async def test_the_other_lanes_are_served_and_this_one_once_it_can_be(
         {"stream_name": "GRNS_CMD", "config": config, "action": "create"},
     )
     fleet.start("server")
-    fleet.start("worker", "tests.support.pools:pool")
+    fleet.start("worker", "start", "tests.support.pools:pool")
 
     async def filters() -> set[str]:
         known = (await ask("CONSUMER.LIST.GRNS_CMD"))["consumers"]
@@ -71,7 +71,7 @@ async def test_tasks_run_though_the_durables_are_paused(
 ) -> None:
     """What is not delivered is found in Postgres by whoever has nothing else to do."""
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 3), within_seconds=20)
     until = (datetime.now(UTC) + timedelta(minutes=10)).isoformat()

@@ -81,7 +81,7 @@ async def test_a_task_runs_with_nothing_but_workers_and_its_events_come_with_the
     fleet: Fleet, database: Database, broker: LocalNats, foreign: Nats, with_header: bool
 ) -> None:
     debug = {"GRNS_LOG_LEVEL": "debug", "GRNS_POLL_MAX_SECONDS": "2"}
-    worker = fleet.start("worker", "tests.support.pools:pool", GRNS_POLL_AFTER_SECONDS="60", **debug)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_POLL_AFTER_SECONDS="60", **debug)
     await ready(database, worker)
     await eventually(lambda: is_open(foreign))
 
@@ -96,7 +96,7 @@ async def test_a_task_runs_with_nothing_but_workers_and_its_events_come_with_the
         assert str(stories[task_id][1]["causation_id"]) == message_id, "the claim answers the command"
 
     # For another's: whoever takes it in sends it on.
-    scout = fleet.start("worker", "tests.support.scouts:pool", **debug)
+    scout = fleet.start("worker", "start", "tests.support.scouts:pool", **debug)
     await ready(database, scout)
     others = await create(database, "scout")
     await publish(foreign, others, "scout", with_header=with_header)
@@ -105,7 +105,7 @@ async def test_a_task_runs_with_nothing_but_workers_and_its_events_come_with_the
     await check_stories(database, others)
     assert not await read_stream(broker.url, "GRNS_EVT"), "workers publish nothing"
 
-    fleet.start("relay")
+    fleet.start("daemon", "relay")
     await eventually(lambda: _is_told(broker, 3 * len(ours + others)))
     heard = await read_stream(broker.url, "GRNS_EVT")
     for task_id in ours + others:

@@ -45,7 +45,7 @@ async def test_what_is_wrong_is_found_while_it_runs(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
     server = fleet.start("server", GRNS_JANITOR_INTERVAL_SECONDS="0.5")
-    worker = fleet.start("worker", "tests.support.pools:pool", "--concurrency", "4")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", "--concurrency", "4")
     await ready(database, worker)
     await all_in(database, await submit_many(database, 5), within_seconds=30)
 
@@ -122,7 +122,7 @@ def drain(terminal: int, process: subprocess.Popen[bytes]) -> int:
 
 
 async def test_top_is_live_until_q_and_ctrl_c(fleet: Fleet, database: Database, tmp_path: Path) -> None:
-    fleet.start("counter")
+    fleet.start("daemon", "stats")
     await submit_many(database, 3, agent_type="writer")
     for name, end in (("q", b"q"), ("c", signal.SIGINT)):
         with at_a_terminal(fleet, tmp_path, "top", "--every", "0.2") as (process, terminal):

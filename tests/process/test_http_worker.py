@@ -121,7 +121,7 @@ async def test_an_agent_that_blocks_its_loop_keeps_its_task(
 async def test_what_is_done_while_the_api_is_away_is_written_when_it_is_back(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
-    first = fleet.start("api", "--port", "0")
+    first = fleet.start("daemon", "api", "--port", "0")
     url, key = await url_of(fleet, first), await root_key(database)
     task_id = (await submit(database)).id
     agent = grns.AgentClient(url, key=key, task_types=["noop"], lease_seconds=60)
@@ -131,7 +131,7 @@ async def test_what_is_done_while_the_api_is_away_is_written_when_it_is_back(
         first.send_signal(signal.SIGKILL)
         await asyncio.to_thread(first.wait)
         ending = asyncio.create_task(_do(task))
-        second = fleet.start("api", "--port", url.rpartition(":")[2])
+        second = fleet.start("daemon", "api", "--port", url.rpartition(":")[2])
         assert await url_of(fleet, second) == url
         await ending
     assert task.status == "succeeded"

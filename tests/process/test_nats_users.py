@@ -1,4 +1,4 @@
-"""Each component at work as the user that `grns nats-config` gives it, against a real nats-server."""
+"""Each component at work as the user that `grns admin nats-config` gives it, against a real nats-server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUBMIT = "req.task.submit.v1"
 
 
 class Broker:
-    """A broker whose users are those of `grns nats-config`."""
+    """A broker whose users are those of `grns admin nats-config`."""
 
     def __init__(self, directory: Path) -> None:
         self.users = {
@@ -87,16 +87,16 @@ async def test_components_work_as_their_own_users(
     try:
         await _apply(fleet, guarded)
         for name, *arguments in (
-            ("relay", "relay"),
-            ("gateway", "request-desk"),
-            ("janitor", "janitor"),
-            ("daemon", "reaper"),
-            ("daemon", "retry-scheduler"),
-            ("daemon", "operation-runner"),
-            ("daemon", "counter"),
-            ("daemon", "webhook-sender"),
-            ("api", "api", "--port", "0"),
-            ("worker-scout", "worker", "tests.support.scouts:pool"),
+            ("relay", "daemon", "relay"),
+            ("gateway", "daemon", "command-server"),
+            ("janitor", "daemon", "janitor"),
+            ("daemon", "daemon", "reaper"),
+            ("daemon", "daemon", "scheduler"),
+            ("daemon", "daemon", "operations"),
+            ("daemon", "daemon", "stats"),
+            ("daemon", "daemon", "webhooks"),
+            ("api", "daemon", "api", "--port", "0"),
+            ("worker-scout", "worker", "start", "tests.support.scouts:pool"),
         ):
             fleet.start(*arguments, **guarded.environment(name), GRNS_JANITOR_INTERVAL_SECONDS="1")
         await _do_everything(guarded, database)
@@ -115,7 +115,9 @@ async def test_all_daemons_in_one_process_work_as_the_server(
     try:
         await _apply(fleet, guarded)
         server = fleet.start("server", **guarded.environment("server"), GRNS_JANITOR_INTERVAL_SECONDS="1")
-        worker = fleet.start("worker", "tests.support.scouts:pool", **guarded.environment("worker-scout"))
+        worker = fleet.start(
+            "worker", "start", "tests.support.scouts:pool", **guarded.environment("worker-scout")
+        )
         await _do_everything(guarded, database)
         for process in (server, worker):
             assert "ermissions violation" not in fleet.log_of(process)
@@ -125,7 +127,7 @@ async def test_all_daemons_in_one_process_work_as_the_server(
 
 async def _apply(fleet: Fleet, broker: Broker) -> None:
     """Make the streams, as the admin does before the first start: workers may not."""
-    applied = fleet.start("broker", "apply", **broker.environment("admin"))
+    applied = fleet.start("admin", "broker", "apply", **broker.environment("admin"))
     assert await asyncio.to_thread(applied.wait) == 0, fleet.log_of(applied)
 
 

@@ -80,8 +80,8 @@ async def test_processes_send_their_spans_and_lose_none_at_their_end(
     fleet: Fleet, database: Database, broker: LocalNats, collector: Collector
 ) -> None:
     environment = {"GRNS_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
-    relay = fleet.start("relay", **environment)
-    worker = fleet.start("worker", "tests.support.pools:pool", **environment)
+    relay = fleet.start("daemon", "relay", **environment)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", **environment)
     await ready(database, worker)
     ids = await submit_many(database, 5)
     await all_in(database, ids, within_seconds=30)
@@ -111,6 +111,7 @@ async def test_a_collector_that_is_away_is_told_and_keeps_nobody(
 ) -> None:
     worker = fleet.start(
         "worker",
+        "start",
         "tests.support.pools:pool",
         GRNS_OTLP_ENDPOINT="http://127.0.0.1:1",
         OTEL_BSP_SCHEDULE_DELAY="50",

@@ -40,8 +40,8 @@ async def test_nothing_of_a_paused_pool_runs_and_all_of_it_afterwards(
     fleet: Fleet, database: Database, broker: LocalNats
 ) -> None:
     fleet.start("server", GRNS_JANITOR_INTERVAL_SECONDS="0.5")
-    worker = fleet.start("worker", "tests.support.pools:pool")
-    scout = fleet.start("worker", "tests.support.pools:pool", GRNS_TEST_AGENT_TYPE="scout")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool")
+    scout = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_TEST_AGENT_TYPE="scout")
     await ready(database, worker, scout)
     await all_in(database, await submit_many(database, 3), within_seconds=30)
 
@@ -78,7 +78,7 @@ async def test_a_backlog_without_commands_is_caught_up_beside_what_is_delivered(
 ) -> None:
     """Those of a paused task type were acknowledged: who is delivered others has to look for its tasks."""
     fleet.start("server")
-    worker = fleet.start("worker", "tests.support.pools:pool", GRNS_LOG_LEVEL="debug")
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_LOG_LEVEL="debug")
     await ready(database, worker)
     await call(fleet, "pool", "pause", "worker", "--type", "effect")
     paused = await submit_many(database, 60, task_type="effect")

@@ -71,9 +71,9 @@ async def test_no_secret_is_told(
     key = made.reveal()
     wrong = key[:-1] + ("0" if key[-1] != "0" else "1")
     server = fleet.start("server", "--api", **environment)
-    worker = fleet.start("worker", "tests.support.pools:pool", **environment)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", **environment)
     refused = fleet.start(
-        "relay", **environment | {"GRNS_NATS_URL": with_password(guarded.url, WORD + "-wrong")}
+        "daemon", "relay", **environment | {"GRNS_NATS_URL": with_password(guarded.url, WORD + "-wrong")}
     )
     await ready(database, worker)
     url = await url_of(fleet, server)

@@ -54,7 +54,9 @@ def environment(grace: float) -> dict[str, str]:
 
 def start_worker(fleet: Fleet, grace: float) -> Worker:
     """Start a worker of three slots."""
-    return fleet.start("worker", "tests.support.pools:pool", "--concurrency", "3", **environment(grace))
+    return fleet.start(
+        "worker", "start", "tests.support.pools:pool", "--concurrency", "3", **environment(grace)
+    )
 
 
 async def all_begun(journal: Journal, ids: list[str], attempt: int = 1) -> None:
@@ -238,7 +240,7 @@ async def test_interrupted_while_it_waits_for_postgres(fleet: Fleet) -> None:
     """There is nothing to stop yet: it ends at once, as whatever is interrupted, and not as by a bug."""
     silent = socket.create_server(("127.0.0.1", 0))
     url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/grns"
-    worker = fleet.start("worker", "tests.support.pools:pool", GRNS_DATABASE_URL=url)
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_DATABASE_URL=url)
     silent.settimeout(START_SECONDS)
     connection, _ = await asyncio.to_thread(silent.accept)
     with silent, connection:

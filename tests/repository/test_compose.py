@@ -111,6 +111,12 @@ async def test_role_of_grns_is_no_superuser(tmp_path: Path) -> None:
             assert not role[right], right
         url = f"postgresql://grns:p1@127.0.0.1:{server.port}/grns"
         upgrading = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grns", "db", "upgrade", env=os.environ | {"GRNS_DATABASE_URL": url}
+            sys.executable,
+            "-m",
+            "grns",
+            "admin",
+            "db",
+            "upgrade",
+            env=os.environ | {"GRNS_DATABASE_URL": url},
         )
         assert await upgrading.wait() == 0

@@ -55,7 +55,7 @@ FINDINGS = {
     "Newcomer 1": "postgres/test_times.py::test_finish_in_an_open_transaction_writes_the_time_of_the_finish",
     "Newcomer 8": "worker/test_results.py::test_finish_with_a_small_result_puts_it_into_the_event",
     "Newcomer 10": (
-        "cli/test_operations.py::test_dlq_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload"
+        "cli/test_operations.py::test_task_redrive_of_ids_with_a_patch_runs_them_with_the_new_payload"
     ),
     "Newcomer 11": ("cli/test_cli.py::test_submit_wait_without_a_worker_for_the_type_says_so_while_it_waits"),
     "Newcomer 12": (

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from grns.cli import root
-from grns.cli.config import origins, redacted
+from grns.cli.admin import origins, redacted
 from grns.cli.group import CliState
 from grns.errors import GrnsError, SettingsError
 from grns.settings import Settings, load, misspelt, reveal
@@ -281,7 +281,7 @@ def test_a_url_without_a_secret_is_shown_whole() -> None:
 def test_a_comma_in_a_password_divides_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRNS_DATABASE_URL", f"postgresql://grns:{CANARY},{CANARY}@db/app")
     monkeypatch.setenv("GRNS_NATS_URL", f"nats://u:{CANARY}@n1,nats://n2")
-    shown = CliRunner().invoke(root, ["config", "show", "-o", "jsonl"], obj=CliState())
+    shown = CliRunner().invoke(root, ["admin", "config", "show", "-o", "jsonl"], obj=CliState())
     rows = [json.loads(line) for line in shown.output.splitlines()]
     values = {row["name"]: row["value"] for row in rows}
     assert values["database_url"] == "postgresql://grns:***@db/app"
@@ -376,7 +376,7 @@ def test_a_log_line_is_written_at_once_and_without_secrets(
 def test_config_show_leaves_secrets_out(form: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRNS_DATABASE_URL", url)
     monkeypatch.setenv("GRNS_NATS_URL", f"nats://u:{CANARY}@n1,nats://{CANARY}@n2")
-    shown = CliRunner().invoke(root, ["config", "show", "--origin", "-o", form], obj=CliState())
+    shown = CliRunner().invoke(root, ["admin", "config", "show", "--origin", "-o", form], obj=CliState())
     assert shown.exit_code == 0
     assert "env GRNS_DATABASE_URL" in shown.output
     assert CANARY not in shown.output

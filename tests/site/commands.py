@@ -51,10 +51,14 @@ def _command(command: click.Command, name: str, above: click.Context, sign: str)
     yield f"\n{sign} {context.command_path}\n\n{_prose(command.help or '')}\n"
     if isinstance(command, Group):
         for verb in command.list_commands(context):
-            yield from _command(command.commands[verb], verb, context, sign + "#")
+            _, found, _ = command.resolve_command(context, [verb])
+            assert found is not None
+            yield from _command(found, verb, context, sign + "#")
         return
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"\n```text\n{context.command_path} {pieces}\n```\n"
+    if examples := getattr(command, "examples", ()):
+        yield "\nExamples:\n\n```sh\n" + "\n".join(examples) + "\n```\n"
     if options := _options(command.get_params(context), context):
         yield "\n" + options
 

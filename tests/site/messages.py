@@ -1,4 +1,4 @@
-"""The page of all messages, from the schemas that `grns schema export` writes."""
+"""The page of all messages, from the schemas that `grns admin schema export` writes."""
 
 from __future__ import annotations
 

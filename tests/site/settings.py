@@ -13,7 +13,7 @@ from tests.site.text import GENERATED, code, table
 _INTRODUCTION = """
 Sources, the first wins: a command-line flag, `GRNS_*` in the environment, `GRNS_*_FILE` (the value is the
 content of that file: for secrets), `grns.toml` in this directory or above (`lease_seconds = 30`), and what
-`grns dev` announces. `grns config show --origin` shows each value with its source. Durations are in
+`grns dev` announces. `grns admin config show --origin` shows each value with its source. Durations are in
 seconds, sizes in bytes. An empty variable counts as unset. An unknown `GRNS_*` variable logs a warning.
 
 """

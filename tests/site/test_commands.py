@@ -34,7 +34,10 @@ TYPED = (
     *(name for name in names() if name.startswith("runbooks/") and commands(name)),
 )
 # What asks, and has nobody to ask here.
-_DESTRUCTIVE = ("dlq redrive", "dlq discard", "issue redrive", "task cancel", "webhook delete", "key revoke")
+_DESTRUCTIVE = (
+    "task redrive", "task discard", "task cancel", "issue redrive", "dlq discard", "webhook delete",
+    "key revoke",
+)  # fmt: skip
 # What goes on until somebody ends it, or until somebody else has done it: these have tests of their own.
 _ENDLESS = ("dev", "events replay", "events tail", "operation watch")
 # What tells by its exit code what it has found; no daemon runs here.
@@ -49,7 +52,7 @@ async def town(shared: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPa
     await begin_here(shared)
     await place(shared, "dead")
     await count_all(shared)
-    assert (await asyncio.to_thread(typed, "broker", "apply"))[0] == 0
+    assert (await asyncio.to_thread(typed, "admin", "broker", "apply"))[0] == 0
     return shared
 
 
@@ -58,7 +61,7 @@ async def test_the_pages_of_the_command_line(
     page: str, town: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mended.json").write_bytes(body(task_id=(await place(town, "queued")).id))
+    (tmp_path / "corrected.json").write_bytes(body(task_id=(await place(town, "queued")).id))
     lines = commands(page)
     assert lines
     for line in lines:
@@ -94,7 +97,7 @@ async def _named(word: str, database: Database) -> str:
     """Return a word with something that there is in the place of what stands for it."""
     if word == "TASK_ID":
         return (await place(database, "dead")).id
-    if word == "LETTER_ID":
+    if word == "MESSAGE_ID":
         return str(await letter(database, content=body(task_id=(await place(database, "queued")).id)))
     if word == "KEY_ID":
         return str((await fetch(database, "select id from grns.api_keys limit 1"))[0]["id"])

@@ -24,7 +24,7 @@ _SHOP = "start.md"
 _SERVERS = ("GRNS_DATABASE_URL", "GRNS_NATS_URL")  # those of the test
 _VARIABLE = re.compile(r"GRNS_\w+=")
 # What ends by itself, and has a test of its own beside the one of commands.
-_ENDING = ("db", "doctor", "bench")
+_ENDING = ("admin", "doctor")
 
 
 @pytest.mark.parametrize("page", ["production.md", "metrics.md", "traces.md"])

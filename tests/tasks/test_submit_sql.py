@@ -282,7 +282,7 @@ async def test_submit_of_a_number_that_a_float_does_not_keep_is_refused(shared: 
 async def test_submit_at_the_limit_agrees_with_python_after_the_setting_changes(
     database: Database, most: int
 ) -> None:
-    """The largest payload is one setting: `grns db upgrade` gives it to SQL. Open sessions obey it too."""
+    """The largest payload is one setting: `grns admin db upgrade` gives it to SQL, to open sessions too."""
     limits = load(payload_max_bytes=most).payload_limits
 
     def payload(size: int) -> dict[str, str]:

@@ -250,7 +250,7 @@ async def test_without_a_schema_the_error_names_the_command_to_run(shared: Datab
     bare = Database(shared.url.rsplit("/", 1)[0] + "/postgres", name="test")
     await bare.connect()
     try:
-        with pytest.raises(UnavailableError, match="grns db upgrade"):
+        with pytest.raises(UnavailableError, match="grns admin db upgrade"):
             await Claims(bare, WORKER, batch_limit=1).claim("gr-x")
     finally:
         await bare.close()

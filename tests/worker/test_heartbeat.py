@@ -153,6 +153,9 @@ async def test_a_keeper_that_has_just_come_is_not_missing(
 def test_one_whose_worker_died_before_it_gave_orders_ends_in_silence() -> None:
     """It has nothing to keep, and nobody has made a mistake."""
     heartbeat = subprocess.run(
-        [sys.executable, "-m", "grns", "heartbeat", "0", "1"], input=b"", capture_output=True, check=False
+        [sys.executable, "-m", "grns", "daemon", "heartbeat", "0", "1"],
+        input=b"",
+        capture_output=True,
+        check=False,
     )
     assert (heartbeat.returncode, heartbeat.stdout, heartbeat.stderr) == (0, b"", b"")

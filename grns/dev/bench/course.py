@@ -1,4 +1,4 @@
-"""The course of a run: what `grns bench` does, step by step."""
+"""The course of a run: what `grns admin bench` does, step by step."""
 
 from __future__ import annotations
 

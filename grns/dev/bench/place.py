@@ -81,7 +81,7 @@ async def _remove(server: Database, settings: Settings, name: str, say: Say) -> 
             await broker.remove()
         await scratch.drop(server, name)
     except GrnsError as error:
-        say(f"{name} is left behind, and the next `grns bench` here removes it: {error}")
+        say(f"{name} is left behind, and the next `grns admin bench` here removes it: {error}")
         return False
     return True
 

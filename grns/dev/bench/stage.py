@@ -26,7 +26,9 @@ class BenchStage:
 
     def start_worker(self) -> None:
         """Start the worker."""
-        self._crew.start("worker", "worker", "grns.dev.bench.pool:pool", environment=self._environment)
+        self._crew.start(
+            "worker", "worker", "start", "grns.dev.bench.pool:pool", environment=self._environment
+        )
 
     def check(self) -> None:
         """Raise an error where a process has ended by itself."""

@@ -55,7 +55,7 @@ class DemoStage:
         """Start one more worker."""
         worker = self._start(
             f"worker-{len(self.workers) + 1}",
-            *("worker", "workers.digest:pool", "--concurrency", str(CONCURRENCY)),
+            *("worker", "start", "workers.digest:pool", "--concurrency", str(CONCURRENCY)),
         )
         self.workers[worker.pid] = worker
 

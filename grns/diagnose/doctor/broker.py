@@ -27,7 +27,9 @@ def check_broker(read: Snapshot) -> Sequence[Finding]:
     found = read.broker
     if found is None:
         why = read.troubles.get("broker", "it was not asked")
-        what_to_do = "grns config show --origin; meanwhile workers find their tasks in Postgres, more slowly"
+        what_to_do = (
+            "grns admin config show --origin; meanwhile workers find their tasks in Postgres, more slowly"
+        )
         return [error("broker", f"the broker cannot be reached: {why}", what_to_do)]
     if _number(found.version) < OLDEST:
         sentence = f"nats-server {found.version} is older than {'.'.join(map(str, OLDEST))}"
@@ -54,7 +56,9 @@ def check_streams(read: Snapshot) -> Sequence[Finding]:
 def _streams(read: Snapshot, found: Broker) -> Iterator[Finding]:
     is_by_hand = read.settings.nats_manage == "verify"
     advice = (
-        "make them so by your own means: GRNS_NATS_MANAGE is verify" if is_by_hand else "grns broker apply"
+        "make them so by your own means: GRNS_NATS_MANAGE is verify"
+        if is_by_hand
+        else "grns admin broker apply"
     )
     for stream in found.streams:
         for sentence in stream.drift:
@@ -88,7 +92,7 @@ def _durables(read: Snapshot) -> Iterator[Finding]:
     for sentence in drift[:_MOST_NAMED]:
         yield make("durables", sentence, advice)
     if len(drift) > _MOST_NAMED:
-        yield make("durables", f"and {len(drift) - _MOST_NAMED} more differences", "grns broker info")
+        yield make("durables", f"and {len(drift) - _MOST_NAMED} more differences", "grns admin broker info")
 
 
 def check_dedupe(read: Snapshot) -> Sequence[Finding]:
@@ -104,7 +108,7 @@ def check_dedupe(read: Snapshot) -> Sequence[Finding]:
         f"{shortest.name} remembers messages for {seconds:g} s: what a relay sends again after a crash may be"
         " stored twice"
     )
-    return [error("dedupe_window", sentence, "grns broker apply")]
+    return [error("dedupe_window", sentence, "grns admin broker apply")]
 
 
 def check_room(read: Snapshot) -> Sequence[Finding]:
@@ -126,7 +130,7 @@ def _room(read: Snapshot, stream: StreamReport) -> Iterator[Finding]:
             f"{stream.name} is {share:.0%} full: what it does not take, workers find in Postgres, more slowly"
         )
         yield Finding(
-            "room", severity, sentence, "grns broker info  (which lane is it?), GRNS_NATS_CMD_MAX_BYTES"
+            "room", severity, sentence, "grns admin broker info  (which lane is it?), GRNS_NATS_CMD_MAX_BYTES"
         )
     if stream.max_consumers > 0 and len(stream.durables) >= _FILLING * stream.max_consumers:
         sentence = (

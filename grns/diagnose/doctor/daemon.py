@@ -29,7 +29,7 @@ def check_relay(read: Snapshot) -> Sequence[Finding]:
     if not pulse.relay_has_leader:
         make = error if pulse.lag_seconds > _LATE_SECONDS else warning
         waits = f": {lag}" if pulse.lag_seconds else ""
-        return [make("relay", f"no relay leads{waits}", "grns relay  (or grns server)")]
+        return [make("relay", f"no relay leads{waits}", "grns daemon relay  (or grns server)")]
     if pulse.lag_seconds > _LATE_SECONDS:
         make = error if pulse.lag_seconds > _AWAY_SECONDS else warning
         what_to_do = "is the broker there, and not full? The log of the relay says what it waits for"
@@ -44,7 +44,7 @@ def check_counter(read: Snapshot) -> Sequence[Finding]:
         return []
     lag = f"the oldest row of the log that is not counted is {lasted(pulse.uncounted_seconds)} old"
     if not pulse.stats_has_leader:
-        return [warning("counter", f"no counter leads: {lag}", "grns counter  (or grns server)")]
+        return [warning("counter", f"no counter leads: {lag}", "grns daemon stats  (or grns server)")]
     if pulse.uncounted_seconds > _UNCOUNTED_SECONDS:
         return [warning("counter", lag, "its log says what it waits for; a long transaction may hold it up")]
     return or_ok("counter", (), f"a counter leads, {lasted(pulse.uncounted_seconds)} behind")
@@ -60,7 +60,9 @@ def check_reaper(read: Snapshot) -> Sequence[Finding]:
     if ago is None or pulse.is_reaper_late:
         make = error if pulse.lapsed_seconds > _LATE_SECONDS else warning
         over = f", and a lease is over since {lasted(pulse.lapsed_seconds)}" if pulse.lapsed_seconds else ""
-        return [make("reaper", f"no reaper is there ({looked}){over}", "grns reaper  (or grns server)")]
+        return [
+            make("reaper", f"no reaper is there ({looked}){over}", "grns daemon reaper  (or grns server)")
+        ]
     holds = pulse.reaper_holds_seconds
     rest = f"; they hold still for {lasted(holds)} yet, as after each outage" if holds else ""
     return or_ok("reaper", (), f"{looked}{rest}")
@@ -77,7 +79,7 @@ def check_retry_scheduler(read: Snapshot) -> Sequence[Finding]:
         return or_ok("retry_scheduler", (), "what is due is queued")
     make = error if late > allowed + _AWAY_SECONDS else warning
     sentence = f"a task is due since {lasted(late)}, and no retry scheduler has queued it"
-    return [make("retry_scheduler", sentence, "grns retry-scheduler  (or grns server)")]
+    return [make("retry_scheduler", sentence, "grns daemon scheduler  (or grns server)")]
 
 
 def check_janitor(read: Snapshot) -> Sequence[Finding]:
@@ -90,7 +92,7 @@ def check_janitor(read: Snapshot) -> Sequence[Finding]:
     if ago is not None and ago <= allowed:
         return or_ok("janitor", (), f"the last one looked {lasted(ago)} ago")
     looked = "none has ever looked" if ago is None else f"the last one looked {lasted(ago)} ago"
-    return [warning("janitor", f"no janitor is there: {looked}", "grns janitor  (or grns server)")]
+    return [warning("janitor", f"no janitor is there: {looked}", "grns daemon janitor  (or grns server)")]
 
 
 def check_operations(read: Snapshot) -> Sequence[Finding]:
@@ -102,7 +104,7 @@ def check_operations(read: Snapshot) -> Sequence[Finding]:
     if late <= _AWAY_SECONDS:
         return or_ok("operations", (), "no operation waits for somebody to go on with it")
     sentence = f"nobody has gone on with an operation for {lasted(late)}"
-    return [warning("operations", sentence, "grns operation-runner  (or grns server)")]
+    return [warning("operations", sentence, "grns daemon operations  (or grns server)")]
 
 
 def check_stuck(read: Snapshot) -> Sequence[Finding]:
@@ -131,5 +133,7 @@ def _stuck(read: Snapshot) -> Iterator[Finding]:
 def _unread(read: Snapshot) -> Sequence[Finding]:
     why = read.troubles.get("pulse")
     return (
-        [] if why is None else [error("relay", f"daemons could not be asked for: {why}", "grns db current")]
+        []
+        if why is None
+        else [error("relay", f"daemons could not be asked for: {why}", "grns admin db current")]
     )

@@ -159,7 +159,11 @@ def check_pools(read: Snapshot) -> Sequence[Finding]:
     """Return which tasks wait that nobody serves, and which workers are not what they should be."""
     if read.workers_by_pool is None:
         why = read.troubles.get("pools")
-        return [] if why is None else [error("pools", f"workers could not be read: {why}", "grns db current")]
+        return (
+            []
+            if why is None
+            else [error("pools", f"workers could not be read: {why}", "grns admin db current")]
+        )
     workers, slots = (
         sum(stats.workers for stats in read.workers_by_pool),
         sum(stats.slots for stats in read.workers_by_pool),
@@ -177,7 +181,8 @@ def _unserved(read: Snapshot) -> Iterator[Finding]:
         yield warning(
             "pools",
             f"tasks of the type {one.task_type} wait ({waits}), and no worker of {one.agent_type} {why}",
-            f"start one that has: grns worker MODULE:POOL; grns task list state:queued type:{one.task_type}",
+            f"start one that has: grns worker start MODULE:POOL; "
+            f"grns task list state:queued type:{one.task_type}",
         )
 
 
@@ -209,5 +214,7 @@ def _few(found: Sequence[Finding]) -> Sequence[Finding]:
     worst = sorted(found, key=lambda one: -one.severity.rank)
     rest = worst[_MOST_NAMED:]
     severity: Severity = rest[0].severity
-    more = Finding(rest[0].check, severity, f"and {len(rest)} more findings like these", "grns broker info")
+    more = Finding(
+        rest[0].check, severity, f"and {len(rest)} more findings like these", "grns admin broker info"
+    )
     return [*worst[:_MOST_NAMED], more]

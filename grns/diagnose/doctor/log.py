@@ -23,7 +23,9 @@ def check_partitions(read: Snapshot) -> Sequence[Finding]:
     if log is None:
         why = read.troubles.get("log")
         return (
-            [] if why is None else [error("partitions", f"they could not be read: {why}", "grns db current")]
+            []
+            if why is None
+            else [error("partitions", f"they could not be read: {why}", "grns admin db current")]
         )
     room = f"{log.ahead} partitions of the log lie ahead, with room for {log.rows_left:,} rows"
     return or_ok("partitions", [*_room(log, room), *_leftovers(log)], room)
@@ -31,10 +33,12 @@ def check_partitions(read: Snapshot) -> Sequence[Finding]:
 
 def _room(log: Log, room: str) -> Iterator[Finding]:
     if log.rows_left <= 0:
-        yield error("partitions", "the log is full: nothing can be written any more", "grns janitor")
+        yield error("partitions", "the log is full: nothing can be written any more", "grns daemon janitor")
     elif log.ahead < AHEAD:
         make = error if log.ahead == 0 else warning
-        yield make("partitions", f"{room}; a janitor keeps {AHEAD} of them", "does one run? grns janitor")
+        yield make(
+            "partitions", f"{room}; a janitor keeps {AHEAD} of them", "does one run? grns daemon janitor"
+        )
 
 
 def _leftovers(log: Log) -> Iterator[Finding]:
@@ -76,13 +80,13 @@ def _overdue(log: Log, kept_seconds: float) -> Iterator[Finding]:
             "retention",
             f"{len(held)} partitions of the log are past their time (the newest row of one is {age} old) and"
             " stay: they are not all published and counted",
-            "do a relay and a counter run? grns relay, grns counter",
+            "do a relay and a counter run? grns daemon relay, grns daemon stats",
         )
     elif old:
         yield warning(
             "retention",
             f"{len(old)} partitions of the log are past their time, and nobody has taken them away",
-            "does a janitor run? grns janitor",
+            "does a janitor run? grns daemon janitor",
         )
 
 

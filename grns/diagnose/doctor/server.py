@@ -19,7 +19,7 @@ def check_postgres(read: Snapshot) -> Sequence[Finding]:
     found = read.postgres
     if found is None:
         why = read.troubles.get("postgres", "it was not asked")
-        return [error("postgres", f"Postgres cannot be reached: {why}", "grns config show --origin")]
+        return [error("postgres", f"Postgres cannot be reached: {why}", "grns admin config show --origin")]
     checks = (*_server(found), *_isolation(read, found), *_room(found))
     return or_ok("postgres", checks, f"PostgreSQL {found.version} at {read.settings.database_host()}")
 
@@ -86,9 +86,11 @@ def check_schema(read: Snapshot) -> Sequence[Finding]:
     if found is None:
         return _unread(read, "schema")
     if found.found is None:
-        return [error("schema", "there is no schema grns in this database", "grns db upgrade")]
+        return [error("schema", "there is no schema grns in this database", "grns admin db upgrade")]
     if found.found != found.needed:
-        return [error("schema", _differs(found), "grns db upgrade, or use the version of grns that made it")]
+        return [
+            error("schema", _differs(found), "grns admin db upgrade, or use the version of grns that made it")
+        ]
     findings = [*_apart(found), *_payload_limit(read, found)]
     return or_ok("schema", findings, f"the schema is at {found.found}")
 
@@ -113,7 +115,7 @@ def _payload_limit(read: Snapshot, found: Schema) -> Iterator[Finding]:
         yield warning(
             "schema",
             f"a payload submitted with SQL may have {found.payload_bytes} bytes, and here {ours}",
-            f"GRNS_PAYLOAD_MAX_BYTES={ours} grns db upgrade, or set it to {found.payload_bytes} here",
+            f"GRNS_PAYLOAD_MAX_BYTES={ours} grns admin db upgrade, or set it to {found.payload_bytes} here",
         )
 
 

@@ -106,7 +106,7 @@ def _commands(seen: TaskSnapshot) -> Iterator[Cause]:
         yield Cause(
             "not_published",
             f"its command is not published yet: {lag}, and {who}; {_MEANWHILE}",
-            ("grns relay",) if not pulse.relay_has_leader else ("grns doctor",),
+            ("grns daemon relay",) if not pulse.relay_has_leader else ("grns doctor",),
         )
     if seen.trouble is not None:
         yield Cause(
@@ -128,14 +128,14 @@ def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
             "lane_paused",
             f"the durable of its lane {name} is paused at the broker for {lasted(lane.paused_seconds)} yet;"
             f" {_MEANWHILE}",
-            ("grns broker info",),
+            ("grns admin broker info",),
         )
     elif not lane.exists or (not lane.fetching and not lane.ack_pending and seen.stats.free):
         what = "has no durable" if not lane.exists else "is fetched from by nobody"
         yield Cause(
             "not_fetched",
             f"its lane {name} {what} at the broker; {_MEANWHILE}",
-            ("grns broker info",),
+            ("grns admin broker info",),
         )
 
 

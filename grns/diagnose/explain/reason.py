@@ -157,7 +157,7 @@ def _overdue(seen: TaskSnapshot, due: datetime, beginning: str) -> Cause:
     return Cause(
         "overdue",
         f"{sentence}, and no retry scheduler has queued it: does one run?",
-        ("grns retry-scheduler",),
+        ("grns daemon scheduler",),
     )
 
 
@@ -211,7 +211,7 @@ def _lease_over(seen: TaskSnapshot, beginning: str, seconds: float) -> Cause:
     if tick is not None and not pulse.is_reaper_late:
         return Cause("lease_over", f"{sentence}: a reaper is about to take it back")
     when = "none has ever looked" if tick is None else f"the last one looked {lasted(tick)} ago"
-    return Cause("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns reaper",))
+    return Cause("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns daemon reaper",))
 
 
 def _silence(seen: TaskSnapshot) -> Cause | None:

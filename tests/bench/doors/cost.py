@@ -18,7 +18,7 @@ from tests.bench.figure import COUNT, SHARE, TASKS, Figures
 from tests.bench.stage import Stage
 from tests.bench.whole_way import passed
 
-_DAEMONS = ("relay", "reaper", "retry-scheduler", "counter")
+_DAEMONS = ("relay", "reaper", "scheduler", "stats")
 # An open overview asks for itself again every three seconds; somebody looks through a list besides.
 _LIST, _OVERVIEW_EVERY = "/tasks?filter=state%3Adead", 3
 _TURN_SECONDS = 1.0

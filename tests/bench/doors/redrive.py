@@ -12,8 +12,8 @@ from tests.bench.doors.table import Tell, sql
 from tests.bench.figure import COUNT, SHARE, Figures
 from tests.bench.stage import Stage
 
-_RUNNER, _API = "operation-runner", "api"
-_DAEMONS = ("relay", "counter")
+_RUNNER, _API = "operations", "api"
+_DAEMONS = ("relay", "stats")
 # Who is killed once the next part of the tasks has been moved.
 _KILLED = ((_API,), (_RUNNER,), (_API, _RUNNER), (_RUNNER,), (_API,))
 # Nothing is moved for longer: the runner was killed, and its lease has to end before another one may go on.

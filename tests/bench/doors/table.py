@@ -136,7 +136,7 @@ async def _bury(stage: Stage, sizes: Sizes) -> None:
 
 async def _count(stage: Stage, tell: Tell) -> None:
     """Let the product's counter count the log, to its end."""
-    stage.start("counter")
+    stage.start("stats")
 
     async def is_counted() -> bool:
         (row,) = await stage.connection.fetch(_COUNTED)
@@ -144,7 +144,7 @@ async def _count(stage: Stage, tell: Tell) -> None:
         return bool(row["low"] >= row["last"])
 
     await _twice(lambda: stage.until(is_counted))
-    await stage.end("counter")
+    await stage.end("stats")
 
 
 async def _twice(wait: Callable[[], Awaitable[None]]) -> None:

@@ -439,7 +439,7 @@ create function grns.is_keepable(number numeric) returns boolean language sql im
     end
 $$;
 
--- The largest payload: GRNS_PAYLOAD_MAX_BYTES, as of the latest `grns db upgrade`. A function and not a row, so that
+-- The largest payload: GRNS_PAYLOAD_MAX_BYTES, as of the latest `grns admin db upgrade`. A function and not a row, so that
 -- reading it costs nothing and needs no right. Not immutable: cached plans would keep the old value.
 create function grns.payload_bytes() returns integer language sql stable as 'select 262144';
 

@@ -1,0 +1,212 @@
+"""`grns key …` and `grns workspace …`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import click
+
+from grns.access import isolation, keys, token_keys, workspaces
+from grns.access.principals import SCOPES
+from grns.cli import failure, option
+from grns.cli.group import Group
+from grns.cli.output import Column, Output, output_option, text
+from grns.cli.session import CliSession, with_session
+from grns.errors import InvalidInputError, UnusableError
+from grns.model.api_key import check, key_id
+
+_EVERYWHERE = click.option("--all-workspaces", "is_everywhere", is_flag=True, help="All workspaces.")
+_MEANINGS = "; ".join(f"{scope}: {meaning}" for scope, meaning in SCOPES.items())
+_KEYS = (
+    Column("ID", "id"),
+    Column("NAME", "name", may_shrink=True),
+    Column("WORKSPACE", lambda row: row["workspace"] or "all", may_shrink=True, spare=2),
+    Column("SCOPES", lambda row: " ".join(row["scopes"])),
+    Column("POOLS", lambda row: " ".join(row["pools"] or ["all"]), may_shrink=True, spare=5),
+    Column("STATE", "state", is_status=True),
+    Column("CREATED", "created_at", is_age=True, spare=4),
+    Column("EXPIRES", "expires_at", is_age=True, spare=3),
+    Column("USED", "last_used_at", is_age=True, spare=1),
+)
+_WORKSPACES = (
+    Column("WORKSPACE", "workspace"),
+    Column("CREATED", "created_at", is_age=True),
+    Column("BY", "created_by", may_shrink=True, spare=1),
+)
+
+
+class KeyId(click.ParamType[str]):
+    """The id of a key, or a whole key, of which only the id is used."""
+
+    name = "key"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the id."""
+        try:
+            return key_id(value)
+        except InvalidInputError as error:
+            raise option.InvalidOption(error.code, str(error), param, ctx) from error
+
+
+@click.group(cls=Group)
+def key() -> None:
+    """Create, list and revoke API keys."""
+
+
+@key.command(
+    "create",
+    examples=[
+        "grns key create ci --scope submit --expires 90d",
+        "grns key create ops --scope admin --all-workspaces",
+    ],
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--scope",
+    "scopes",
+    metavar="SCOPE",
+    type=click.Choice(list(SCOPES)),
+    multiple=True,
+    required=True,
+    help=f"Scope, repeatable. {_MEANINGS}.",
+)
+@click.option(
+    "--expires",
+    "expires_seconds",
+    metavar="TIME",
+    type=option.Duration(code="bad_expiry"),
+    help="Lifetime: 30d, 12h. Defaults to unlimited.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    metavar="NAME",
+    type=option.Token("pool"),
+    multiple=True,
+    help="Pool that the key may work for. Repeatable. Defaults to all.",
+)
+@_EVERYWHERE
+@output_option
+def create_key(name: str, expires_seconds: float | None, **given: Any) -> None:
+    """Create a key for this workspace or for all, and print it once.
+
+    NAME identifies it in lists, for example `ci` or `billing in production`.
+    """
+    check(name, expires_seconds)
+    _create_key(name=name, expires_seconds=expires_seconds, **given)
+
+
+@with_session("read")
+async def _create_key(
+    session: CliSession, /, out: Output, is_everywhere: bool, pools: tuple[str, ...], **fields: Any
+) -> None:
+    workspace = None if is_everywhere else session.workspace
+    with failure.hinting(missing=f"grns workspace create {workspace}"):
+        made, row = await keys.create_key(
+            session.database, workspace=workspace, actor=session.actor, pools=pools or None, **fields
+        )
+    out.record({"key": made.reveal(), **row}, lambda: text(made.reveal()))
+    failure.note("store it now: it is not shown again, because grns keeps only its digest")
+
+
+@key.command("list", examples=["grns key list", "grns key list --all-workspaces -o json"])
+@_EVERYWHERE
+@option.page_options(option.Token("cursor", code="bad_cursor"))
+@output_option
+@with_session("read")
+async def list_keys(
+    session: CliSession, out: Output, limit: int, after: str | None, is_everywhere: bool
+) -> None:
+    """List this workspace's keys, the latest first; with --all-workspaces, all keys."""
+    workspace = None if is_everywhere else session.workspace
+    page = await keys.list_keys(session.database, workspace=workspace, limit=limit, after=after)
+    nothing = "no keys" if is_everywhere else f"no keys of {workspace} alone: --all-workspaces lists all"
+    out.page(page.rows, _KEYS, page.next_cursor, nothing=nothing, now=await session.now())
+
+
+@key.command(examples=["grns key revoke KEY_ID", "grns key revoke KEY_ID --dry-run"])
+@click.argument("key_id", metavar="ID", type=KeyId())
+@option.sure_options
+@with_session("read", missing="grns key list --all-workspaces")
+async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool) -> None:
+    """Revoke a key. ID is as `list` shows it, or a whole key."""
+    row = await keys.read_key(session.database, key_id, workspace=None)
+    action = f"revoke key {key_id} ({row['name']}, {row['state']})"
+    if is_trial:
+        failure.note(f"would {action}")
+        return
+    option.confirm(action, is_sure=is_sure)
+    if not await keys.revoke_key(session.database, key_id, workspace=None, actor=session.actor):
+        failure.say(f"key {key_id} was revoked before")
+        raise click.exceptions.Exit(failure.CONFLICT)
+    failure.note(f"key {key_id} is revoked")
+
+
+@key.command(
+    "rotate-token-secret",
+    examples=["grns key rotate-token-secret --dry-run", "grns key rotate-token-secret --yes"],
+)
+@option.sure_options
+def rotate_token_secret(is_trial: bool, is_sure: bool) -> None:
+    """Sign claim tokens with a new secret.
+
+    Tokens signed with the previous secret stay valid until you rotate again: rotate twice to end them all.
+    """
+    action = "sign claim tokens with a new secret, and end the tokens from before the last rotation"
+    if is_trial:
+        failure.note(f"would {action}")
+        return
+    option.confirm(action, is_sure=is_sure)
+    _rotate_token_secret()
+
+
+@with_session("read")
+async def _rotate_token_secret(session: CliSession) -> None:
+    number = await token_keys.rotate(session.database, actor=session.actor)
+    failure.note(f"claim tokens are signed with secret {number}")
+
+
+@click.group(cls=Group)
+def workspace() -> None:
+    """Create and isolate workspaces."""
+
+
+@workspace.command("create", examples=["grns workspace create acme", "grns workspace create billing"])
+@click.argument("name", metavar="NAME", type=option.Token("workspace"))
+@with_session("read", conflict="grns workspace list")
+async def create_workspace(session: CliSession, name: str) -> None:
+    """Create a workspace, so that keys can be bound to it."""
+    await workspaces.create_workspace(session.database, name, actor=session.actor)
+    failure.note(
+        f"workspace {name} is created; for a key: grns key create KEY --scope read --workspace {name}"
+    )
+
+
+@workspace.command("list", examples=["grns workspace list", "grns workspace list -o jsonl"])
+@option.page_options(option.Token("cursor", code="bad_cursor"))
+@output_option
+@with_session("read")
+async def list_workspaces(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+    """List workspaces by name."""
+    page = await workspaces.list_workspaces(session.database, limit=limit, after=after)
+    out.page(page.rows, _WORKSPACES, page.next_cursor, nothing="no more workspaces", now=await session.now())
+
+
+@workspace.command(
+    examples=["grns workspace isolate", "grns workspace isolate --database-url postgresql://owner@db/app"]
+)
+@with_session("read")
+async def isolate(session: CliSession) -> None:
+    """Enforce workspace isolation with row-level security.
+
+    `grns admin db upgrade` does the same if it may create roles. Safe to repeat. Exit code 1: the database
+    does not isolate workspaces, and the message says what is missing; grns then checks each request itself.
+    """
+    with contextlib.suppress(UnusableError):  # a role that does not own the tables gets the report too
+        await isolation.isolate(session.database)
+    obstacle = await isolation.obstacle(session.database)
+    if obstacle is not None:
+        failure.say(f"the database does not isolate workspaces: {obstacle}")
+        raise click.exceptions.Exit(failure.FAILED)
+    failure.note("the database isolates workspaces")
