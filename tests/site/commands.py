@@ -58,7 +58,7 @@ def _command(command: click.Command, name: str, above: click.Context, sign: str)
     pieces = " ".join(command.collect_usage_pieces(context))
     yield f"\n```text\n{context.command_path} {pieces}\n```\n"
     if examples := getattr(command, "examples", ()):
-        yield "\nExamples:\n\n```sh\n" + "\n".join(examples) + "\n```\n"
+        yield "\nExamples:\n\n```text\n" + "\n".join(examples) + "\n```\n"
     if options := _options(command.get_params(context), context):
         yield "\n" + options
 
