@@ -35,6 +35,24 @@ daemon_group = LazyGroup(
     help="Run one daemon alone, instead of all of them with `grns server`.",
 )
 
+worker_group = LazyGroup(
+    "worker",
+    {
+        "Commands": [
+            LazyCommand("start", "Run a pool's handlers.", "worker:start"),
+            LazyCommand(
+                "list", "List workers by pool, HTTP workers and silent workers included.", "pool:list_workers"
+            ),
+            LazyCommand(
+                "show",
+                "Show a worker: its slots, task types, process and last heartbeat.",
+                "pool:show_worker",
+            ),
+        ]
+    },
+    help="Start a worker; list and show workers.",
+)
+
 admin_group = LazyGroup(
     "admin",
     {
@@ -73,7 +91,7 @@ root = LazyGroup(
         "Run": [
             LazyCommand("server", "Run all daemons in one process.", "daemon:server"),
             LazyCommand("daemon", "Run one daemon: relay, reaper, scheduler, api, …", ":daemon_group"),
-            LazyCommand("worker", "Start a worker; list and show workers.", "worker:worker"),
+            LazyCommand("worker", "Start a worker; list and show workers.", ":worker_group"),
         ],
         "Administer": [
             LazyCommand("key", "Create, list and revoke API keys.", "access:key"),

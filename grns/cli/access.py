@@ -122,7 +122,7 @@ async def list_keys(
     workspace = None if is_everywhere else session.workspace
     page = await keys.list_keys(session.database, workspace=workspace, limit=limit, after=after)
     nothing = "no keys" if is_everywhere else f"no keys of {workspace} alone: --all-workspaces lists all"
-    out.page(page.rows, _KEYS, page.next_cursor, nothing=nothing, now=await session.now())
+    out.page(page, _KEYS, nothing=nothing, now=await session.now())
 
 
 @key.command(examples=["grns key revoke KEY_ID", "grns key revoke KEY_ID --dry-run"])
@@ -138,7 +138,7 @@ async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool
         return
     option.confirm(action, is_sure=is_sure)
     if not await keys.revoke_key(session.database, key_id, workspace=None, actor=session.actor):
-        failure.say(f"key {key_id} was revoked before")
+        failure.print_error(f"key {key_id} was revoked before")
         raise click.exceptions.Exit(failure.CONFLICT)
     failure.note(f"key {key_id} is revoked")
 
@@ -190,7 +190,7 @@ async def create_workspace(session: CliSession, name: str) -> None:
 async def list_workspaces(session: CliSession, out: Output, limit: int, after: str | None) -> None:
     """List workspaces by name."""
     page = await workspaces.list_workspaces(session.database, limit=limit, after=after)
-    out.page(page.rows, _WORKSPACES, page.next_cursor, nothing="no more workspaces", now=await session.now())
+    out.page(page, _WORKSPACES, nothing="no more workspaces", now=await session.now())
 
 
 @workspace.command(
@@ -207,6 +207,6 @@ async def isolate(session: CliSession) -> None:
         await isolation.isolate(session.database)
     obstacle = await isolation.obstacle(session.database)
     if obstacle is not None:
-        failure.say(f"the database does not isolate workspaces: {obstacle}")
+        failure.print_error(f"the database does not isolate workspaces: {obstacle}")
         raise click.exceptions.Exit(failure.FAILED)
     failure.note("the database isolates workspaces")

@@ -214,12 +214,12 @@ def _report(
     rows = [{"id": task_id, "answer": answers.get(task_id, _MISSING)} for task_id in ids]
     out.rows(rows, _ANSWERS)
     if missing := sum(row["answer"] == _MISSING for row in rows):
-        failure.say(f"{missing} of {len(rows)} do not exist", "grns task list")
+        failure.print_error(f"{missing} of {len(rows)} do not exist", "grns task list")
         raise click.exceptions.Exit(failure.NOT_FOUND)
     if others := [row for row in rows if row["answer"] not in done]:
         more = f", and {len(others) - 1} more" if len(others) > 1 else ""
         first = others[0]
-        failure.say(f"{first['id']} is unchanged ({first['answer']}){more}: only {_ABLE[action]}")
+        failure.print_error(f"{first['id']} is unchanged ({first['answer']}){more}: only {_ABLE[action]}")
         raise click.exceptions.Exit(failure.CONFLICT)
 
 

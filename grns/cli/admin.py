@@ -67,7 +67,7 @@ async def current(session: CliSession, out: Output) -> None:
     record = {"current": revision, "needed": needed, "is_current": revision == needed}
     out.record(record, lambda: fields([("current", revision or "none"), ("needed", needed)]))
     if revision != needed:
-        failure.say("this version of grns needs another schema", "grns admin db upgrade")
+        failure.print_error("this version of grns needs another schema", "grns admin db upgrade")
         raise click.exceptions.Exit(failure.FAILED)
 
 
@@ -88,7 +88,7 @@ def export(directory: Path, is_check: bool) -> None:
         click.echo(directory / name)
     if is_check and names:
         hint = f"grns admin schema export {directory}"
-        failure.say(f"{directory}: {counted(len(names), 'stale file')}", hint)
+        failure.print_error(f"{directory}: {counted(len(names), 'stale file')}", hint)
         raise click.exceptions.Exit(failure.FAILED)
     failure.note(f"{directory} is up to date")
 

@@ -76,7 +76,7 @@ async def info(session: CliSession, out: Output) -> None:
         for difference in drift:
             failure.note(difference)
         # Durables are fixed by the workers that fetch from them.
-        failure.say("streams have drifted", "grns admin broker apply" if stream_drift else None)
+        failure.print_error("streams have drifted", "grns admin broker apply" if stream_drift else None)
         raise click.exceptions.Exit(failure.FAILED)
 
 

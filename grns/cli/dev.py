@@ -175,7 +175,7 @@ def _api(
         return doors.api(app, database, transport, port=0, invitation=invitation)
     except SettingsError as error:
         hint = next(iter(getattr(error, "__notes__", ())), None)
-        failure.say(f"without the HTTP API and the dashboard: {error}", hint)
+        failure.print_error(f"without the HTTP API and the dashboard: {error}", hint)
         return None
 
 

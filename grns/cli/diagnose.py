@@ -122,5 +122,5 @@ def _conclude(findings: Sequence[Finding], *, is_strict: bool) -> None:
         for finding in wrong
         if finding.check in _SERVER_CHECKS and "cannot be reached" in finding.sentence
     ]
-    failure.say(f"{counted(len(wrong), 'thing')} {'is' if len(wrong) == 1 else 'are'} wrong")
+    failure.print_error(f"{counted(len(wrong), 'thing')} {'is' if len(wrong) == 1 else 'are'} wrong")
     raise click.exceptions.Exit(UnavailableError.exit_code if len(away) == len(wrong) else failure.FAILED)

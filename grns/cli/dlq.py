@@ -99,14 +99,7 @@ async def _list(
         limit=limit,
         after=after,
     )
-    out.page(
-        page.rows,
-        _COLUMNS,
-        page.next_cursor,
-        nothing="no dead letters",
-        now=await session.now(),
-        is_partial=page.is_partial,
-    )
+    out.page(page, _COLUMNS, nothing="no dead letters", now=await session.now())
 
 
 @dlq.command(examples=["grns dlq show ID", "grns dlq show MESSAGE_ID --raw > body"])

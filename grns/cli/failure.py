@@ -1,4 +1,4 @@
-"""What somebody at a terminal, or a script, gets when something goes wrong: one sentence and a number."""
+"""Errors of commands: one sentence, a command that helps, and an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HINTS: tuple[tuple[type[GrnsError], str], ...] = (
 
 
 def guarded(work: Callable[[], int], state: CliState) -> int:
-    """Do the work and return its exit code, or say what went wrong and return that of the error."""
+    """Do the work and return its exit code, or report the error and return its code."""
     try:
         code = work()
         sys.stdout.flush()
@@ -45,12 +45,12 @@ def guarded(work: Callable[[], int], state: CliState) -> int:
     except Exception as error:
         if state.debug:
             traceback.print_exception(error)
-        return _tell(error, state)
+        return _report(error, state)
     return code
 
 
 def hinted(error: GrnsError, command: str) -> GrnsError:
-    """Return the error with the command that helps."""
+    """Attach the command that helps to an error, and return it."""
     error.add_note(command)
     return error
 
@@ -67,45 +67,45 @@ def hinting(*, missing: str | None = None, conflict: str | None = None) -> Itera
         raise
 
 
-def say(sentence: str, hint: str | None = None) -> None:
-    """Write one sentence, and the command to try next, to stderr."""
-    told = safe(redacted(sentence))
-    click.echo(click.style("grns: ", fg="red", bold=True) + told, err=True, color=_color())
+def print_error(sentence: str, hint: str | None = None) -> None:
+    """Write an error, and the command to try next, to stderr."""
+    prefix = click.style("grns: ", fg="red", bold=True)
+    click.echo(prefix + safe(redacted(sentence)), err=True, color=_color())
     if hint:
         click.echo(f"  try: {bounded(safe(redacted(hint)), _LONGEST // 2)}", err=True)
 
 
 def note(sentence: str) -> None:
-    """Write to stderr what is no data."""
+    """Write a note for people to stderr."""
     click.echo(safe(sentence), err=True)
 
 
-def _tell(error: Exception, state: CliState) -> int:
+def _report(error: Exception, state: CliState) -> int:
     if isinstance(error, click.ClickException):
-        say(_coded(error, " ".join(error.format_message().split())), _help_of(error))
+        print_error(_coded(error, " ".join(error.format_message().split())), _help_of(error))
         return error.exit_code
     if isinstance(error, SettingsError) and (flag := _flag_in(str(error), state)):
-        say(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")
+        print_error(str(error).replace(f"GRNS_{flag.upper()}", f"--{flag.replace('_', '-')}"), "grns --help")
         return error.exit_code
     if isinstance(error, GrnsError):
-        say(_coded(error, str(error)), hint_of(error))
+        print_error(_coded(error, str(error)), hint_of(error))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
-        say(f"{error.filename}: {error.strerror}")
+        print_error(f"{error.filename}: {error.strerror}")
         return FAILED
-    say(f"this is a bug in grns: {type(error).__name__}: {error}", "the same again with --debug")
+    print_error(f"this is a bug in grns: {type(error).__name__}: {error}", "the same command with --debug")
     return FAILED
 
 
 def _coded(error: Exception, sentence: str) -> str:
-    """Return a sentence, no longer than somebody reads, with the error's word for scripts behind it."""
+    """Return a sentence, shortened if it is long, with the code of the error."""
     code: str | None = getattr(error, "code", None)
     short = bounded(safe(sentence), _LONGEST)
     return f"{short} ({code})" if code else short
 
 
 def _flag_in(sentence: str, state: CliState) -> str | None:
-    """Return the flag that such a sentence is about: it is handed on as environment."""
+    """Return the flag that a sentence about an environment variable concerns."""
     return next((flag for flag in state.flags if f"GRNS_{flag.upper()}:" in sentence), None)
 
 
@@ -115,19 +115,19 @@ def _help_of(error: click.ClickException) -> str | None:
 
 
 def hint_of(error: GrnsError) -> str | None:
-    """Return the next command: what the raiser has noted, else what helps with such errors."""
+    """Return the command that helps: the note of the error, else that of its class."""
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:
         return notes[0]
-    if "`grns " in str(error):  # the sentence names one already
+    if "`grns " in str(error):  # the sentence names a command already
         return None
     if isinstance(error, UnavailableError) and _is_dev_gone():
-        return "grns dev  (it does not run here any more)"
+        return "grns dev  (it no longer runs here)"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
 
 
 def _is_dev_gone() -> bool:
-    """Tell whether the servers announced here are those of a `grns dev` that was killed."""
+    """Return whether the servers announced here are those of a `grns dev` that was killed."""
     from grns.settings import announced
 
     left_behind = announced()
@@ -136,7 +136,7 @@ def _is_dev_gone() -> bool:
     try:
         with left_behind.with_name("lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # somebody holds it, or it was never there
+    except OSError:  # a process holds it, or it never existed
         return False
     return True
 
@@ -146,7 +146,7 @@ def _color() -> bool | None:
 
 
 def _silence() -> None:
-    """Let the interpreter's last flush go nowhere: whoever read our output has left."""
+    """Discard the last flush of the interpreter: the reader of our output is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -133,7 +133,7 @@ async def list_saved(session: CliSession, out: Output, limit: int, after: str | 
         session.database, workspace=session.workspace, limit=limit, after=after
     )
     now = await session.now()
-    out.page(page.rows, _SAVED_COLUMNS, page.next_cursor, nothing="no saved filters", now=now)
+    out.page(page, _SAVED_COLUMNS, nothing="no saved filters", now=now)
 
 
 @filters.command(examples=["grns task filter delete flaky", "grns task filter delete flaky --workspace acme"])

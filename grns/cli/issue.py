@@ -69,13 +69,7 @@ def issue() -> None:
 
 
 @issue.command("list", examples=["grns issue list", "grns issue list --state new --state regressed"])
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice(issues.STATES),
-    help="Only those in this state. Repeatable.",
-)
+@option.states_option(issues.STATES)
 @option.page_options(option.CursorType())
 @output_option
 @with_session("read")
@@ -86,7 +80,7 @@ async def list_issues(
     page = await issues.list_issues(
         session.database, workspace=session.workspace, state=states or None, limit=limit, after=after
     )
-    out.page(page.rows, _COLUMNS, page.next_cursor, nothing="no such issues", now=await session.now())
+    out.page(page, _COLUMNS, nothing="no such issues", now=await session.now())
 
 
 @issue.command(examples=["grns issue show FINGERPRINT", "grns issue show FINGERPRINT -o json"])
@@ -99,47 +93,26 @@ async def show(session: CliSession, out: Output, fingerprint: str) -> None:
     out.record(row, lambda: _draw(row))
 
 
-@issue.command(
-    examples=["grns issue ack FINGERPRINT", 'grns issue ack FINGERPRINT --owner ann --note "API changed"']
-)
-@_FINGERPRINT
-@_NOTE
-@_OWNER
-@output_option
-def ack(**given: Any) -> None:
-    """Acknowledge an issue."""
-    _change(state="acknowledged", **given)
+def _add(verb: str, state: str, help_text: str, note: str) -> None:
+    """Add a command that changes the state of an issue."""
+
+    @issue.command(
+        verb,
+        help=help_text,
+        examples=[f"grns issue {verb} FINGERPRINT", f'grns issue {verb} FINGERPRINT --note "{note}"'],
+    )
+    @_FINGERPRINT
+    @_NOTE
+    @_OWNER
+    @output_option
+    def command(**given: Any) -> None:
+        _change(state=state, **given)
 
 
-@issue.command(
-    examples=["grns issue ignore FINGERPRINT", 'grns issue ignore FINGERPRINT --note "only in tests"']
-)
-@_FINGERPRINT
-@_NOTE
-@output_option
-def ignore(**given: Any) -> None:
-    """Ignore an issue."""
-    _change(state="ignored", **given)
-
-
-@issue.command(
-    examples=["grns issue resolve FINGERPRINT", 'grns issue resolve FINGERPRINT --note "fixed in 1.4"']
-)
-@_FINGERPRINT
-@_NOTE
-@output_option
-def resolve(**given: Any) -> None:
-    """Resolve an issue. If it is seen again, it becomes `regressed`."""
-    _change(state="resolved", **given)
-
-
-@issue.command(examples=["grns issue reopen FINGERPRINT", 'grns issue reopen FINGERPRINT --note "not fixed"'])
-@_FINGERPRINT
-@_NOTE
-@output_option
-def reopen(**given: Any) -> None:
-    """Reopen an issue (state `new`)."""
-    _change(state="new", **given)
+_add("ack", "acknowledged", "Acknowledge an issue.", "the supplier changed its API")
+_add("ignore", "ignored", "Ignore an issue.", "only in tests")
+_add("resolve", "resolved", "Resolve an issue. If it is seen again, it becomes `regressed`.", "fixed in 1.4")
+_add("reopen", "new", "Reopen an issue (state `new`).", "not fixed")
 
 
 @issue.command(examples=["grns issue snooze FINGERPRINT 2d", "grns issue snooze FINGERPRINT 0"])

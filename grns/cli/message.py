@@ -249,8 +249,8 @@ def _conclude(answers: Sequence[Answer], verb: str) -> None:
     """Exit with the code of the worst answer."""
     done = (_done(verb), f"would be {_done(verb)}")
     if missing := sum(row["answer"] == _MISSING for row in answers):
-        failure.say(f"{missing} of {len(answers)} do not exist", _LIST)
+        failure.print_error(f"{missing} of {len(answers)} do not exist", _LIST)
         raise click.exceptions.Exit(failure.NOT_FOUND)
     if others := sum(row["answer"] not in done for row in answers):
-        failure.say(f"{others} of {len(answers)} are unchanged: the answer says why")
+        failure.print_error(f"{others} of {len(answers)} are unchanged: the answer says why")
         raise click.exceptions.Exit(failure.CONFLICT)

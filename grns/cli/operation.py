@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import Any, cast
 
 import click
 
@@ -19,11 +20,14 @@ from grns.model.subjects import RELAY_NUDGE
 from grns.operations import service
 from grns.operations.model import ENDED, State
 from grns.operations.service import Operation
+from grns.postgres.paging import Page
 
 _LIST = "grns operation list"
 _SHOW = "grns operation show {number}"
 _LOOK_SECONDS = 0.25
 _LONG_SECONDS = 5.0
+
+Change = Callable[..., Awaitable[Operation]]
 
 _NUMBER = click.argument("number", metavar="NUMBER", type=option.Whole(1, 2**62, code="bad_operation"))
 _COLUMNS = (
@@ -47,13 +51,7 @@ def operation() -> None:
 @operation.command(
     "list", examples=["grns operation list", "grns operation list --state running --state paused"]
 )
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice([state.value for state in State]),
-    help="Only those in this state. Repeatable.",
-)
+@option.states_option([state.value for state in State])
 @option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
 @output_option
 @with_session("read")
@@ -68,8 +66,8 @@ async def list_operations(
         limit=limit,
         after=after,
     )
-    rows = [asdict(row) for row in page.operations]
-    out.page(rows, _COLUMNS, page.next_cursor, nothing="no such operations", now=await session.now())
+    rows, next_cursor = [asdict(row) for row in page.operations], cast(Any, page.next_cursor)  # a number
+    out.page(Page(rows, next_cursor), _COLUMNS, nothing="no such operations", now=await session.now())
 
 
 @operation.command(examples=["grns operation show 17", "grns operation show 17 -o json"])
@@ -102,7 +100,7 @@ async def watch_operation(session: CliSession, out: Output, number: int, timeout
     present(out, ended)
     if ended.state is not State.DONE:
         hint = f"grns operation resume {number}" if ended.state is State.PAUSED else _LIST
-        failure.say(f"operation {number} is {ended.state.value}", hint)
+        failure.print_error(f"operation {number} is {ended.state.value}", hint)
         raise click.exceptions.Exit(failure.FAILED)
 
 
@@ -123,55 +121,42 @@ async def _until_end(session: CliSession, number: int) -> Operation:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-@operation.command(
-    examples=["grns operation pause 17", 'grns operation pause 17 --reason "the supplier is down"']
-)
-@_NUMBER
-@option.REASON
-@output_option
-@with_session("write", missing=_LIST, conflict=_SHOW)
-async def pause(session: CliSession, out: Output, number: int, reason: str | None) -> None:
-    """Pause an operation."""
-    await _change(session, out, number, reason, service.pause_operation)
+def _add(verb: str, change: Change, help_text: str, reason: str) -> None:
+    """Add a command that changes an operation."""
 
-
-@operation.command(
-    examples=["grns operation resume 17", 'grns operation resume 17 --reason "the supplier is back"']
-)
-@_NUMBER
-@option.REASON
-@output_option
-@with_session("write", missing=_LIST, conflict=_SHOW)
-async def resume(session: CliSession, out: Output, number: int, reason: str | None) -> None:
-    """Resume an operation; after a failed canary, with all other tasks."""
-    await _change(session, out, number, reason, service.resume_operation)
-
-
-@operation.command(examples=["grns operation abort 17", 'grns operation abort 17 --reason "wrong filter"'])
-@_NUMBER
-@option.REASON
-@output_option
-@with_session("write", missing=_LIST, conflict=_SHOW)
-async def abort(session: CliSession, out: Output, number: int, reason: str | None) -> None:
-    """Abort an operation. Tasks that it has moved stay moved."""
-    await _change(session, out, number, reason, service.abort_operation)
-
-
-async def _change(
-    session: CliSession,
-    out: Output,
-    number: int,
-    reason: str | None,
-    change: Callable[..., Awaitable[Operation]],
-) -> None:
-    changed = await change(
-        session.database, number, workspace=session.workspace, actor=session.actor, reason=reason
+    @operation.command(
+        verb,
+        help=help_text,
+        examples=[f"grns operation {verb} 17", f'grns operation {verb} 17 --reason "{reason}"'],
     )
-    await session.transport.nudge(RELAY_NUDGE)
-    if out.is_table:
-        failure.note(f"operation {number} is {changed.state.value}")
-    else:
-        present(out, changed)
+    @_NUMBER
+    @option.REASON
+    @output_option
+    @with_session("write", missing=_LIST, conflict=_SHOW)
+    async def command(session: CliSession, out: Output, number: int, reason: str | None) -> None:
+        changed = await change(
+            session.database, number, workspace=session.workspace, actor=session.actor, reason=reason
+        )
+        await session.transport.nudge(RELAY_NUDGE)
+        if out.is_table:
+            failure.note(f"operation {number} is {changed.state.value}")
+        else:
+            present(out, changed)
+
+
+_add("pause", service.pause_operation, "Pause an operation.", "the supplier is down")
+_add(
+    "resume",
+    service.resume_operation,
+    "Resume an operation; after a failed canary, with all other tasks.",
+    "the supplier is back",
+)
+_add(
+    "abort",
+    service.abort_operation,
+    "Abort an operation. Tasks that it has moved stay moved.",
+    "wrong filter",
+)
 
 
 def present(out: Output, shown: Operation) -> None:

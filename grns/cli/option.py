@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -175,6 +175,17 @@ def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]],
         help="Maximum number of rows.",
     )
     return lambda function: limit(after(function))
+
+
+def states_option(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--state`, repeatable, passed on as `states`."""
+    return click.option(
+        "--state",
+        "states",
+        multiple=True,
+        type=click.Choice(states),
+        help="Only those in this state. Repeatable.",
+    )
 
 
 def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grns.postgres.paging import Page
 from grns.text import ago, safe
 
 TABLE, JSON, JSONL = "table", "json", "jsonl"
@@ -132,26 +133,16 @@ class Output:
             table(rows, columns, now=now)
 
     def page(
-        self,
-        rows: Sequence[Row],
-        columns: Sequence[Column],
-        next_cursor: str | int | None,
-        *,
-        nothing: str,
-        now: datetime | None = None,
-        is_partial: bool | None = None,
+        self, page: Page, columns: Sequence[Column], *, nothing: str, now: datetime | None = None
     ) -> None:
-        """Write one page of a list and, for people, that it is empty or has a next page.
-
-        `is_partial`: not everything was searched. It is in the JSON document unless it is None.
-        """
-        around = {} if is_partial is None else {"is_partial": is_partial}
-        self.rows(rows, columns, now=now, next_cursor=next_cursor, **around)
-        if self.is_table and not rows and not is_partial:
+        """Write one page of a list and, for people, that it is empty or has a next page."""
+        around = {"next_cursor": page.next_cursor, "is_partial": page.is_partial}
+        self.rows(page.rows, columns, now=now, **around)
+        if self.is_table and not page.rows and not page.is_partial:
             click.echo(nothing, err=True)
-        elif self.form != JSON and next_cursor is not None:
-            more = "not everything was searched, continue with" if is_partial else "there is more:"
-            click.echo(f"{more} --after {next_cursor}", err=True)
+        elif self.form != JSON and page.next_cursor is not None:
+            more = "not everything was searched, continue with" if page.is_partial else "there is more:"
+            click.echo(f"{more} --after {page.next_cursor}", err=True)
 
     def record(self, record: Row, show: Callable[[], None]) -> None:
         """Write one record. `show` writes it for people."""

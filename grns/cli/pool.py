@@ -1,8 +1,8 @@
-"""`grns pool …`."""
+"""`grns pool …`, and `grns worker list` and `show`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,12 +10,16 @@ import click
 
 from grns.bootstrap import tools
 from grns.cli import failure, option
-from grns.cli.group import Group
-from grns.cli.output import Column, Output, age, output_option, text
+from grns.cli.group import Command, Group
+from grns.cli.output import Cell, Column, Output, age, output_option, text
 from grns.cli.session import CliSession, with_session
+from grns.errors import NotFoundError
 from grns.tasks import pools
 from grns.tasks.pauses import in_force
 from grns.text import lasted
+from grns.worker.registry import list_agents
+
+_PAGE = 1000
 
 _AGENT_TYPE = click.argument("agent_type", metavar="AGENT_TYPE", type=option.Token("agent_type"))
 
@@ -67,7 +71,7 @@ async def list_pools(session: CliSession, out: Output, limit: int, after: str | 
         Column("OLDEST", oldest, spare=3),
         Column("PAUSED", paused, may_shrink=True),
     )
-    out.page(page.rows, columns, page.next_cursor, nothing="no pools")
+    out.page(page, columns, nothing="no pools")
 
 
 @pool.command(
@@ -115,7 +119,7 @@ async def resume(session: CliSession, out: Output, agent_type: str, task_type: s
     left = await in_force(session.database, session.workspace, [agent_type])
     name = _named(agent_type, task_type)
     if ended is None:
-        failure.say(f"{name} is not paused", "grns pool list")
+        failure.print_error(f"{name} is not paused", "grns pool list")
     else:
         out.record(asdict(ended), lambda: text(f"{name} is resumed"))
     for other in left:
@@ -126,3 +130,63 @@ async def resume(session: CliSession, out: Output, agent_type: str, task_type: s
 
 def _named(agent_type: str, task_type: str | None) -> str:
     return agent_type if task_type is None else f"{task_type} of {agent_type}"
+
+
+def _state(row: Any) -> str:
+    return "alive" if row["is_alive"] else "silent"
+
+
+_WORKERS = (
+    Column("WORKER", "agent_id"),
+    Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
+    Column("STATE", _state, is_status=True),
+    Column("SEEN", "last_seen_at", is_age=True),
+    Column("WORKED", "worked_at", is_age=True, spare=3),
+    Column("TASK TYPES", lambda row: " ".join(row["task_types"]), may_shrink=True),
+    Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
+    Column("VERSION", "version", may_shrink=True, spare=1),
+)
+_WORKER: Sequence[tuple[str, Cell]] = (
+    ("id", "agent_id"),
+    ("status", _state),
+    ("agent type", "agent_type"),
+    ("running", lambda row: f"{row['running']} of {row['concurrency']} slots"),
+    ("task types", lambda row: " ".join(row["task_types"])),
+    ("host", "host"),
+    ("pid", "pid"),
+    ("version", "version"),
+    ("lease", lambda row: f"{row['lease_seconds']:g} s"),
+    ("started", "started_at"),
+    ("last heartbeat", "last_seen_at"),
+    ("last claim", "worked_at"),
+)
+
+
+@click.command("list", cls=Command, examples=["grns worker list", "grns worker list -o json"])
+@option.page_options(option.CursorType())
+@output_option
+@with_session("read")
+async def list_workers(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+    """List workers by pool, HTTP workers and silent workers included."""
+    page = await list_agents(session.database, workspace=session.workspace, limit=limit, after=after)
+    out.page(page, _WORKERS, nothing="no workers", now=await session.now())
+
+
+@click.command(
+    "show", cls=Command, examples=["grns worker show WORKER_ID", "grns worker show WORKER_ID -o json"]
+)
+@click.argument("worker_id", metavar="ID")
+@output_option
+@with_session("read", missing="grns worker list")
+async def show_worker(session: CliSession, out: Output, worker_id: str) -> None:
+    """Show a worker: its slots, task types, process and last heartbeat."""
+    after: str | None = None
+    while True:
+        page = await list_agents(session.database, workspace=session.workspace, limit=_PAGE, after=after)
+        row = next((row for row in page.rows if row["agent_id"] == worker_id), None)
+        if row is not None:
+            out.details(row, _WORKER)
+            return
+        after = page.next_cursor
+        if after is None:
+            raise NotFoundError(f"there is no worker {worker_id[:100]} in workspace {session.workspace}")

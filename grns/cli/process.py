@@ -1,4 +1,4 @@
-"""How a service runs as a process: its loop, its signals, its log, its metrics, its end."""
+"""A service as a process: event loop, signals, log, metrics, exit."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from grns.telemetry.metrics import MetricsLeaf, serve
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INTERRUPTED = _STOPPED_AGAIN = 130
-# An init system signals each process of a group, and who started this one passes its signal on: one request.
+# An init system signals each process of a group, and the parent passes its signal on: this is one request.
 _SAME_REQUEST_SECONDS = 0.5
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
 
 def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
-    """Return an app that logs to stderr and serves its metrics where a port is set."""
+    """Return an app that logs to stderr and, if a port is set, serves metrics."""
     log.configure(level=settings.log_level, format=settings.log_format)
     metrics = MetricsLeaf()
     if settings.metrics_port is not None:
@@ -42,16 +42,16 @@ def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
     app = App(settings, (LogLeaf(level=settings.log_level, service=service), metrics))
     app.trace(service)
     resources.callback(app.spans.close)
-    if service != "heartbeat":  # its worker has told already
+    if service != "heartbeat":  # its worker has written it already
         for sentence in misspelt():
             app.telemetry.emit(SettingMisspelt(sentence))
     return app
 
 
 def run(settings: Settings, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` on the loop that the settings ask for.
+    """Run `work` on the event loop of the settings.
 
-    Where the log is JSON, an error that ends it is a line of the log, too.
+    If the log is JSON, an error that ends it is a log line too.
     """
     try:
         _loop(settings)(_main(work))
@@ -77,21 +77,21 @@ async def _main(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def end_after(work: Awaitable[None]) -> NoReturn:
-    """Do the work and end the process, in the midst of its loop.
+    """Do the work and exit the process from within its event loop.
 
-    The end of a loop waits for its threads and for what does not let itself be cancelled: users' code
-    that did not end with its attempt must not hold the process back.
+    The end of a loop waits for its threads and for tasks that ignore their cancellation: user code that did
+    not end with its attempt must not delay the exit.
     """
     code = 1
-    us = asyncio.current_task()
+    current = asyncio.current_task()
     try:
         await work
         code = 0
     except GrnsError as error:
         code = fail(error)
     except BaseException as error:
-        # A signal that comes before services hear of it is the loop's own to handle: it cancels us.
-        if isinstance(error, asyncio.CancelledError) and us is not None and us.cancelling():
+        # Before the services handle signals, the loop does: it cancels this task.
+        if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
             code = _INTERRUPTED
         else:
             traceback.print_exc()
@@ -104,15 +104,15 @@ async def end_after(work: Awaitable[None]) -> NoReturn:
 async def run_services(services: Sequence[Service]) -> None:
     """Run services until SIGTERM or SIGINT; a second signal ends the process at once.
 
-    Where one service ends by a bug, the others are stopped and the bug is raised.
+    If one service fails by a bug, the others are stopped and the bug is raised.
     """
 
     def stop() -> None:
         for service in services:
             service.stop()
 
-    _calm_collector()
-    _hear_signals(stop)
+    _tune_collector()
+    _handle_signals(stop)
     runs = [asyncio.create_task(service.run()) for service in services]
     done, pending = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
     if pending:
@@ -123,35 +123,35 @@ async def run_services(services: Sequence[Service]) -> None:
     del done
 
 
-def _hear_signals(stop: Callable[[], None]) -> None:
-    """Stop at the first, end at once at a second: by when they came, not by when the loop came round."""
+def _handle_signals(stop: Callable[[], None]) -> None:
+    """Stop at the first signal, exit at the second one; their own time counts, not that of the loop."""
     loop = asyncio.get_running_loop()
-    asked_at: float | None = None
+    stopped_at: float | None = None
 
-    def hear(_number: int, _frame: object) -> None:
-        nonlocal asked_at
-        if asked_at is None:
-            asked_at = time.monotonic()
+    def handle(_number: int, _frame: object) -> None:
+        nonlocal stopped_at
+        if stopped_at is None:
+            stopped_at = time.monotonic()
             loop.call_soon_threadsafe(stop)
-        elif time.monotonic() - asked_at > _SAME_REQUEST_SECONDS:
-            # Safe at any moment: what is not written yet is redone by others once the lease is over.
+        elif time.monotonic() - stopped_at > _SAME_REQUEST_SECONDS:
+            # Safe at any moment: other workers repeat what is not written when the lease expires.
             os._exit(_STOPPED_AGAIN)
 
     for number in _SIGNALS:
-        signal.signal(number, hear)
+        signal.signal(number, handle)
 
 
-def _calm_collector() -> None:
-    """Look for cycles less often: a message makes dozens of objects, and hardly any cycle."""
+def _tune_collector() -> None:
+    """Collect garbage less often: a message makes dozens of objects, and hardly any cycle."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
 
 
 def fail(error: GrnsError) -> int:
-    """Write what went wrong and what helps, and return the exit code."""
+    """Write an error and the command that helps, and return the exit code."""
     if log.is_json():
         structlog.get_logger().error("service_failed", error=str(error), advice=failure.hint_of(error) or "")
     else:
-        failure.say(str(error), failure.hint_of(error))
+        failure.print_error(str(error), failure.hint_of(error))
     return error.exit_code

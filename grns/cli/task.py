@@ -175,14 +175,7 @@ async def _list(
         limit=limit,
         after=after,
     )
-    out.page(
-        page.rows,
-        _COLUMNS,
-        page.next_cursor,
-        nothing="no such tasks",
-        now=await session.now(),
-        is_partial=page.is_partial,
-    )
+    out.page(page, _COLUMNS, nothing="no such tasks", now=await session.now())
 
 
 @task.command("count", examples=["grns task count", "grns task count state:dead type:fetch_page"])

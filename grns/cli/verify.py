@@ -76,14 +76,16 @@ async def verify(
 def _conclude(check: ConsistencyCheck, report: LossReport) -> None:
     """Report the problems, and exit with their code."""
     if check.counts:
-        failure.say("invariants are violated", "grns task show ID  (the whole history of a task)")
+        failure.print_error("invariants are violated", "grns task show ID  (the whole history of a task)")
     if report.lost:
-        failure.say(
+        failure.print_error(
             f"a failover of Postgres lost {counted(len(report.lost), 'message')} that had been published",
             _next_step(report.failovers[-1].id),
         )
     if report.trouble is not None:
-        failure.say(f"the loss of a failover was not looked for: {report.trouble}", "grns admin broker info")
+        failure.print_error(
+            f"the loss of a failover was not looked for: {report.trouble}", "grns admin broker info"
+        )
     if check.counts or report.lost:
         raise click.exceptions.Exit(failure.FAILED)
     if report.trouble is not None:

@@ -119,7 +119,7 @@ async def list_webhooks(session: CliSession, out: Output, limit: int, after: str
     page = await service.list_webhooks(
         session.database, workspace=session.workspace, limit=limit, after=after
     )
-    out.page(page.rows, _COLUMNS, page.next_cursor, nothing="no webhooks", now=await session.now())
+    out.page(page, _COLUMNS, nothing="no webhooks", now=await session.now())
 
 
 @webhook.command(examples=["grns webhook show WEBHOOK_ID", "grns webhook show WEBHOOK_ID -o json"])
@@ -233,13 +233,7 @@ async def ping(session: CliSession, out: Output, webhook_id: str) -> None:
     examples=["grns webhook deliveries WEBHOOK_ID", "grns webhook deliveries WEBHOOK_ID --state failed"]
 )
 @_ID
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice(store.STATES),
-    help="Only those in this state. Repeatable.",
-)
+@option.states_option(store.STATES)
 @option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
 @output_option
 @with_session("read", missing=_LIST)
@@ -255,14 +249,7 @@ async def deliveries(
         limit=limit,
         after=after,
     )
-    out.page(
-        page.rows,
-        _DELIVERIES,
-        page.next_cursor,
-        nothing="no such deliveries",
-        now=await session.now(),
-        is_partial=page.is_partial,
-    )
+    out.page(page, _DELIVERIES, nothing="no such deliveries", now=await session.now())
 
 
 @webhook.command(

@@ -1,4 +1,4 @@
-"""`grns worker …`, and the heartbeat process that each worker starts."""
+"""`grns worker start`, and the heartbeat process that each worker starts."""
 
 from __future__ import annotations
 
@@ -7,71 +7,30 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 import click
 
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
 from grns.bootstrap.workers import HeartbeatConfig
-from grns.cli import option
-from grns.cli.group import Command, Group
-from grns.cli.output import Cell, Column, Output, output_option
+from grns.cli.group import Command
 from grns.cli.process import end_after, make_app, run, run_services
-from grns.cli.session import CliSession, with_session
 from grns.cli.siblings import PARENT, end_with_parent, run_together
-from grns.errors import InvalidInputError, NotFoundError, SettingsError
+from grns.errors import InvalidInputError, SettingsError
 from grns.settings import load
 from grns.telemetry.facts.work import WorkerServes
 from grns.worker.pool import Pool
-from grns.worker.registry import list_agents
 
 _LOOK_SECONDS = 1.0
-_PAGE = 1000
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 
 
-def _state(row: Any) -> str:
-    return "alive" if row["is_alive"] else "silent"
-
-
-_COLUMNS = (
-    Column("WORKER", "agent_id"),
-    Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
-    Column("STATE", _state, is_status=True),
-    Column("SEEN", "last_seen_at", is_age=True),
-    Column("WORKED", "worked_at", is_age=True, spare=3),
-    Column("TASK TYPES", lambda row: " ".join(row["task_types"]), may_shrink=True),
-    Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
-    Column("VERSION", "version", may_shrink=True, spare=1),
-)
-_FIELDS: Sequence[tuple[str, Cell]] = (
-    ("id", "agent_id"),
-    ("status", _state),
-    ("agent type", "agent_type"),
-    ("running", lambda row: f"{row['running']} of {row['concurrency']} slots"),
-    ("task types", lambda row: " ".join(row["task_types"])),
-    ("host", "host"),
-    ("pid", "pid"),
-    ("version", "version"),
-    ("lease", lambda row: f"{row['lease_seconds']:g} s"),
-    ("started", "started_at"),
-    ("last heartbeat", "last_seen_at"),
-    ("last claim", "worked_at"),
-)
-
-
-@click.group(cls=Group)
-def worker() -> None:
-    """Start a worker; list and show workers."""
-
-
-@worker.command(
-    examples=["grns worker start shop:pool", "grns worker start shop:pool --concurrency 50 --processes 4"]
+@click.command(
+    cls=Command,
+    examples=["grns worker start shop:pool", "grns worker start shop:pool --concurrency 50 --processes 4"],
 )
 @click.argument("target", metavar="MODULE:POOL")
 @click.option(
@@ -126,34 +85,6 @@ async def _work(app: App, pool: Pool) -> None:
             )
         )  # fmt: skip
         await run_services([workers.worker(app, pool, database, transport, handlers_database)])
-
-
-@worker.command("list", examples=["grns worker list", "grns worker list -o json"])
-@option.page_options(option.CursorType())
-@output_option
-@with_session("read")
-async def list_workers(session: CliSession, out: Output, limit: int, after: str | None) -> None:
-    """List workers by pool, HTTP workers and silent workers included."""
-    page = await list_agents(session.database, workspace=session.workspace, limit=limit, after=after)
-    out.page(page.rows, _COLUMNS, page.next_cursor, nothing="no workers", now=await session.now())
-
-
-@worker.command(examples=["grns worker show WORKER_ID", "grns worker show WORKER_ID -o json"])
-@click.argument("worker_id", metavar="ID")
-@output_option
-@with_session("read", missing="grns worker list")
-async def show(session: CliSession, out: Output, worker_id: str) -> None:
-    """Show a worker: its slots, task types, process and last heartbeat."""
-    after: str | None = None
-    while True:
-        page = await list_agents(session.database, workspace=session.workspace, limit=_PAGE, after=after)
-        row = next((row for row in page.rows if row["agent_id"] == worker_id), None)
-        if row is not None:
-            out.details(row, _FIELDS)
-            return
-        after = page.next_cursor
-        if after is None:
-            raise NotFoundError(f"there is no worker {worker_id[:100]} in workspace {session.workspace}")
 
 
 @click.command(cls=Command, hidden=True)
