@@ -46,9 +46,9 @@ def progress(*, has_lines: bool = True) -> Iterator[ShowProgress]:
 
 class _Lines:
     def __init__(self) -> None:
-        self._due_at = time.monotonic() + _LINE_SECONDS
+        self._due_at = 0.0
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
-        if time.monotonic() >= self._due_at:
+        if total is not None and time.monotonic() >= self._due_at:
             self._due_at = time.monotonic() + _LINE_SECONDS
-            failure.note(f"{text} ({done} of {'?' if total is None else total})")
+            failure.note(f"{text} ({done} of {total})")

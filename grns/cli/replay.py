@@ -141,7 +141,7 @@ async def _until_done(database: Database, number: int) -> Any:
     with progress() as show:
         while True:
             row = await store.progress(database, number)
-            counts = f"{row['stored']:,} stored, {row['duplicates']:,} dropped as duplicates"
+            counts = f"{row['stored']:,} stored anew, {row['duplicates']:,} dropped as duplicates"
             if row["up_to_seq"] is None:
                 show(0, None, counts)
             else:

@@ -118,7 +118,7 @@ async def test_after_a_purge_everything_is_there_again_exactly_once(
         assert len(ids) == len(wanted), "each exactly once"
         assert set(ids) == wanted
     assert [type(fact) for fact in told] == [ReplayTaken, ReplayDone]
-    assert re.search(r"100 %|\d+ stored anew", said)
+    assert re.search(r"\d+ stored anew", said)
 
 
 async def test_what_the_broker_remembers_it_drops(
@@ -285,8 +285,8 @@ async def test_ctrl_c_withdraws_what_is_not_done(fleet: Fleet, database: Databas
         ("--since 99999d", "more than ten years ago"),
         ("--since 1h --until 2h", "before --until"),
         ("--since 2026-01-02T00:00Z --until 2026-01-01T00:00Z", "before --until"),
-        ("--since 1h --kind cmd.task.execute", "is no kind"),
-        ("--since 1h --kind >", "is no kind"),
+        ("--since 1h --kind cmd.task.execute", "is not a kind"),
+        ("--since 1h --kind >", "is not a kind"),
         ("--since 2999-01-01T00:00Z", "begin in the past"),
         ("--since 1h --until 2001-01-01T00:00Z", "before it ends"),
     ],
