@@ -21,7 +21,7 @@ from grns.dev.servers import LocalNats
 from grns.nats.users import authorization, users
 from grns.postgres.database import Database
 from grns.settings import Settings
-from tests.support.harness import Fleet, eventually
+from tests.support.harness import START_SECONDS, Fleet, eventually
 
 SUBMIT = "req.task.submit.v1"
 
@@ -165,7 +165,7 @@ async def _do_everything(broker: Broker, database: Database) -> None:
                 answers.append(json.loads(answer.data))
                 return True
 
-            await eventually(ask)
+            await eventually(ask, within_seconds=START_SECONDS)
             await submitter.jetstream().publish("cmd.task.submit.v1", order("cmd.task.submit", payload))
 
             async def are_done() -> bool:
