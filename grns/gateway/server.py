@@ -16,7 +16,7 @@ from grns.errors import GrnsError, RateLimitedError
 from grns.gateway.commands import CommandHandler
 from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
-from grns.runtime.service import PeriodicService
+from grns.runtime.service import PeriodicLoop
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.request import CommandCrashed, RequestWindowFull
 
@@ -75,7 +75,7 @@ class CommandServer:
         self._servings: dict[str, Serving] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._daemon = PeriodicService("request_desk", self._tick, emit=emit)
+        self._daemon = PeriodicLoop("request_desk", self._tick, emit=emit)
 
     async def run(self) -> None:
         """Take in until stopped; what is under way then comes to its end."""
