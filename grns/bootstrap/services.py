@@ -8,7 +8,7 @@ from grns.bootstrap.app import VERSION, App
 from grns.errors import SettingsError
 from grns.gateway.command_store import CommandStore
 from grns.gateway.commands import CommandHandler
-from grns.gateway.server import CommandServer
+from grns.gateway.server import CommandServer, RequestWindow
 from grns.maintenance.janitor import Janitor
 from grns.maintenance.reaper import Reaper
 from grns.maintenance.scheduler import RetryScheduler
@@ -54,7 +54,7 @@ def request_desk(app: App, database: Database, _transport: Transport) -> Command
     return CommandServer(
         transport=transport,
         handler=handler,
-        window=settings.request_window,
+        window=RequestWindow(requests=settings.request_window),
         depth=2 * settings.claim_batch,
         emit=emit,
     )
