@@ -18,7 +18,7 @@ from grns.model import subjects
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
-from grns.runtime.service import PeriodicService
+from grns.runtime.service import PeriodicLoop
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
@@ -128,11 +128,11 @@ class LongPollQueue:
         )
         self._look_at = 0.0
         self._is_failing = True
-        self._poll_loop = PeriodicService("agent_floor", self._look, emit=emit)
+        self._poll_loop = PeriodicLoop("agent_floor", self._look, emit=emit)
         self._pause_watch = PauseWatch(
             database=database, claimant=self._who, slots=self._slots, on_resumed=self.catch_up, emit=emit
         )
-        self._pause_loop = PeriodicService("agent_pause_watch", self._look_for_pauses, emit=emit)
+        self._pause_loop = PeriodicLoop("agent_pause_watch", self._look_for_pauses, emit=emit)
         self._running: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
 

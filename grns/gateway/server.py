@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,6 @@ from grns.gateway.commands import CommandHandler
 from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
 from grns.runtime.service import PeriodicService
-from grns.telemetry.emit import Emit
 from grns.telemetry.facts.request import CommandCrashed, RequestWindowFull
 
 _GROUP = "grns"
@@ -38,7 +38,7 @@ _LAST_SECONDS = 10.0
 class RequestWindow:
     """Room for so many requests, and for so many bytes of them; one alone may be of any size."""
 
-    def __init__(self, *, requests: int, request_bytes: int) -> None:
+    def __init__(self, *, requests: int, request_bytes: int = _WINDOW_BYTES) -> None:
         self._most, self._most_bytes = requests, request_bytes
         self.requests = 0
         self.request_bytes = 0
@@ -57,45 +57,41 @@ class RequestWindow:
         self.request_bytes -= size
 
 
-class CommandServer:
-    """Takes in what is asked for; any number may run, and share it.
+@dataclass(slots=True, kw_only=True, eq=False)
+class CommandServer(PeriodicService):
+    """Takes requests and commands from the bus; any number may run, and share them.
 
-    Its connection to the broker is its own: whoever floods it delays nobody else's.
+    Its connection to the broker is its own: a sender that floods it delays nothing else.
     """
 
-    def __init__(
-        self, *, transport: Transport, handler: CommandHandler, window: int, depth: int, emit: Emit
-    ) -> None:
-        self._transport = transport
-        self._handler = handler
-        self._depth = depth
-        self._emit = emit
-        self._window = RequestWindow(requests=window, request_bytes=_WINDOW_BYTES)
-        self._consumers: dict[str, Consumer] = {}
-        self._servings: dict[str, Serving] = {}
-        self._running: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
-        self._daemon = PeriodicService("request_desk", self._tick, emit=emit)
+    transport: Transport
+    handler: CommandHandler
+    window: RequestWindow
+    depth: int
+    name: str = "request_desk"
+    _consumers: dict[str, Consumer] = field(default_factory=dict, init=False)
+    _servings: dict[str, Serving] = field(default_factory=dict, init=False)
+    _running: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def run(self) -> None:
-        """Take in until stopped; what is under way then comes to its end."""
-        await self._transport.connect(is_patient=True)
+        """Serve until stopped; what is under way then comes to its end."""
+        await self.transport.connect(is_patient=True)
         try:
-            await self._daemon.run()
-            await self._close()
+            await PeriodicService.run(self)
         finally:
-            await self._transport.close()
+            await self.transport.close()
 
     def stop(self) -> None:
         """Ask for the end."""
         self._stopping.set()
-        self._daemon.stop()
+        PeriodicService.stop(self)
 
-    async def _tick(self) -> float:
+    async def tick(self) -> float:
         """Open what is not open yet, once the broker is there. What is open mends itself."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                await self._transport.wait_connected()
+                await self.transport.wait_connected()
         except TimeoutError:
             return 0.0
         failures: list[GrnsError] = []
@@ -114,37 +110,37 @@ class CommandServer:
 
     async def _open(self, subject: str) -> None:
         if subject in REQUESTS:
-            self._servings[subject] = await self._transport.serve(subject, _GROUP, self._take_in)
+            self._servings[subject] = await self.transport.serve(subject, _GROUP, self._take_in)
         else:
-            self._consumers[subject] = await self._transport.consume(
-                subject, partial(self._receive, subject), depth=self._depth
+            self._consumers[subject] = await self.transport.consume(
+                subject, partial(self._receive, subject), depth=self.depth
             )
 
     def _take_in(self, request: Request) -> None:
         """Begin with a request, or turn it away: nothing here may wait, or all others would."""
         size = len(request.body)
-        if self._window.try_take(size):
+        if self.window.try_take(size):
             self._spawn(self._answer(request, size))
             return
-        self._emit(RequestWindowFull(self._window.requests, self._window.request_bytes))
-        self._handler.refuse(request, RateLimitedError("too many requests are under way"))
+        self.emit(RequestWindowFull(self.window.requests, self.window.request_bytes))
+        self.handler.refuse(request, RateLimitedError("too many requests are under way"))
 
     def _receive(self, subject: str, delivery: Delivery) -> None:
         self._spawn(self._follow(subject, delivery))
 
     async def _answer(self, request: Request, size: int) -> None:
         try:
-            await self._handler.answer(request)
+            await self.handler.answer(request)
         except Exception as error:
             self._tell(request.subject, error)
         finally:
-            self._window.give(size)
+            self.window.give(size)
 
     async def _follow(self, subject: str, delivery: Delivery) -> None:
         """See one command to its end; what breaks there ends with it, and is delivered again."""
         rest_seconds = 0.0
         try:
-            rest_seconds = await self._handler.follow(delivery)
+            rest_seconds = await self.handler.follow(delivery)
         except Exception as error:
             self._tell(delivery.subject, error)
         await self._rest(rest_seconds)
@@ -159,14 +155,14 @@ class CommandServer:
                     await self._stopping.wait()
 
     def _tell(self, subject: str, error: Exception) -> None:
-        self._emit(CommandCrashed(subject, type(error).__name__, str(error)[:500]))
+        self.emit(CommandCrashed(subject, type(error).__name__, str(error)[:500]))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _close(self) -> None:
+    async def end(self) -> None:
         """Take in nothing more, and let come to its end what is under way: Postgres is waited for so long."""
         sources: list[Serving | Consumer] = [*self._servings.values(), *self._consumers.values()]
         await asyncio.gather(*(source.stop() for source in sources), return_exceptions=True)

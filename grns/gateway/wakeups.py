@@ -18,7 +18,7 @@ from grns.access.principals import Principal
 from grns.errors import GrnsError
 from grns.model import wakeup_url as nudge_url
 from grns.postgres.database import Database
-from grns.runtime.service import PeriodicService
+from grns.runtime.service import PeriodicLoop
 from grns.tasks.pools import read_pools
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
@@ -56,7 +56,7 @@ class Wakeups:
         self._emit = emit
         self.places = WorkspaceLimiter("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
         self._wakeups: dict[tuple[str, str, str], _Wakeup] = {}
-        self._loop = PeriodicService("agent_nudges", self.tick, emit=emit)
+        self._loop = PeriodicLoop("agent_nudges", self.tick, emit=emit)
         self._running: asyncio.Task[None] | None = None
 
     def keep(self, url: str, *, workspace: str, agent_type: str, principal: Principal) -> None:

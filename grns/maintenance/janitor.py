@@ -1,171 +1,110 @@
-"""The janitor: partitions, retention, pauses, gauges, failovers, and whether all is sound."""
+"""The janitor: partitions, retention, pauses, gauges, failovers, and consistency checks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import GrnsError
-from grns.maintenance import upkeep
 from grns.maintenance.consistency import ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.maintenance.gauges import GaugeCollector
-from grns.maintenance.retention import Retention
+from grns.maintenance.partitions import PARTITION_ROWS, keep_partitions
+from grns.maintenance.retention import DAY_SECONDS, RULES, TaskRetention
 from grns.model import subjects
 from grns.model.envelope import rfc3339
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicService
-from grns.tasks import pauses as pause
+from grns.settings.groups import JanitorSettings
+from grns.tasks import pauses
 from grns.tasks.pause_pools import PausedSubjects
-from grns.telemetry.emit import Emit
 from grns.telemetry.facts.bus import RejectedMessageStored
 from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
 from grns.telemetry.facts.upkeep import MessagesExpired, RowsDeleted
 
-_DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
-_HTTP_AGENT_SECONDS = 3600.0
 _UNSERVED_EVERY_SECONDS = 60.0
 _EXPIRY_EVERY_SECONDS = 60.0  # it looks at all open messages
 
+# Does a little, and returns whether more is left.
+Chore = Callable[[], Awaitable[bool]]
 
-class Janitor:
-    """Keeps house in small batches; any number of janitors may run."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        transport: Transport,
-        tick_seconds: float,
-        partition_rows: int,
-        log_days: float,
-        task_days: float,
-        dead_days: float,
-        processed_days: float,
-        rejected_messages: int,
-        rejected_bytes: int,
-        minutes_days: float,
-        webhook_days: float,
-        unserved_after_seconds: float,
-        verify_interval_seconds: float,
-        stuck_after_seconds: float,
-        emit: Emit,
-    ) -> None:
-        self._database = database
-        self._transport = transport
-        self._tick_seconds = tick_seconds
-        self._partition_rows = partition_rows
-        self._log_seconds = log_days * _DAY_SECONDS
-        self._task_seconds = task_days * _DAY_SECONDS
-        self._dead_seconds = dead_days * _DAY_SECONDS
-        self._processed_seconds = processed_days * _DAY_SECONDS
-        self._rejected_messages = rejected_messages
-        self._rejected_bytes = rejected_bytes
-        self._minutes_seconds = minutes_days * _DAY_SECONDS
-        self._webhook_seconds = webhook_days * _DAY_SECONDS
-        self._unserved_seconds = unserved_after_seconds
-        self._emit = emit
-        self._unserved_at = 0.0
-        self._expiry_at = 0.0
-        self._retention = Retention(
-            database, ended_seconds=self._task_seconds, dead_seconds=self._dead_seconds, emit=emit
-        )
-        self._meter = GaugeCollector(database=database, transport=transport, emit=emit)
-        self._paused_lanes = PausedSubjects(database=database, transport=transport)
-        self._inspector = ConsistencyMonitor(
-            database,
-            stuck_after_seconds=stuck_after_seconds,
-            every_seconds=verify_interval_seconds,
-            emit=emit,
-        )
-        self._chores = self._all_chores()
-        self._due_at = dict.fromkeys(self._chores, 0.0)
-        self._is_stopping = False
-        self._daemon = PeriodicService("janitor", self._tick, emit=emit)
+@dataclass(slots=True, kw_only=True, eq=False)
+class Janitor(PeriodicService):
+    """Does its chores in small batches; any number of janitors may run."""
 
-    async def run(self) -> None:
-        """Keep house until stopped."""
-        await self._daemon.run()
+    database: Database
+    transport: Transport
+    settings: JanitorSettings
+    name: str = "janitor"
+    _chores: dict[str, Chore] = field(init=False)
+    _due_at: dict[str, float] = field(init=False)
+    _unserved_at: float = field(default=0.0, init=False)
+    _expiry_at: float = field(default=0.0, init=False)
 
-    def stop(self) -> None:
-        """Ask for the end."""
-        self._is_stopping = True
-        self._daemon.stop()
-
-    def _all_chores(self) -> dict[str, Callable[[], Awaitable[bool]]]:
-        """Return what there is to do, by name: each does a little, and says whether more is left."""
-        return {
+    def __post_init__(self) -> None:
+        database, settings = self.database, self.settings
+        self._chores = {
             "failover": self._notice_failover,
             "partitions": self._keep_partitions,
-            **self._meter.chores,
-            "pauses": lambda: self._forget("pauses", pause.end_lapsed(self._database, _PAGE)),
-            "paused_lanes": self._paused_lanes.step,
+            **GaugeCollector(database=database, transport=self.transport, emit=self.emit).chores,
+            "pauses": self._end_pauses,
+            "paused_lanes": PausedSubjects(database=database, transport=self.transport).step,
             "unserved": self._bury_unserved,
-            "processed_messages": lambda: self._forget(
-                "processed_messages",
-                upkeep.delete_processed(self._database, _PAGE, self._processed_seconds),
-            ),
             "expired_messages": self._expire_messages,
-            "dead_letters": lambda: self._forget(
-                "dead_letters", upkeep.delete_messages(self._database, _PAGE, self._dead_seconds)
-            ),
-            "agents": lambda: self._forget(
-                "agents",
-                upkeep.delete_agents(self._database, _PAGE, self._task_seconds, _HTTP_AGENT_SECONDS),
-            ),
-            # What they published goes with the log, and so does that they did.
-            "replays": lambda: self._forget(
-                "replays", upkeep.delete_replays(self._database, _PAGE, self._log_seconds)
-            ),
-            "task_minutes": lambda: self._forget(
-                "task_minutes", upkeep.delete_minutes(self._database, _PAGE, self._minutes_seconds)
-            ),
-            "issue_hours": lambda: self._forget(
-                "issue_hours", upkeep.delete_issue_hours(self._database, _PAGE, self._log_seconds)
-            ),
-            # As long as the tasks that show them may be there.
-            "issues": lambda: self._forget(
-                "issues", upkeep.delete_issues(self._database, _PAGE, self._dead_seconds)
-            ),
-            "operations": lambda: self._forget(
-                "operations", upkeep.delete_operations(self._database, _PAGE, self._log_seconds)
-            ),
-            "webhook_deliveries": lambda: self._forget(
-                "webhook_deliveries",
-                upkeep.delete_deliveries(self._database, _PAGE, self._webhook_seconds),
-            ),
-            "webhooks": lambda: self._forget("webhooks", upkeep.delete_webhooks(self._database, _PAGE)),
-            "tasks": self._retention.step,
-            "inspection": self._inspector.step,
+            **{
+                rule.name: partial(
+                    self._delete, rule.table or rule.name, rule.statement, rule.days(settings) * DAY_SECONDS
+                )
+                for rule in RULES
+            },
+            "operations": partial(self._delete, "operations", "delete_operations", self._log_seconds),
+            "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
+            "tasks": TaskRetention(database, settings, emit=self.emit).step,
+            "inspection": ConsistencyMonitor(
+                database,
+                stuck_after_seconds=settings.stuck_after_seconds,
+                every_seconds=settings.verify_interval_seconds,
+                emit=self.emit,
+            ).step,
         }
+        self._due_at = dict.fromkeys(self._chores, 0.0)
 
-    async def _tick(self) -> float:
+    @property
+    def _log_seconds(self) -> float:
+        return self.settings.log_retention_days * DAY_SECONDS
+
+    async def tick(self) -> float:
+        """Do the chores that are due."""
         failed: dict[str, list[str]] = {}
         for name in self._chores:
             if time.monotonic() >= self._due_at[name] and not self._is_stopping:
                 self._due_at[name] = await self._do(name, failed)
         for error, names in failed.items():
-            self._emit(ChoresFailed(error, names))
+            self.emit(ChoresFailed(error, names))
         return max(_PAGE_PAUSE_SECONDS, min(self._due_at.values()) - time.monotonic())
 
     async def _do(self, name: str, failed: dict[str, list[str]]) -> float:
         """Do one chore, and return when it is due again; a failure is noted, and ends no other chore."""
+        interval = self.settings.janitor_interval_seconds
         try:
             is_more_left = await self._chores[name]()
         except GrnsError as error:
             failed.setdefault(str(error), []).append(name)
-            return time.monotonic() + min(_RETRY_SECONDS, self._tick_seconds)
-        return time.monotonic() + (_PAGE_PAUSE_SECONDS if is_more_left else self._tick_seconds)
+            return time.monotonic() + min(_RETRY_SECONDS, interval)
+        return time.monotonic() + (_PAGE_PAUSE_SECONDS if is_more_left else interval)
 
     async def _notice_failover(self) -> bool:
-        failover = await note_server(self._database)
+        failover = await note_server(self.database)
         if failover is not None:
-            self._emit(
+            self.emit(
                 PostgresFailedOver(
                     failover.id, failover.old_timeline, failover.new_timeline, failover.is_same_cluster,
                     rfc3339(failover.last_seen_at), "`grns verify` lists what may have been lost",
@@ -174,14 +113,20 @@ class Janitor:
         return False
 
     async def _keep_partitions(self) -> bool:
-        await upkeep.keep_partitions(self._database, self._partition_rows, self._log_seconds)
+        await keep_partitions(self.database, PARTITION_ROWS, self._log_seconds)
         return False
 
-    async def _forget(self, table: str, deleting: Awaitable[int]) -> bool:
-        """Delete one page of what is past its time; True where the page was full."""
-        rows = await deleting
+    async def _end_pauses(self) -> bool:
+        return self._note_deleted("pauses", await pauses.end_lapsed(self.database, _PAGE))
+
+    async def _delete(self, table: str, statement: str, *retention_seconds: float) -> bool:
+        """Delete one page of rows past their retention; True if the page was full."""
+        rows = await self.database.run(statement, _PAGE, *retention_seconds)
+        return self._note_deleted(table, len(rows))
+
+    def _note_deleted(self, table: str, rows: int) -> bool:
         if rows:
-            self._emit(RowsDeleted(table, rows))
+            self.emit(RowsDeleted(table, rows))
         return rows >= _PAGE
 
     async def _expire_messages(self) -> bool:
@@ -192,11 +137,15 @@ class Janitor:
         """
         if time.monotonic() < self._expiry_at:
             return False
-        messages = await upkeep.expire_messages(
-            self._database, _PAGE, max_messages=self._rejected_messages, max_bytes=self._rejected_bytes
+        settings = self.settings
+        messages = await expire_messages(
+            self.database,
+            _PAGE,
+            max_messages=settings.rejected_max_messages,
+            max_bytes=settings.rejected_max_bytes,
         )
         if messages:
-            self._emit(MessagesExpired(messages))
+            self.emit(MessagesExpired(messages))
         is_more_left = messages >= _PAGE
         if not is_more_left:
             self._expiry_at = time.monotonic() + _EXPIRY_EVERY_SECONDS
@@ -205,17 +154,21 @@ class Janitor:
     async def _bury_unserved(self) -> bool:
         if time.monotonic() < self._unserved_at:
             return False
-        self._unserved_at = time.monotonic() + min(_UNSERVED_EVERY_SECONDS, self._unserved_seconds)
-        for message in await self._transport.unserved(
-            subjects.CMD_STREAM, older_than_seconds=self._unserved_seconds
+        unserved_seconds = self.settings.unserved_after_seconds
+        self._unserved_at = time.monotonic() + min(_UNSERVED_EVERY_SECONDS, unserved_seconds)
+        for message in await self.transport.unserved(
+            subjects.CMD_STREAM, older_than_seconds=unserved_seconds
         ):
-            self._emit(
-                RejectedMessageStored("unserved", message.subject, message.seq, "no durable serves it")
-            )
+            self.emit(RejectedMessageStored("unserved", message.subject, message.seq, "no durable serves it"))
             corpse = RejectedMessage(
                 "unserved", "no durable serves this subject", message.subject,
                 message.stream, message.seq, 0, message.headers, message.body,
             )  # fmt: skip
-            await store_rejected(self._database, [corpse])
-            await self._transport.discard(message.stream, message.seq)
+            await store_rejected(self.database, [corpse])
+            await self.transport.discard(message.stream, message.seq)
         return False
+
+
+async def expire_messages(database: Database, limit: int, *, max_messages: int, max_bytes: int) -> int:
+    """Delete the oldest open messages beyond the bounds of a workspace, and log each; return how many."""
+    return len(await database.run("expire_messages", max_messages, max_bytes, limit))

@@ -2,67 +2,69 @@
 
 from __future__ import annotations
 
-from grns.maintenance.due import reap, tick_reaper
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from grns.maintenance.scan_window import ScanWindow
 from grns.model import subjects
 from grns.nats.interface import Transport
-from grns.postgres.database import Database
+from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
-from grns.telemetry.emit import Emit
+from grns.settings.groups import LeaseSettings
 from grns.telemetry.facts.upkeep import ReaperGraceStarted, TasksReaped
 
 _BATCH = 200
 
 
-class Reaper:
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reaper(PeriodicService):
     """Reaps in batches; any number of reapers may run."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        transport: Transport,
-        tick_seconds: float,
-        lease_seconds: float,
-        http_lease_seconds: float,
-        emit: Emit,
-    ) -> None:
-        self._database = database
-        self._transport = transport
-        self._tick_seconds = tick_seconds
-        self._lease_seconds = lease_seconds
-        self._http_lease_seconds = http_lease_seconds
-        self._emit = emit
-        self._scan_window = ScanWindow()
-        self._is_holding = False
-        self._daemon = PeriodicService("reaper", self._tick, emit=emit)
+    database: Database
+    transport: Transport
+    settings: LeaseSettings
+    name: str = "reaper"
+    _scan_window: ScanWindow = field(default_factory=ScanWindow, init=False)
+    _is_holding: bool = field(default=False, init=False)
 
-    async def run(self) -> None:
-        """Reap until stopped."""
-        await self._daemon.run()
-
-    def stop(self) -> None:
-        """Ask for the end."""
-        self._daemon.stop()
-
-    async def _tick(self) -> float:
+    async def tick(self) -> float:
+        """Reap one batch, unless reapers hold still after an outage."""
+        settings = self.settings
+        tick_seconds = settings.reap_tick_seconds
         if await tick_reaper(
-            self._database, self._lease_seconds, self._tick_seconds, self._http_lease_seconds
+            self.database, settings.lease_seconds, tick_seconds, settings.http_lease_seconds
         ):
             self._scan_window.forget()  # due tasks may lie far back when the grace period ends
             if not self._is_holding:
-                self._emit(ReaperGraceStarted())
+                self.emit(ReaperGraceStarted())
             self._is_holding = True
-            return self._tick_seconds
+            return tick_seconds
         self._is_holding = False
-        rows = await reap(self._database, _BATCH, self._scan_window.seconds())
+        rows = await reap(self.database, _BATCH, self._scan_window.seconds())
         for row in rows:
-            self._emit(
-                TasksReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"])
-            )
+            self.emit(TasksReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"]))
         if rows:
-            await self._transport.nudge(subjects.RELAY_NUDGE)
+            await self.transport.nudge(subjects.RELAY_NUDGE)
         if len(rows) == _BATCH:
             return 0.0
         self._scan_window.note_end()
-        return self._tick_seconds
+        return tick_seconds
+
+
+async def tick_reaper(
+    database: Database, lease_seconds: float, tick_seconds: float, http_lease_seconds: float = 60.0
+) -> bool:
+    """Note that a reaper lives; True while reapers must hold still after an outage.
+
+    `http_lease_seconds` is the lease that HTTP workers have unless they ask for another one.
+    """
+    rows = await database.run("tick_reaper", lease_seconds, tick_seconds, http_lease_seconds)
+    return bool(rows[0]["is_holding"])
+
+
+async def reap(database: Database, limit: int, scan_window_seconds: float | None) -> Sequence[Row]:
+    """Take back tasks whose lease is over: rows of id, status, agent_id, attempt, was_until.
+
+    None during a hold, and none if the latest tick is older than an outage may be.
+    """
+    return await database.run("reap", limit, scan_window_seconds)

@@ -1,41 +1,110 @@
-"""Retention: the walk over all tasks that deletes those which ended long ago.
+"""Retention: what the janitor deletes once it is old.
 
-Users' tables may refer to tasks, and then Postgres may refuse to delete one, or wait for somebody who
-holds what would go with it. That keeps the one task, and neither its neighbours nor the walk.
+Most of it is a rule for a table. Tasks are deleted by a walk over all of them: users' tables may refer to
+tasks, and then Postgres may refuse to delete one, or wait for a transaction that holds what would go with
+it. That keeps the one task, and neither its neighbours nor the walk.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
-from grns.maintenance import upkeep
 from grns.postgres.database import Database
+from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
+from grns.settings.groups import JanitorSettings
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import RowsDeleted
 
+DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
+_HTTP_WORKER_DAYS = 1 / 24
 
 
-class Retention:
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """Rows of a table that go so many days after a time in them, if a condition holds besides."""
+
+    name: str
+    column: str
+    days: Callable[[JanitorSettings], float]
+    condition: str = "true"
+    table: str = ""  # the rule's name by default
+
+    def __post_init__(self) -> None:
+        compose(
+            self.statement,
+            "delete_old",
+            table=self.table or self.name,
+            column=self.column,
+            condition=self.condition,
+        )
+
+    @property
+    def statement(self) -> str:
+        """The name of the statement that deletes one page."""
+        return f"delete_{self.name}"
+
+
+RULES = (
+    RetentionRule("processed_messages", "processed_at", lambda days: days.remembered_days),
+    RetentionRule("dead_letters", "updated_at", lambda days: days.dead_retention_days, "o.state <> 'new'"),
+    RetentionRule("agents", "last_seen_at", lambda days: days.task_retention_days),
+    # Not within their lease, however long that is.
+    RetentionRule(
+        "http_agents",
+        "last_seen_at",
+        lambda _: _HTTP_WORKER_DAYS,
+        "o.pid = 0 and o.last_seen_at < now() - o.lease_seconds * interval '1 second'",
+        table="agents",
+    ),
+    # What replays published goes with the log.
+    RetentionRule("replays", "ended_at", lambda days: days.log_retention_days),
+    RetentionRule("task_minutes", "minute", lambda days: days.stats_retention_days),
+    RetentionRule("issue_hours", "hour", lambda days: days.log_retention_days),
+    # As long as the tasks that show them may be there; hours and facets go with an issue.
+    RetentionRule("issues", "last_seen", lambda days: days.dead_retention_days, "o.open_count <= 0"),
+    RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPage:
+    """One page of a walk over the tasks: where it ended, how many it saw, how many it deleted."""
+
+    last_id: str
+    seen: int
+    deleted: int
+
+
+async def delete_tasks(
+    database: Database, after: str, limit: int, ended_seconds: float, dead_seconds: float
+) -> RetentionPage:
+    """Delete ended tasks past their retention from one page of ids."""
+    row = (await database.run("delete_tasks", after, limit, ended_seconds, dead_seconds))[0]
+    return RetentionPage(row["last_id"] or "", row["seen"], row["deleted"])
+
+
+class TaskRetention:
     """Deletes page by page; one that cannot go is halved until it is one task, and that is stepped past."""
 
     def __init__(
         self,
         database: Database,
+        settings: JanitorSettings,
         *,
-        ended_seconds: float,
-        dead_seconds: float,
         emit: Emit,
         page_rows: int = _PAGE,
     ) -> None:
         self._database = database
-        self._ended_seconds = ended_seconds
-        self._dead_seconds = dead_seconds
+        self._ended_seconds = settings.task_retention_days * DAY_SECONDS
+        self._dead_seconds = settings.dead_retention_days * DAY_SECONDS
         self._emit = emit
         self._batch_size = AdaptiveBatchSize(page_rows)
         self._walked_to = ""
@@ -58,7 +127,7 @@ class Retention:
     async def _look_at_page(self) -> bool:
         rows = self._batch_size.rows
         try:
-            page = await upkeep.delete_tasks(
+            page = await delete_tasks(
                 self._database, self._walked_to, rows, self._ended_seconds, self._dead_seconds
             )
         except (InvalidInputError, ContendedError, OutcomeUnknownError) as error:
@@ -70,7 +139,7 @@ class Retention:
         return page.seen == rows or self._end()
 
     async def _step_past(self, error: GrnsError) -> bool:
-        task_id = await upkeep.next_task(self._database, self._walked_to)
+        task_id: str | None = (await self._database.run("next_task", self._walked_to))[0]["id"]
         if task_id is None:
             return self._end()
         self._refused += 1

@@ -8,19 +8,19 @@ committed has done nothing, and after it nothing that anybody would do again.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from grns.errors import GrnsError, InvalidInputError
 from grns.model import subjects
 from grns.model.json import Limits
 from grns.nats.interface import Transport
-from grns.operations import batches as batches
+from grns.operations import batches
 from grns.operations.batches import Moved, OperationBatch, Taken
 from grns.operations.model import ENDED, State, batch_size
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.runtime.service import PeriodicService
 from grns.telemetry import failpoint
-from grns.telemetry.emit import Emit
 from grns.telemetry.facts.operation import BatchMoved, OperationGoesOn, OperationStopped
 
 _BATCH = 200
@@ -34,52 +34,39 @@ _FOLLOW_SECONDS = 1.0
 _LEAST_PAUSE_SECONDS = 0.01
 
 
-class OperationRunner:
+@dataclass(slots=True, kw_only=True, eq=False)
+class OperationRunner(PeriodicService):
     """Runs operations in batches; any number of runners may run."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        transport: Transport,
-        owner: str,
-        tick_seconds: float,
-        payload_limits: Limits,
-        emit: Emit,
-    ) -> None:
-        self._database = database
-        self._transport = transport
-        self._owner = owner
-        self._tick_seconds = tick_seconds
-        self._limits = payload_limits
-        self._emit = emit
-        self._batch_size = AdaptiveBatchSize(_BATCH)
-        self._daemon = PeriodicService("operation_runner", self._tick, emit=emit)
+    database: Database
+    transport: Transport
+    owner: str
+    payload_limits: Limits
+    name: str = "operation_runner"
+    tick_seconds: float = 1.0  # while nothing is due
+    _batch_size: AdaptiveBatchSize = field(default_factory=lambda: AdaptiveBatchSize(_BATCH), init=False)
 
-    async def run(self) -> None:
-        """Run operations until stopped."""
-        await self._daemon.run()
-        await self._hand_over()
+    async def end(self) -> None:
+        """Give up what was taken, so that another runner need not wait for it."""
+        with suppress(GrnsError):
+            await batches.drop(self.database, self.owner)
 
-    def stop(self) -> None:
-        """Ask for the end."""
-        self._daemon.stop()
-
-    async def _tick(self) -> float:
+    async def tick(self) -> float:
+        """Move one batch of the operation that is due first, and follow what was redriven."""
         taken = await batches.take(
-            self._database, self._owner, lease_seconds=_LEASE_SECONDS, pause_seconds=_AGAIN_SECONDS
+            self.database, self.owner, lease_seconds=_LEASE_SECONDS, pause_seconds=_AGAIN_SECONDS
         )
         if taken is not None:
             failpoint.reach("operation.taken")
             await self._go_on(taken)
-        followed = await batches.follow(self._database, _FOLLOWED, pause_seconds=_FOLLOW_SECONDS)
+        followed = await batches.follow(self.database, _FOLLOWED, pause_seconds=_FOLLOW_SECONDS)
         if taken is not None or (followed is not None and followed.ended == _FOLLOWED):
             return 0.0
-        seconds = await batches.next_due(self._database, self._owner)
+        seconds = await batches.next_due(self.database, self.owner)
         return (
-            self._tick_seconds
+            self.tick_seconds
             if seconds is None
-            else min(max(_LEAST_PAUSE_SECONDS, seconds), self._tick_seconds)
+            else min(max(_LEAST_PAUSE_SECONDS, seconds), self.tick_seconds)
         )
 
     async def _go_on(self, taken: Taken) -> None:
@@ -89,7 +76,7 @@ class OperationRunner:
         try:
             moved = await self._move(taken)
         except InvalidInputError as error:  # as a filter that this version does not know
-            await batches.fail(self._database, taken, str(error))
+            await batches.fail(self.database, taken, str(error))
             self._tell(taken, State.FAILED, str(error))
             return
         if moved is not None:
@@ -100,10 +87,10 @@ class OperationRunner:
     async def _move(self, taken: Taken) -> Moved | None:
         """Move the next batch; one that the database refuses is halved, a task that it refuses left out."""
         while True:
-            batch = await batches.next_batch(self._database, taken, self._room(taken), self._limits)
+            batch = await batches.next_batch(self.database, taken, self._room(taken), self.payload_limits)
             failpoint.reach("operation.read")
             try:
-                moved = await batches.move(self._database, taken, batch)
+                moved = await batches.move(self.database, taken, batch)
             except InvalidInputError as error:
                 if not batch.candidates:
                     raise
@@ -111,7 +98,7 @@ class OperationRunner:
                     self._batch_size.shorten()
                     continue
                 batch = batch.refused(error.code)
-                moved = await batches.move(self._database, taken, batch)
+                moved = await batches.move(self.database, taken, batch)
             self._batch_size.lengthen()
             self._note(taken, batch, moved)
             return moved
@@ -125,28 +112,23 @@ class OperationRunner:
     def _note(self, taken: Taken, batch: OperationBatch, moved: Moved | None) -> None:
         if moved is not None and batch.candidates:
             skipped = len(batch.candidates) - moved.tasks
-            self._emit(BatchMoved(taken.id, taken.action.value, moved.tasks, skipped))
+            self.emit(BatchMoved(taken.id, taken.action.value, moved.tasks, skipped))
 
     async def _spread(self, moved: Moved) -> None:
         """Tell those whom it concerns that something is new."""
         if moved.tasks or moved.state in ENDED:
-            await self._transport.nudge(subjects.RELAY_NUDGE)
+            await self.transport.nudge(subjects.RELAY_NUDGE)
         for agent_id in moved.agent_ids:
-            await self._transport.nudge(subjects.lease_nudge(agent_id))
+            await self.transport.nudge(subjects.lease_nudge(agent_id))
 
     async def _judge_canary(self, taken: Taken) -> None:
-        verdict = await batches.judge_canary(self._database, taken, pause_seconds=_CANARY_SECONDS)
+        verdict = await batches.judge_canary(self.database, taken, pause_seconds=_CANARY_SECONDS)
         if verdict is not None and verdict["state"] != State.CANARY:
-            await self._transport.nudge(subjects.RELAY_NUDGE)
+            await self.transport.nudge(subjects.RELAY_NUDGE)
             self._tell(taken, State(verdict["state"]), verdict["state_reason"])
 
     def _tell(self, taken: Taken, state: State, reason: str | None) -> None:
         if reason is None:
-            self._emit(OperationGoesOn(taken.id, taken.action.value, state.value))
+            self.emit(OperationGoesOn(taken.id, taken.action.value, state.value))
         else:
-            self._emit(OperationStopped(taken.id, taken.action.value, state.value, reason))
-
-    async def _hand_over(self) -> None:
-        """Give up what was taken, so that another runner need not wait for it."""
-        with suppress(GrnsError):
-            await batches.drop(self._database, self._owner)
+            self.emit(OperationStopped(taken.id, taken.action.value, state.value, reason))

@@ -1,8 +1,8 @@
-"""The relay: publishes the log, in order; nobody else publishes.
+"""The relay: publishes the log, in order; only the relay publishes.
 
-One relay leads at a time: it holds a row in Postgres, and stops sending by its own clock
-before that row can be somebody else's. How far it has got is persisted about once a
-second; after a crash what was not persisted is sent again, under the same message ids.
+One relay leads at a time: it holds a lease in Postgres, and stops sending by its own clock before another
+relay can hold it. How far it has got is persisted about once a second; after a crash what was not persisted
+is sent again, under the same message ids.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
@@ -25,6 +25,7 @@ from grns.outbox.watermark import Watermark
 from grns.postgres.database import Database, Session
 from grns.runtime.leader import LeaderLease
 from grns.runtime.service import PeriodicService
+from grns.settings.groups import RelaySettings
 from grns.telemetry import failpoint
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.relay import RelayBecameLeader, RelayHeldUp, RelayProgressed, RelayStandby
@@ -32,10 +33,12 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
+# Between two readings, where no nudge comes: while something is under way, and while nothing is.
+_BUSY_SECONDS, _IDLE_SECONDS = 0.1, 0.3
 
 
 class RelayLeadership:
-    """The lead, while it lasts: one connection, one epoch, what is done and what is under way."""
+    """The relay's work while it leads: one connection, one epoch, what is done and what is under way."""
 
     def __init__(
         self,
@@ -44,8 +47,7 @@ class RelayLeadership:
         cursor: log.RelayCursor,
         *,
         transport: Transport,
-        max_bytes: int,
-        replay_seconds: float,
+        settings: RelaySettings,
         emit: Emit,
         spans: Spans,
     ) -> None:
@@ -59,7 +61,7 @@ class RelayLeadership:
             session,
             transport,
             places=cursor.places,
-            replay_seconds=replay_seconds,
+            replay_seconds=settings.relay_replay_seconds,
             emit=emit,
         )
         self._replays = Replayer(session, epoch=lease.epoch, emit=emit)
@@ -69,7 +71,7 @@ class RelayLeadership:
             on_receipt=self._watch.note,
             on_trouble=self._watch.suspect,
             may_send=lambda: time.monotonic() < lease.expires_at,
-            max_bytes=max_bytes,
+            max_bytes=settings.envelope_max_bytes,
             emit=emit,
             spans=spans,
         )
@@ -166,112 +168,87 @@ class RelayLeadership:
             self._sending.result()
 
 
-class Relay:
+@dataclass(slots=True, kw_only=True, eq=False)
+class Relay(PeriodicService):
     """Leads, or stands by to."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        transport: Transport,
-        owner: str,
-        lease_seconds: float,
-        busy_seconds: float,
-        idle_seconds: float,
-        window: int,
-        max_bytes: int,
-        replay_seconds: float,
-        emit: Emit,
-        spans: Spans = NO_SPANS,
-    ) -> None:
-        self._database = database
-        self._transport = transport
-        self._lease = LeaderLease("relay", owner, lease_seconds)
-        self._busy_seconds = busy_seconds
-        self._idle_seconds = idle_seconds
-        self._most_pending = 2 * window
-        self._max_bytes = max_bytes
-        self._replay_seconds = replay_seconds
-        self._emit = emit
-        self._spans = spans
-        self._daemon = PeriodicService("relay", self._tick, emit=emit)
-        self._lead: RelayLeadership | None = None
-        self._resources = AsyncExitStack()
+    database: Database
+    transport: Transport
+    lease: LeaderLease
+    settings: RelaySettings
+    spans: Spans = NO_SPANS
+    name: str = "relay"
+    _leadership: RelayLeadership | None = field(default=None, init=False)
+    _resources: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
 
-    async def run(self) -> None:
-        """Relay until stopped."""
-        await self._transport.on_nudge(subjects.RELAY_NUDGE, self._daemon.wake)
-        await self._daemon.run()
-        if self._lead is not None:
-            await self._hand_over(self._lead)
+    async def begin(self) -> None:
+        """Let those who commit wake the relay."""
+        await self.transport.on_nudge(subjects.RELAY_NUDGE, self.wake)
 
-    def stop(self) -> None:
-        """Ask for the end."""
-        self._daemon.stop()
+    async def end(self) -> None:
+        """Persist what is done and release the lease, so that a standby need neither wait nor repeat."""
+        if self._leadership is None:
+            return
+        try:
+            await self._leadership.persist()
+            await self._stand_by("stopped")
+            await self.lease.release(self.database)
+        except GrnsError as error:
+            await self._stand_by(str(error))
 
-    async def _tick(self) -> float:
-        if self._lead is None and not await self._take():
+    async def tick(self) -> float:
+        """Lead for one round, if this relay leads or can."""
+        leadership = self._leadership or await self._acquire()
+        if leadership is None:
             return _STANDBY_SECONDS
         try:
-            return await self._lead_on()
+            return await self._lead(leadership)
         except GrnsError as error:
             # Whatever is known may be wrong on the next connection: the cursor is read again.
-            await self._follow(str(error))
+            await self._stand_by(str(error))
             raise
 
-    async def _lead_on(self) -> float:
-        if self._lead is None:
-            return _STANDBY_SECONDS
-        lead = self._lead
-        lead.check()
-        await lead.keep()
-        await lead.look_after_broker()
-        if lead.is_full(self._most_pending):
+    async def _lead(self, leadership: RelayLeadership) -> float:
+        leadership.check()
+        await leadership.keep()
+        await leadership.look_after_broker()
+        if leadership.is_full(2 * self.settings.relay_window):
             return _FULL_PAUSE_SECONDS
-        has_more = await lead.read()
-        await lead.keep()
-        await lead.replay_losses()
-        await lead.keep()
-        await lead.replay_on_request()
+        has_more = await leadership.read()
+        await leadership.keep()
+        await leadership.replay_losses()
+        await leadership.keep()
+        await leadership.replay_on_request()
         if has_more:
             return 0.0
-        return self._busy_seconds if lead.is_busy else self._idle_seconds
+        return _BUSY_SECONDS if leadership.is_busy else _IDLE_SECONDS
 
-    async def _take(self) -> bool:
+    async def _acquire(self) -> RelayLeadership | None:
+        """Become the leader, on a connection of its own; None while another relay leads."""
         try:
-            session = await self._resources.enter_async_context(self._database.session())
-            if not await self._lease.acquire(session):
+            session = await self._resources.enter_async_context(self.database.session())
+            if not await self.lease.acquire(session):
                 await self._resources.aclose()
-                return False
+                return None
             cursor = await log.read_cursor(session)
         except GrnsError:
             await self._resources.aclose()
             raise
-        self._lead = RelayLeadership(
+        self._leadership = RelayLeadership(
             session,
-            self._lease,
+            self.lease,
             cursor,
-            transport=self._transport,
-            max_bytes=self._max_bytes,
-            replay_seconds=self._replay_seconds,
-            emit=self._emit,
-            spans=self._spans,
+            transport=self.transport,
+            settings=self.settings,
+            emit=self.emit,
+            spans=self.spans,
         )
-        self._emit(RelayBecameLeader(self._lease.epoch, cursor.low))
-        return True
+        self.emit(RelayBecameLeader(self.lease.epoch, cursor.low))
+        return self._leadership
 
-    async def _hand_over(self, lead: RelayLeadership) -> None:
-        """Persist what is done and give the lead up, so that a standby need neither wait nor repeat."""
-        try:
-            await lead.persist()
-            await self._follow("stopped")
-            await self._lease.release(self._database)
-        except GrnsError as error:
-            await self._follow(str(error))
-
-    async def _follow(self, reason: str) -> None:
-        lead, self._lead = self._lead, None
-        if lead is not None:
-            await lead.end()
-            self._emit(RelayStandby(reason))
+    async def _stand_by(self, reason: str) -> None:
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            await leadership.end()
+            self.emit(RelayStandby(reason))
         await self._resources.aclose()

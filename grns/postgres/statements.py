@@ -7,6 +7,8 @@ from pathlib import Path
 
 import grns
 
+_composed: dict[str, str] = {}
+
 
 @cache
 def paths() -> dict[str, Path]:
@@ -16,5 +18,10 @@ def paths() -> dict[str, Path]:
 
 @cache
 def statement(name: str) -> str:
-    """Return the text of `<name>.sql`."""
-    return paths()[name].read_text(encoding="utf-8")
+    """Return the text of `<name>.sql`, or of a statement that `compose` has made."""
+    return _composed.get(name) or paths()[name].read_text(encoding="utf-8")
+
+
+def compose(name: str, template: str, **parts: str) -> None:
+    """Make a statement of another one by filling in its `{parts}`, which come from code, never from input."""
+    _composed[name] = statement(template).format(**parts)

@@ -1,10 +1,11 @@
-"""One loop for every daemon: a tick does one batch and says how long to pause."""
+"""One loop for every service: a tick does one batch and returns how long to pause."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from grns.errors import GrnsError, UnavailableError, UnusableError
@@ -17,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 class Service(Protocol):
-    """What the wiring starts and stops."""
+    """A service as the wiring starts and stops it."""
 
     async def run(self) -> None:
         """Work until stopped."""
@@ -44,27 +45,29 @@ async def wait_for_postgres(work: Callable[[], Awaitable[Answer]], *, emit: Emit
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PeriodicService:
-    """Ticks until stopped.
+    """A service that ticks until stopped.
 
-    `tick` returns the seconds to pause. Faults that can pass (all of `GrnsError`) are told
-    and retried, with a growing, jittered pause; anything else is a bug and ends the process.
+    Faults that can pass (all of `GrnsError`) are logged and retried after a growing, jittered pause;
+    anything else is a bug and ends the process.
     """
 
-    def __init__(
-        self,
-        name: str,
-        tick: Callable[[], Awaitable[float]],
-        *,
-        emit: Emit,
-        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
-    ) -> None:
-        self._name = name
-        self._longest_pause_seconds = longest_pause_seconds
-        self._tick = tick
-        self._emit = emit
-        self._awake = asyncio.Event()
-        self._is_stopping = False
+    name: str
+    emit: Emit
+    longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS
+    _awake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _is_stopping: bool = field(default=False, init=False)
+
+    async def tick(self) -> float:
+        """Do one batch; return the seconds to pause."""
+        raise NotImplementedError
+
+    async def begin(self) -> None:
+        """Prepare before the first tick."""
+
+    async def end(self) -> None:
+        """Clean up after the last tick."""
 
     def wake(self) -> None:
         """End the pause: there is something to do."""
@@ -77,21 +80,23 @@ class PeriodicService:
 
     async def run(self) -> None:
         """Tick until `stop`."""
-        self._emit(ServiceStarted(self._name))
+        await self.begin()
+        self.emit(ServiceStarted(self.name))
         failures = 0
         while not self._is_stopping:
             self._awake.clear()
             try:
-                pause = await self._tick()
+                pause = await self.tick()
                 failures = 0
             except GrnsError as error:
                 failures += 1
-                self._emit(TickFailed(self._name, str(error)))
-                pause = min(self._longest_pause_seconds, 0.05 * 2 ** min(failures, 10)) * random.uniform(
+                self.emit(TickFailed(self.name, str(error)))
+                pause = min(self.longest_pause_seconds, 0.05 * 2 ** min(failures, 10)) * random.uniform(
                     0.5, 1.0
                 )
             await self._pause(pause)
-        self._emit(ServiceStopped(self._name))
+        self.emit(ServiceStopped(self.name))
+        await self.end()
 
     async def _pause(self, seconds: float) -> None:
         if self._is_stopping:
@@ -104,3 +109,15 @@ class PeriodicService:
                 await self._awake.wait()
         except TimeoutError:
             return
+
+
+@dataclass(slots=True, eq=False)
+class PeriodicLoop(PeriodicService):
+    """A loop of a tick function, for objects that run several loops."""
+
+    name: str
+    work: Callable[[], Awaitable[float]]
+
+    async def tick(self) -> float:
+        """Call the function."""
+        return await self.work()

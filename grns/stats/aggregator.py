@@ -1,13 +1,14 @@
-"""The counter: counts what the log says, each row once.
+"""The stats aggregator: counts the rows of the event log, each row once.
 
-One counter leads at a time, others stand by. What it reads it counts in one statement that also moves the
-cursor, and that does nothing where the lead is another's by then: whenever a counter dies, the next one goes
-on exactly there. A number that is missing holds nothing up: it is counted when its row becomes visible.
+One aggregator leads at a time, others stand by. It counts what it has read in one statement that also moves
+the cursor, and that does nothing once another one leads: whenever an aggregator dies, the next one continues
+exactly there. A number that is missing delays nothing: it is counted when its row becomes visible.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError, UnavailableError
 from grns.outbox.watermark import Span, Watermark
@@ -21,12 +22,12 @@ from grns.telemetry.emit import Emit
 from grns.telemetry.facts.upkeep import LogCounted, StatsBecameLeader, StatsStandby
 
 _MOST_ROWS = 5000
-_LEASE_SECONDS = 5.0
+LEASE_SECONDS = 5.0  # many ticks: it is renewed in them
 _STANDBY_SECONDS = 0.5
 
 
 class AggregatorLeadership:
-    """The lead, while it lasts: the cursor as its row has it, and what of the log is missing."""
+    """The aggregator's work while it leads: the cursor as its row has it, and what of the log is missing."""
 
     def __init__(
         self, database: Database, lease: LeaderLease, cursor: count.StatsCursor, *, emit: Emit
@@ -66,60 +67,49 @@ class AggregatorLeadership:
         self._emit(LogCounted(rows, done.low, self._progress.missing_count, counted.age_seconds))
 
 
-class StatsAggregator:
+@dataclass(slots=True, kw_only=True, eq=False)
+class StatsAggregator(PeriodicService):
     """Leads, or stands by to."""
 
-    def __init__(self, *, database: Database, owner: str, tick_seconds: float, emit: Emit) -> None:
-        self._database = database
-        self._tick_seconds = tick_seconds
-        # It is renewed in ticks.
-        self._lease = LeaderLease("stats", owner, max(_LEASE_SECONDS, 3 * tick_seconds))
-        self._emit = emit
-        self._batch_size = AdaptiveBatchSize(_MOST_ROWS)
-        self._lead: AggregatorLeadership | None = None
-        self._daemon = PeriodicService("counter", self._tick, emit=emit)
+    database: Database
+    lease: LeaderLease
+    name: str = "counter"
+    tick_seconds: float = 0.5
+    _batch_size: AdaptiveBatchSize = field(default_factory=lambda: AdaptiveBatchSize(_MOST_ROWS), init=False)
+    _leadership: AggregatorLeadership | None = field(default=None, init=False)
 
-    async def run(self) -> None:
-        """Count until stopped."""
-        await self._daemon.run()
-        if self._lead is not None:
-            await self._hand_over()
+    async def end(self) -> None:
+        """Release the lease, so that a standby need not wait for its end."""
+        if self._leadership is None:
+            return
+        self._stand_by("stopped")
+        with suppress(GrnsError):  # else it ends by itself
+            await self.lease.release(self.database)
 
-    def stop(self) -> None:
-        """Ask for the end."""
-        self._daemon.stop()
-
-    async def _tick(self) -> float:
-        if self._lead is None:
-            self._lead = await self._take()
-        if self._lead is None:
+    async def tick(self) -> float:
+        """Count one batch, if this aggregator leads or can."""
+        leadership = self._leadership or await self._acquire()
+        if leadership is None:
             return _STANDBY_SECONDS
         try:
-            has_more = await self._lead.step(self._batch_size.rows)
+            has_more = await leadership.step(self._batch_size.rows)
         except GrnsError as error:
             # Whatever is known may be wrong by now: the cursor is read again.
-            self._follow(str(error))
+            self._stand_by(str(error))
             if isinstance(error, InvalidInputError | ContendedError | OutcomeUnknownError):
                 self._batch_size.shorten()  # a smaller batch may fit in time, or leave out the bad row
             raise
         self._batch_size.lengthen()
-        return 0.0 if has_more else self._tick_seconds
+        return 0.0 if has_more else self.tick_seconds
 
-    async def _take(self) -> AggregatorLeadership | None:
-        if not await self._lease.acquire(self._database):
+    async def _acquire(self) -> AggregatorLeadership | None:
+        if not await self.lease.acquire(self.database):
             return None
-        cursor = await count.read_cursor(self._database)
-        self._emit(StatsBecameLeader(self._lease.epoch, cursor.low))
-        return AggregatorLeadership(self._database, self._lease, cursor, emit=self._emit)
+        cursor = await count.read_cursor(self.database)
+        self.emit(StatsBecameLeader(self.lease.epoch, cursor.low))
+        self._leadership = AggregatorLeadership(self.database, self.lease, cursor, emit=self.emit)
+        return self._leadership
 
-    async def _hand_over(self) -> None:
-        """Give the lead up, so that a standby need not wait."""
-        self._follow("stopped")
-        try:
-            await self._lease.release(self._database)
-        except GrnsError:
-            return  # its lease ends by itself
-
-    def _follow(self, reason: str) -> None:
-        self._lead = None
-        self._emit(StatsStandby(reason))
+    def _stand_by(self, reason: str) -> None:
+        self._leadership = None
+        self.emit(StatsStandby(reason))

@@ -12,6 +12,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
@@ -19,7 +20,7 @@ from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.runtime.service import PeriodicService
-from grns.telemetry.emit import Emit
+from grns.settings.groups import WebhookSettings
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.webhook import Delivered, DeliveriesMade, NotDelivered, WebhookDisabled
 from grns.webhooks import deliveries as delivery
@@ -43,60 +44,34 @@ _OUR_OWN = ("event_gone", "given_up")
 _WITH_PATIENCE = (429, 503)
 
 
-class WebhookSender:
-    """Sends up to `window` deliveries at a time.
+@dataclass(slots=True, kw_only=True, eq=False)
+class WebhookSender(PeriodicService):
+    """Sends deliveries; any number of senders may run."""
 
-    A delivery is attempted `attempts` times, each for `timeout_seconds` at most. A webhook is disabled that
-    has taken nothing for `failing_seconds`, or for which more than `most_pending` deliveries wait.
-    """
+    database: Database
+    http: WebhookHttp
+    guard: UrlPolicy
+    settings: WebhookSettings
+    name: str = _NAME
+    tick_seconds: float = 0.5
+    _batch_size: AdaptiveBatchSize = field(
+        default_factory=lambda: AdaptiveBatchSize(_MOST_NUMBERS), init=False
+    )
+    _make_at: float = field(default=0.0, init=False)
+    _floods_at: float = field(default=0.0, init=False)
+    _under_way: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _busy: Counter[str] = field(default_factory=Counter, init=False)  # by webhook
+    _failing: int = field(default=0, init=False)
+    _is_more_due: bool = field(default=False, init=False)
+    _bug: BaseException | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        poster: WebhookHttp,
-        guard: UrlPolicy,
-        tick_seconds: float,
-        window: int,
-        attempts: int,
-        timeout_seconds: float,
-        failing_seconds: float,
-        most_pending: int,
-        emit: Emit,
-    ) -> None:
-        self._database = database
-        self._poster = poster
-        self._guard = guard
-        self._tick_seconds = tick_seconds
-        self._window = window
-        # Webhooks that fail, slowly perhaps, take no room from those that do not.
-        self._window_of_failing = max(1, window // 4)
-        self._attempts = attempts
-        self._timeout_seconds = timeout_seconds
-        self._failing_seconds = failing_seconds
-        self._most_pending = most_pending
-        self._emit = emit
-        self._batch_size = AdaptiveBatchSize(_MOST_NUMBERS)
-        self._make_at = 0.0
-        self._floods_at = 0.0
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._busy: Counter[str] = Counter()  # by webhook
-        self._failing = 0
-        self._is_more_due = False
-        self._bug: BaseException | None = None
-        self._daemon = PeriodicService(_NAME, self._tick, emit=emit)
-
-    async def run(self) -> None:
-        """Send until stopped; what is under way then comes to its end."""
-        await self._daemon.run()
+    async def end(self) -> None:
+        """Let what is under way come to its end."""
         if self._under_way:
             await asyncio.wait(self._under_way)
 
-    def stop(self) -> None:
-        """Ask for the end."""
-        self._daemon.stop()
-
-    async def _tick(self) -> float:
+    async def tick(self) -> float:
+        """Make deliveries of new events, and begin with those that are due."""
         if self._bug is not None:
             raise self._bug
         has_more = await self._make() if time.monotonic() >= self._make_at else False
@@ -105,44 +80,46 @@ class WebhookSender:
         await self._disable_flooded()
         if has_more:
             return 0.0
-        return min(self._tick_seconds, max(0.01, self._make_at - time.monotonic()))
+        return min(self.tick_seconds, max(0.01, self._make_at - time.monotonic()))
 
     # ------------------------------------------------------------ the log
 
     async def _make(self) -> bool:
         """Look through the next stretch of the log; True where it goes on."""
         try:
-            made = await delivery.make(self._database, self._batch_size.rows)
+            made = await delivery.make(self.database, self._batch_size.rows)
         except (InvalidInputError, ContendedError, OutcomeUnknownError):
             self._batch_size.shorten()
             raise
         self._batch_size.lengthen()
         if made is None:
-            self._make_at = time.monotonic() + self._tick_seconds
+            self._make_at = time.monotonic() + self.tick_seconds
             return False
         behind = made.settled - made.low
-        self._emit(DeliveriesMade(made.deliveries, made.low, behind, made.age_seconds))
-        self._make_at = 0.0 if behind else time.monotonic() + self._tick_seconds
+        self.emit(DeliveriesMade(made.deliveries, made.low, behind, made.age_seconds))
+        self._make_at = 0.0 if behind else time.monotonic() + self.tick_seconds
         return behind > 0
 
     # ------------------------------------------------------------ attempts
 
     async def _start(self, *, is_failing: bool) -> None:
         """Take what is due, as far as there is room, and begin with it."""
-        room = self._window - len(self._under_way)
+        window = self.settings.webhook_window
+        room = window - len(self._under_way)
         of_one = _MOST_OF_FAILING if is_failing else _MOST_OF_ONE
         if is_failing:
-            room = min(room, self._window_of_failing - self._failing)
+            # Webhooks that fail, slowly perhaps, take no room from those that do not.
+            room = min(room, max(1, window // 4) - self._failing)
         if room <= 0:
             return
         busy = Counter(self._busy)
         taken = await delivery.claim(
-            self._database,
+            self.database,
             uuid4(),
             is_failing=is_failing,
             of_one=of_one,
             limit=room,
-            lease_seconds=self._timeout_seconds + _LEASE_MORE_SECONDS,
+            lease_seconds=self.settings.webhook_timeout_seconds + _LEASE_MORE_SECONDS,
             busy=busy,
         )
         taken_at = time.monotonic()
@@ -169,17 +146,20 @@ class WebhookSender:
                 del self._busy[claimed.webhook_id]
             if not ended.cancelled() and (bug := ended.exception()) is not None:
                 self._bug = bug
-                self._daemon.wake()
+                self.wake()
             self._ask_for_more(claimed.webhook_id)
 
         attempt.add_done_callback(end)
 
     def _ask_for_more(self, webhook_id: str) -> None:
         """Look for more at once where there was more, and enough has ended to be worth a statement."""
-        is_room = self._busy[webhook_id] * 2 <= _MOST_OF_ONE or len(self._under_way) * 2 <= self._window
+        is_room = (
+            self._busy[webhook_id] * 2 <= _MOST_OF_ONE
+            or len(self._under_way) * 2 <= self.settings.webhook_window
+        )
         if self._is_more_due and is_room:
             self._is_more_due = False
-            self._daemon.wake()
+            self.wake()
 
     async def _attempt(self, claimed: Claimed, taken_at: float) -> None:
         """Send one delivery once, and note what came of it."""
@@ -192,22 +172,22 @@ class WebhookSender:
             return  # somebody else has it by now, or it could not be noted: then it is sent again
         self._tell(claimed, posted, ending, seconds)
         if is_disabled:
-            self._emit(WebhookDisabled(claimed.webhook_id, "gone" if ending.is_unwanted else "failing"))
+            self.emit(WebhookDisabled(claimed.webhook_id, "gone" if ending.is_unwanted else "failing"))
 
     async def _send(self, claimed: Claimed, taken_at: float) -> SendResult:
         event = claimed.event
         if event is None:
             return SendResult(error="event_gone", detail="the log does not have it any more")
-        if claimed.attempt > self._attempts:
+        if claimed.attempt > self.settings.webhook_attempts:
             return SendResult(error="given_up", detail="whoever attempted it last never came back")
         try:
-            to = self._guard.destination(claimed.url)
+            to = self.guard.destination(claimed.url)
         except InvalidInputError as error:  # what may be named has changed since it was
             return SendResult(error=error.code, detail=str(error))
         body = _document(claimed, event)
         timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)
         headers = webhook.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
-        return await self._poster.post(to, headers, body)
+        return await self.http.post(to, headers, body)
 
     def _ending(self, claimed: Claimed, posted: SendResult, seconds: float) -> Ending:
         """Decide what becomes of a delivery."""
@@ -216,7 +196,7 @@ class WebhookSender:
             return Ending("delivered", status_code=posted.status, duration_ms=took)
         is_gone = posted.status == _GONE
         is_lost = posted.error in _OUR_OWN
-        if is_gone or is_lost or claimed.attempt >= self._attempts:
+        if is_gone or is_lost or claimed.attempt >= self.settings.webhook_attempts:
             return Ending(
                 "failed",
                 status_code=posted.status,
@@ -234,10 +214,10 @@ class WebhookSender:
         for left in reversed(range(_NOTE_TIMES)):
             try:
                 return await delivery.finish(
-                    self._database, claimed, ending, failing_seconds=self._failing_seconds
+                    self.database, claimed, ending, failing_seconds=self.settings.webhook_failing_seconds
                 )
             except GrnsError as error:
-                self._emit(TickFailed(_NAME, str(error)))
+                self.emit(TickFailed(_NAME, str(error)))
             if left:
                 await asyncio.sleep(_NOTE_PAUSE_SECONDS)
         return None
@@ -245,16 +225,16 @@ class WebhookSender:
     def _tell(self, claimed: Claimed, posted: SendResult, ending: Ending, seconds: float) -> None:
         said = (claimed.webhook_id, claimed.seq, claimed.kind, claimed.attempt)
         if ending.state == "delivered":
-            self._emit(Delivered(*said, seconds))
+            self.emit(Delivered(*said, seconds))
         else:
             error = ending.error or "unknown"
-            self._emit(NotDelivered(*said, error, posted.detail, seconds, ending.delay_seconds))
+            self.emit(NotDelivered(*said, error, posted.detail, seconds, ending.delay_seconds))
 
     async def _disable_flooded(self) -> None:
         if time.monotonic() < self._floods_at:
             return
-        for webhook_id in await delivery.disable_flooded(self._database, self._most_pending):
-            self._emit(WebhookDisabled(webhook_id, "backlog"))
+        for webhook_id in await delivery.disable_flooded(self.database, self.settings.webhook_max_pending):
+            self.emit(WebhookDisabled(webhook_id, "backlog"))
         self._floods_at = time.monotonic() + _LOOK_FOR_FLOODS_SECONDS
 
 

@@ -17,7 +17,7 @@ from grns.errors import GrnsError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
-from grns.runtime.service import PeriodicService
+from grns.runtime.service import PeriodicLoop
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.work import LeasesRenewed, RenewFailed
 from grns.worker import registry as agent
@@ -55,11 +55,11 @@ class Heartbeat:
         self._emit = emit
         self._progress_seconds = ack_wait_seconds / 3
         # After an outage reapers hold still for one lease: renewals must be tried well within it.
-        self._renewing = PeriodicService(
+        self._renewing = PeriodicLoop(
             "heartbeat", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
         )
-        self._progressing = PeriodicService("keeper_progress", self._progress, emit=emit)
-        self._beating = PeriodicService("keeper_beat", self._beat, emit=emit)
+        self._progressing = PeriodicLoop("keeper_progress", self._progress, emit=emit)
+        self._beating = PeriodicLoop("keeper_beat", self._beat, emit=emit)
         self._round_at = 0.0
         self._locked: set[tuple[int, int]] = set()
 

@@ -11,7 +11,7 @@ from grns.model import subjects
 from grns.model.outcome import Claim
 from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
-from grns.runtime.service import PeriodicService, wait_for_postgres
+from grns.runtime.service import PeriodicLoop, wait_for_postgres
 from grns.telemetry import current
 from grns.telemetry.emit import Emit
 from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
@@ -70,11 +70,11 @@ class Worker:
         self._emit = emit
         self.prefetcher = Prefetcher(slots=slots, leases=leases, follow=self._follow)
         self._poller = make_poller(self)
-        self._poll_loop = PeriodicService("poller", self._poller.tick, emit=emit)
+        self._poll_loop = PeriodicLoop("poller", self._poller.tick, emit=emit)
         slots.on_free.append(self._feed)
         self._router = make_router(self)
         self._pause_watch = make_pause_watch(self)
-        self._pause_loop = PeriodicService("pause_watch", self._pause_watch.tick, emit=emit)
+        self._pause_loop = PeriodicLoop("pause_watch", self._pause_watch.tick, emit=emit)
         executor.on_paused.append(self._note_paused)
         self._consumers: list[Consumer] = []
         self._shared_consumer: Consumer | None = None

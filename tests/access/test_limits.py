@@ -20,7 +20,6 @@ from grns.api.stream import EVENT_STREAM
 from grns.errors import ConflictError, RateLimitedError
 from grns.gateway import claims as agent_claims
 from grns.gateway import wakeups as agent_nudge
-from grns.maintenance import upkeep
 from grns.model import wakeup_url as nudge_url
 from grns.postgres.database import Database, run
 from grns.postgres.statements import statement
@@ -29,7 +28,7 @@ from grns.worker.claims import Claimant
 from tests.support import api as kit
 from tests.support.api import OURS, THEIRS, Door, good, problem_of
 from tests.support.harness import eventually, submit
-from tests.support.store import ACTOR, fetch, is_waiting_for_lock, kinds_of, row_of, stranger
+from tests.support.store import ACTOR, deleted, fetch, is_waiting_for_lock, kinds_of, row_of, stranger
 
 CLAIM = f"{PREFIX}/queue/claim"
 LIMIT_SECONDS = 20.0
@@ -327,8 +326,9 @@ async def test_delete_agents_forgets_silent_agents_over_http_after_an_hour(share
     for number, said in ((5, {"pid": 1}), (6, {})):
         await register(shared, http_agent(number, lease_seconds=7200.0), **said)
         await silent(shared, http_agent(number).agent_id, 7000.0)
-    assert await upkeep.delete_agents(shared, 3, 30 * 86_400.0, 3600.0) == 3
-    assert await upkeep.delete_agents(shared, 3, 30 * 86_400.0, 3600.0) == 1
+    assert await deleted(shared, "delete_http_agents", 3, 3600.0) == 3
+    assert await deleted(shared, "delete_http_agents", 3, 3600.0) == 1
+    assert await deleted(shared, "delete_agents", 3, 30 * 86_400.0) == 0
     assert await known(shared) == [http_agent(number).agent_id for number in (4, 5, 6)]
 
 

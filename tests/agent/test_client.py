@@ -16,7 +16,7 @@ import grns
 from grns.agent.task import AgentTask
 from grns.api.server import ApiServer
 from grns.errors import PermissionDeniedError, RateLimitedError, UnauthenticatedError
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
 from grns.postgres.database import Database
 from tests.support.api import OURS, Door, serving
 from tests.support.harness import LIMIT_SECONDS, eventually, status_of, submit, submit_many

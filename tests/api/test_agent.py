@@ -17,7 +17,8 @@ from grns.access.principals import BOOTSTRAP
 from grns.api.route import PREFIX
 from grns.gateway import claims as agent_claims
 from grns.gateway.claims import WaitingWorker
-from grns.maintenance.due import promote, reap
+from grns.maintenance.reaper import reap
+from grns.maintenance.scheduler import promote
 from grns.model import claim_token as ticket
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.fingerprint import fingerprint

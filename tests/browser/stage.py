@@ -66,7 +66,7 @@ async def begun(directory: Path, database_url: str, broker_url: str) -> AsyncIte
         made, _ = await create_key(
             database, workspace=None, name="ann", scopes=["admin"], actor="cli:ann@desk"
         )
-        server = fleet.start("server", "--api", GRNS_API_PORT="0", GRNS_OPERATIONS_INTERVAL_SECONDS="0.1")
+        server = fleet.start("server", "--api", GRNS_API_PORT="0")
         workers = [
             fleet.start("worker", "start", f"tests.browser.pools:{pool}", "--concurrency", "6")
             for pool in POOLS

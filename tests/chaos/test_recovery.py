@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 from rich.console import Console
 
-from grns.maintenance import due as sweep
+from grns.maintenance.reaper import reap
 from grns.postgres.database import Database
 from tests.chaos.recovery import Measured, show
 from tests.chaos.trials import FELT, Felt, Field, Trial, TrialFailed, since_release
@@ -47,7 +47,7 @@ async def test_what_was_released_is_told_from_what_was_reaped(database: Database
     await release(database, await claim(database, released))
     await claim(database, reaped)
     await lapse(database, reaped)
-    assert [row["id"] for row in await sweep.reap(database, 10, None)] == [reaped]
+    assert [row["id"] for row in await reap(database, 10, None)] == [reaped]
     await claim(database, released)
     await claim(database, reaped)
     connection = await asyncpg.connect(database_url)

@@ -64,7 +64,6 @@ def town(
         environment = {
             "GRNS_DATABASE_URL": url,
             "GRNS_NATS_URL": broker.url,
-            "GRNS_SCHEDULER_INTERVAL_SECONDS": "0.1",
             "GRNS_LOG_FORMAT": "json",
         }
         fleet = Fleet(tmp_path_factory.mktemp("town"), environment)

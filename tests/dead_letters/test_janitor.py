@@ -17,7 +17,7 @@ from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.dead_letters.store import HEAD_BYTES, RejectedMessage, store_rejected
 from grns.dev.servers import LocalNats
-from grns.maintenance.upkeep import expire_messages
+from grns.maintenance.janitor import expire_messages
 from grns.model import subjects
 from grns.model.events import PAYLOADS, MessageRejected
 from grns.postgres.database import Database

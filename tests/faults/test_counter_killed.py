@@ -26,7 +26,7 @@ async def test_killed(fleet: Fleet, database: Database, failpoint: str) -> None:
     """Before it has counted, and after, without having heard that it has."""
     for road in ("succeeded", "dead", "running"):
         await place(database, road)
-    victim = fleet.start("daemon", "stats", GRNS_FAILPOINTS=failpoint, GRNS_STATS_INTERVAL_SECONDS="0.1")
+    victim = fleet.start("daemon", "stats", GRNS_FAILPOINTS=failpoint)
 
     async def is_dead() -> bool:
         await place(database, "cancelled")

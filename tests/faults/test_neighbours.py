@@ -20,7 +20,7 @@ from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.errors import UnavailableError
 from grns.postgres.database import Database
-from grns.runtime.service import PeriodicService
+from grns.runtime.service import PeriodicLoop
 from grns.worker import heartbeat_process as heartbeat_process
 from grns.worker.worker import Worker
 from tests.support.harness import (
@@ -217,7 +217,7 @@ async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(
         raise ZeroDivisionError("a bug")
 
     async with own_worker(database, broker) as worker:
-        monkeypatch.setattr(worker, "_poll_loop", PeriodicService("poller", broken, emit=worker._emit))
+        monkeypatch.setattr(worker, "_poll_loop", PeriodicLoop("poller", broken, emit=worker._emit))
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await asyncio.wait_for(worker.run(), 30)
     rows = await fetch(database, "select stopped_at is not null as has_stopped from grns.agents")

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.timeout(240)
 SENDER = {
     "GRNS_WEBHOOK_ALLOW_HTTP": "true",
     "GRNS_WEBHOOK_ALLOW_NETWORKS": HERE,
-    "GRNS_WEBHOOK_INTERVAL_SECONDS": "0.05",
     "GRNS_WEBHOOK_TIMEOUT_SECONDS": "5",
     "GRNS_WEBHOOK_WINDOW": "4",
 }

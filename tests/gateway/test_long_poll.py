@@ -17,7 +17,7 @@ from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.gateway import claims as agent_claims
 from grns.gateway.claims import AssignedTask, HttpClaims, WaitingWorker
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
 from grns.model import subjects
 from grns.nats.interface import Message, Transport
 from grns.postgres.database import Database, run

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from uuid import UUID, uuid4
 
-from grns.maintenance.due import promote, reap
+from grns.maintenance.reaper import reap
+from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Verb
 from grns.model.task import TRANSITIONS, Status
 from grns.postgres.database import Database

@@ -12,6 +12,7 @@ from grns.maintenance.failovers import failovers, note_server, unlogged, unnoted
 from grns.maintenance.janitor import Janitor
 from grns.nats import JetStream
 from grns.postgres.database import Database
+from grns.settings.groups import JanitorSettings
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import PostgresFailedOver
 from grns.telemetry.metrics import MetricsLeaf
@@ -90,19 +91,7 @@ async def test_the_janitor_tells_of_it(database: Database) -> None:
     janitor = Janitor(
         database=database,
         transport=JetStream(settings_for(database.url), name="test"),
-        tick_seconds=0.05,
-        partition_rows=2_000_000,
-        log_days=1.0,
-        task_days=1.0,
-        dead_days=1.0,
-        processed_days=1.0,
-        rejected_messages=10_000,
-        rejected_bytes=2**28,
-        minutes_days=1.0,
-        webhook_days=1.0,
-        unserved_after_seconds=3600.0,
-        verify_interval_seconds=3600.0,
-        stuck_after_seconds=300.0,
+        settings=JanitorSettings(janitor_interval_seconds=0.05),
         emit=emit,
     )
     running = asyncio.create_task(janitor.run())

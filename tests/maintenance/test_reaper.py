@@ -9,7 +9,7 @@ import pytest
 
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
-from grns.maintenance.due import reap, tick_reaper
+from grns.maintenance.reaper import reap, tick_reaper
 from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.upkeep import ReaperGraceStarted

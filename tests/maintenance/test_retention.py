@@ -9,14 +9,15 @@ import pytest
 from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.errors import UnavailableError
-from grns.maintenance import upkeep
 from grns.maintenance.failovers import failovers, note_server
+from grns.maintenance.partitions import PARTITIONS_AHEAD, keep_partitions
+from grns.maintenance.retention import delete_tasks
 from grns.postgres.database import Database
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
 from grns.telemetry.facts.upkeep import InvariantChecked, Measured, RowsDeleted
 from tests.support.harness import eventually, settings_for, submit_many
-from tests.support.store import ROADS, cancel, fetch, finish, place, stranger
+from tests.support.store import ROADS, cancel, deleted, fetch, finish, place, stranger
 
 DAY = 86_400.0
 ROWS = 2_000_000
@@ -57,17 +58,17 @@ async def use_up(database: Database, number: int) -> None:
 
 async def test_there_are_always_three_partitions_ahead(database: Database) -> None:
     before = await partitions(database)
-    await upkeep.keep_partitions(database, ROWS, DAY)
+    await keep_partitions(database, ROWS, DAY)
     assert await partitions(database) == before, "a new log has enough of them"
     await submit_many(database, 1)
     await use_up(database, 2 * ROWS + 5)
-    await upkeep.keep_partitions(database, ROWS // 2, DAY)
+    await keep_partitions(database, ROWS // 2, DAY)
     after = await partitions(database)
     assert after[:4] == before
     assert after[4:] == [f"events_{number:019}" for number in (4 * ROWS + 1, 4 * ROWS + ROWS // 2 + 1)]
     await use_up(database, 4 * ROWS + ROWS // 2 + 500)
     await submit_many(database, 1)
-    await upkeep.keep_partitions(database, ROWS // 2, DAY)
+    await keep_partitions(database, ROWS // 2, DAY)
     assert len(await partitions(database)) == 6 + 3
 
 
@@ -77,21 +78,21 @@ async def test_a_long_log_has_large_partitions_and_not_many(database: Database) 
     for number in range(4 * ROWS, 5 * ROWS, 50_000):
         await use_up(database, number)
         await read_up_to(database, number - kept)
-        await upkeep.keep_partitions(database, 1000, DAY)
+        await keep_partitions(database, 1000, DAY)
         # What is below the watermark is gone: nothing was ever written there.
         (log,) = await fetch(
             database, "select min(lower_seq) as low, max(upper_seq) as high from grns.log_partitions"
         )
         assert log["low"] > number - kept - ROWS
         assert log["high"] > number, "there is room"
-        assert len(await partitions(database)) <= 50 + upkeep.PARTITIONS_AHEAD
+        assert len(await partitions(database)) <= 50 + PARTITIONS_AHEAD
 
 
 async def test_a_partition_is_made_beside_a_stranger_who_writes(database: Database) -> None:
     async with stranger(database) as connection:
         await connection.execute("select grns.submit_task('noop')")
         await use_up(database, 2 * ROWS + 5)
-        await upkeep.keep_partitions(database, ROWS, DAY)
+        await keep_partitions(database, ROWS, DAY)
     assert len(await partitions(database)) == 6
 
 
@@ -113,8 +114,8 @@ async def test_a_partition_goes_when_it_is_old_and_below_the_watermarks(
     (late,) = await submit_many(database, 1)
     await read_up_to(database, low, counted)
     first = (await partitions(database))[0]
-    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
-    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+    await keep_partitions(database, ROWS, 30 * DAY)
+    await keep_partitions(database, ROWS, 30 * DAY)
     left = await partitions(database)
     assert (first in left) == is_kept
     assert await tables(database) == len(left), "what was taken off the log is dropped"
@@ -125,7 +126,7 @@ async def test_the_partition_that_is_written_never_goes(database: Database) -> N
     await submit_many(database, 1)
     await age(database, 1000)
     await read_up_to(database, 2)
-    await upkeep.keep_partitions(database, ROWS, DAY)
+    await keep_partitions(database, ROWS, DAY)
     assert len(await partitions(database)) == 4
 
 
@@ -144,7 +145,7 @@ async def test_an_empty_partition_goes_once_nothing_can_come_into_it(
     await use_up(database, high)
     await read_up_to(database, low)
     first = (await partitions(database))[0]
-    await upkeep.keep_partitions(database, ROWS, DAY)
+    await keep_partitions(database, ROWS, DAY)
     assert (first in await partitions(database)) == is_kept
 
 
@@ -156,10 +157,10 @@ async def test_a_stranger_who_reads_the_log_delays_it_and_breaks_nothing(databas
     await read_up_to(database, ROWS)
     async with stranger(database) as connection:
         await connection.fetch("select from grns.events")
-        await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+        await keep_partitions(database, ROWS, 30 * DAY)
         await submit_many(database, 1)
-    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
-    await upkeep.keep_partitions(database, ROWS, 30 * DAY)
+    await keep_partitions(database, ROWS, 30 * DAY)
+    await keep_partitions(database, ROWS, 30 * DAY)
     left = await partitions(database)
     assert f"events_{1:019}" not in left
     assert await tables(database) == len(left)
@@ -174,11 +175,11 @@ async def test_only_tasks_that_ended_long_ago_go(shared: Database, road: str) ->
         " finished_at = case when finished_at is not null then now() - interval '60 days' end",
     )
     status = (await fetch(shared, "select status from grns.tasks where id = $1", task_id))[0]["status"]
-    page = await upkeep.delete_tasks(shared, "", 10, 61 * DAY, 61 * DAY)
+    page = await delete_tasks(shared, "", 10, 61 * DAY, 61 * DAY)
     assert (page.seen, page.deleted, page.last_id) == (1, 0, task_id)
-    page = await upkeep.delete_tasks(shared, "", 10, 59 * DAY, 90 * DAY)
+    page = await delete_tasks(shared, "", 10, 59 * DAY, 90 * DAY)
     assert page.deleted == (status in ("succeeded", "cancelled"))
-    page = await upkeep.delete_tasks(shared, "", 10, 90 * DAY, 59 * DAY)
+    page = await delete_tasks(shared, "", 10, 90 * DAY, 59 * DAY)
     assert page.deleted == (status in ("dead", "failed"))
 
 
@@ -190,7 +191,7 @@ async def test_the_walk_goes_over_all_tasks_in_pages(shared: Database) -> None:
         shared, "update grns.tasks set finished_at = now() - interval '2 days' where finished_at is not null"
     )
     after, seen, deleted = "", 0, 0
-    while (page := await upkeep.delete_tasks(shared, after, 3, DAY, DAY)).seen:
+    while (page := await delete_tasks(shared, after, 3, DAY, DAY)).seen:
         assert page.seen <= 3
         assert page.last_id > after
         after, seen, deleted = page.last_id, seen + page.seen, deleted + page.deleted
@@ -204,15 +205,15 @@ async def test_what_was_counted_is_forgotten_by_age(shared: Database) -> None:
     async with shared.connection() as connection:
         await connection.execute(_COUNTED)
         await connection.execute("update grns.issues set open_count = 1 where fingerprint = 'issue-9'")
-    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 3
-    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 2
-    assert await upkeep.delete_minutes(shared, 3, 4.5 * DAY) == 0
-    assert await upkeep.delete_issue_hours(shared, 100, 6.5 * DAY) == 3
-    assert await upkeep.delete_issues(shared, 2, 4.5 * DAY) == 2
+    assert await deleted(shared, "delete_task_minutes", 3, 4.5 * DAY) == 3
+    assert await deleted(shared, "delete_task_minutes", 3, 4.5 * DAY) == 2
+    assert await deleted(shared, "delete_task_minutes", 3, 4.5 * DAY) == 0
+    assert await deleted(shared, "delete_issue_hours", 100, 6.5 * DAY) == 3
+    assert await deleted(shared, "delete_issues", 2, 4.5 * DAY) == 2
     rows = await fetch(shared, "select fingerprint from grns.issues order by 1")
     assert [row["fingerprint"] for row in rows] == [f"issue-{days}" for days in (*range(7), 9)]
     await fetch(shared, "update grns.issues set open_count = 0")
-    assert await upkeep.delete_issues(shared, 100, 4.5 * DAY) == 3
+    assert await deleted(shared, "delete_issues", 100, 4.5 * DAY) == 3
     for table in ("issues", "issue_hours", "issue_facets", "task_minutes"):
         assert len(await fetch(shared, f"select from grns.{table}")) == 5, table
 
@@ -240,9 +241,9 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
         "insert into grns.processed_messages (consumer, message_id, processed_at)"
         " select 'c', gen_random_uuid(), now() - n * interval '1 day' from generate_series(0, 9) as n",
     )
-    assert await upkeep.delete_processed(shared, 3, 4.5 * DAY) == 3
-    assert await upkeep.delete_processed(shared, 3, 4.5 * DAY) == 2
-    assert await upkeep.delete_processed(shared, 3, 4.5 * DAY) == 0
+    assert await deleted(shared, "delete_processed_messages", 3, 4.5 * DAY) == 3
+    assert await deleted(shared, "delete_processed_messages", 3, 4.5 * DAY) == 2
+    assert await deleted(shared, "delete_processed_messages", 3, 4.5 * DAY) == 0
     await fetch(
         shared,
         "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
@@ -250,7 +251,7 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
         " select 'a' || n, 'default', 'worker', 'h', 1, '0', 1, '{}', 15,"
         " now() - n * interval '1 day' from generate_series(0, 2) as n",
     )
-    assert await upkeep.delete_agents(shared, 3, 1.5 * DAY, 3600.0) == 1
+    assert await deleted(shared, "delete_agents", 3, 1.5 * DAY) == 1
 
 
 async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database) -> None:
@@ -386,10 +387,10 @@ async def ages(database: Database) -> list[int | None]:
 
 async def test_replays_that_have_ended_are_forgotten_by_age(shared: Database) -> None:
     await fetch(shared, _REPLAYS)
-    assert await upkeep.delete_replays(shared, 2, 2.5 * DAY) == 2
-    assert await ages(shared) == [None, 1, 2, 5]
-    assert await upkeep.delete_replays(shared, 2, 2.5 * DAY) == 1
-    assert await upkeep.delete_replays(shared, 2, 2.5 * DAY) == 0
+    assert await deleted(shared, "delete_replays", 2, 2.5 * DAY) == 2
+    assert await ages(shared) == [None, 1, 2, 3], "the oldest first"
+    assert await deleted(shared, "delete_replays", 2, 2.5 * DAY) == 1
+    assert await deleted(shared, "delete_replays", 2, 2.5 * DAY) == 0
     assert await ages(shared) == [None, 1, 2]
 
 
@@ -424,5 +425,5 @@ async def test_without_room_in_the_log_everybody_waits_and_nothing_is_refused(da
         await submit_many(database, 1)
     with pytest.raises(UnavailableError, match="janitor"):
         await finish(database, running)
-    await upkeep.keep_partitions(database, ROWS, DAY)
+    await keep_partitions(database, ROWS, DAY)
     assert (await finish(database, running)).status == "succeeded"

@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 
 from grns.errors import NotFoundError
-from grns.maintenance import upkeep
 from grns.model.events import PAYLOADS
 from grns.model.json import loads_stored
 from grns.model.outcome import Verb
@@ -34,6 +33,7 @@ from tests.support.operations import (
 )
 from tests.support.store import (
     ACTOR,
+    deleted,
     fetch,
     finish,
     place,
@@ -361,7 +361,7 @@ async def test_what_ended_long_ago_is_forgotten(shared: Database) -> None:
     await fetch(
         shared, "update grns.operations set ended_at = ended_at - interval '2 d' where id = $1", old.id
     )
-    assert await upkeep.delete_operations(shared, 10, 86_400.0) == 1
+    assert await deleted(shared, "delete_operations", 10, 86_400.0) == 1
     assert (await seen(shared, fresh)).state is State.ABORTED
     with pytest.raises(NotFoundError):
         await seen(shared, old)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from grns.errors import ConflictError, InvalidInputError
-from grns.maintenance.due import promote
+from grns.maintenance.scheduler import promote
 from grns.operations import batches as batches
 from grns.operations.batches import OperationBatch
 from grns.operations.model import State

@@ -199,7 +199,7 @@ async def test_janitor_in_an_outage_writes_one_line_a_round(database: Database) 
     settings = settings_for(database.url)
     janitor = _janitor(database, facts, settings.janitor_interval_seconds)
     await database.close()
-    await janitor._tick()
+    await janitor.tick()
     told = facts.of(ChoresFailed)
     assert len(told) <= 2, "one for each reason"
     assert {"partitions", "tasks", "agents"} < {chore for one in told for chore in one.chores}

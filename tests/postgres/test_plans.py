@@ -484,9 +484,9 @@ COUNTED = {
     "count_states": ("task_counts", ["task_counts_pkey"]),
     "read_issue": ("issues", ["issues_pkey"]),
     "change_issue": ("issues", ["issues_pkey", "issues_pkey"]),
-    "delete_minutes": ("task_minutes", ["Tid Scan", "task_minutes_age"]),
+    "delete_task_minutes": ("task_minutes", ["Tid Scan", "task_minutes_age"]),
     "delete_issue_hours": ("issue_hours", ["Tid Scan", "issue_hours_age"]),
-    "delete_issues": ("issues", ["issues_age", "issues_pkey"]),
+    "delete_issues": ("issues", ["Tid Scan", "issues_age"]),
 }
 
 
@@ -617,7 +617,7 @@ WEBHOOKS = {
     "resend_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_listed"}},
     "read_delivery": {"webhook_deliveries": {"webhook_deliveries_pkey"}, "webhooks": {"webhooks_pkey"}},
     "list_deliveries": {"webhook_deliveries": {"webhook_deliveries_pkey"}},
-    "delete_deliveries": {"webhook_deliveries": {"webhook_deliveries_age", "Tid Scan"}},
+    "delete_webhook_deliveries": {"webhook_deliveries": {"webhook_deliveries_age", "Tid Scan"}},
     "disable_webhooks": {"webhook_deliveries": {"webhook_deliveries_due"}},
 }
 

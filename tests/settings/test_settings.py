@@ -172,7 +172,7 @@ def test_every_setting_says_what_it_is() -> None:
         ("lease_seconds", "0"),
         ("lease_seconds", "nan"),
         ("lease_seconds", "soon"),
-        ("scheduler_interval_seconds", "inf"),
+        ("janitor_interval_seconds", "inf"),
         ("concurrency", "0"),
         ("concurrency", "1.5"),
         ("nats_replicas", "2"),

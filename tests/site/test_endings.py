@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import grns
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
 from grns.model.outcome import Claim
 from grns.model.task import random_uuid
 from grns.postgres.database import Database

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from grns.errors import InvalidInputError, UnavailableError
-from grns.maintenance import upkeep
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
+from grns.maintenance.retention import delete_tasks
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
@@ -99,7 +99,7 @@ async def test_what_retention_deletes_is_counted_no_more(shared: Database, is_co
     await fetch(
         shared, "update grns.tasks set finished_at = now() - interval '9 days' where id = any($1)", gone
     )
-    assert (await upkeep.delete_tasks(shared, "", 100, DAY, DAY)).deleted == len(gone)
+    assert (await delete_tasks(shared, "", 100, DAY, DAY)).deleted == len(gone)
     await submit(shared)
     await count_all(shared)
     assert await counted(shared) == await there(shared) == {("default", "noop", "queued"): 2}

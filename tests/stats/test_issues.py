@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import ConflictError, InvalidInputError, NotFoundError
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
 from grns.model.outcome import Outcome, Verb
 from grns.postgres.database import Database
 from grns.stats import issues as issue

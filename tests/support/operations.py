@@ -123,8 +123,9 @@ async def in_state(
 async def running(database: Database) -> AsyncIterator[Facts]:
     """Run a runner, on a bus that nobody is on; yields what it tells."""
     facts = Facts()
-    app = App(settings_for(database.url, operations_interval_seconds=0.02), (facts,))
+    app = App(settings_for(database.url), (facts,))
     runner = daemons.operation_runner(app, database, app.transport("test"))
+    runner.tick_seconds = 0.02
     turning = asyncio.create_task(runner.run())
     try:
         yield facts

@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 
 from grns.dev.servers import LocalPostgres
+from grns.maintenance.retention import RULES
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.postgres.database import Database, Row
 from grns.worker.claims import Claimant, Claims
@@ -250,6 +251,12 @@ async def locked(database: Database, *ids: str) -> AsyncIterator[asyncpg.Connect
     async with stranger(database) as connection:
         await connection.execute("select from grns.tasks where id = any($1) for update", list(ids))
         yield connection
+
+
+async def deleted(database: Database, statement: str, *arguments: Any) -> int:
+    """Delete one page as the janitor does; return how many rows went."""
+    assert statement in {rule.statement for rule in RULES} | {"delete_operations", "delete_webhooks"}
+    return len(await database.run(statement, *arguments))
 
 
 async def is_waiting_for_lock(database: Database, application: str = "grns test") -> bool:

@@ -150,11 +150,10 @@ class Receiver:
 
 
 @asynccontextmanager
-async def sending(database: Database, **settings: Any) -> AsyncIterator[Facts]:
+async def sending(database: Database, *, tick_seconds: float = 0.02, **settings: Any) -> AsyncIterator[Facts]:
     """Run a sender that may send to this machine; yields what it tells."""
     facts = Facts()
     chosen = {
-        "webhook_interval_seconds": 0.02,
         "webhook_timeout_seconds": 5.0,
         "webhook_allow_http": True,
         "webhook_allow_networks": HERE,
@@ -162,6 +161,7 @@ async def sending(database: Database, **settings: Any) -> AsyncIterator[Facts]:
     }
     app = App(settings_for(database.url, **chosen), (facts,))
     sender = daemons.webhook_sender(app, database, app.transport("test"))
+    sender.tick_seconds = tick_seconds
     turning = asyncio.create_task(sender.run())
     try:
         yield facts

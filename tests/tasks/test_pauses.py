@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grns.errors import InvalidInputError, UnavailableError
-from grns.maintenance.due import promote
+from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Unclaimed, Verb
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause

@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from grns.maintenance.consistency import ConsistencyCheck
-from grns.maintenance.due import promote, reap
+from grns.maintenance.reaper import reap
+from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Verb
 from grns.model.task import TRANSITIONS
 from grns.postgres.database import Database

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from grns.maintenance.due import promote, reap
-from grns.maintenance.retention import Retention
+from grns.maintenance.reaper import reap
+from grns.maintenance.retention import TaskRetention
+from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Verb
 from grns.postgres.database import Database
+from grns.settings.groups import JanitorSettings
 from grns.telemetry.fact import Fact
 from grns.telemetry.facts.process import TickFailed
 from grns.telemetry.facts.upkeep import RowsDeleted
@@ -95,9 +97,8 @@ async def ended_long_ago(database: Database, count: int) -> list[str]:
 async def walk(database: Database, page_rows: int = 1000) -> list[Fact]:
     """Walk over all tasks once, and return what was told of it."""
     told: list[Fact] = []
-    retention = Retention(
-        database, ended_seconds=DAY, dead_seconds=DAY, emit=told.append, page_rows=page_rows
-    )
+    settings = JanitorSettings(task_retention_days=1.0, dead_retention_days=1.0)
+    retention = TaskRetention(database, settings, emit=told.append, page_rows=page_rows)
     while await retention.step():
         pass
     return told

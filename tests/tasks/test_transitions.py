@@ -12,7 +12,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from grns.maintenance.due import promote, reap
+from grns.maintenance.reaper import reap
+from grns.maintenance.scheduler import promote
 from grns.model.events import PAYLOADS
 from grns.model.fingerprint import fingerprint
 from grns.model.outcome import Claim, Verb

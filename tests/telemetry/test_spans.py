@@ -32,7 +32,7 @@ from grns.telemetry.spans import NO_SPANS
 from tests.support.harness import all_in, eventually, settings_for
 from tests.support.store import log_of
 
-LEAST = {"relay_idle_seconds": 0.05, "shutdown_grace_seconds": 1}
+LEAST = {"shutdown_grace_seconds": 1}
 
 
 class Traced:
@@ -118,9 +118,7 @@ def pool_of(client: Client, tracer: trace.Tracer) -> grns.Pool:
 @asynccontextmanager
 async def running(database: Database, broker: LocalNats, traced: Traced) -> AsyncIterator[Client]:
     """Run a relay, a retry scheduler and a worker in this process, all of them traced."""
-    app = App(
-        settings_for(database.url, broker.url, scheduler_interval_seconds=0.1, **LEAST), spans=traced.spans
-    )
+    app = App(settings_for(database.url, broker.url, **LEAST), spans=traced.spans)
     own = app.handlers_database()
     async with app.connections("test") as (connections, transport), own.opened():
         client = tools.client(app, connections, transport, own)

@@ -236,7 +236,7 @@ async def test_sender_with_a_backlog_does_not_wait_for_its_next_tick(shared: Dat
         await made(shared, server.url, "evt.task.queued")
         await submit_many(shared, 300)
         await settle(shared)
-        async with sending(shared, webhook_interval_seconds=5.0):
+        async with sending(shared, tick_seconds=5.0):
             await server.has(300)  # 10 at a time: with a tick for each ten it takes minutes
 
 

@@ -11,14 +11,13 @@ import pytest
 
 from grns.access.isolation import as_tenant
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, StaleVersionError
-from grns.maintenance import upkeep
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import list_deliveries, read_delivery, resend_delivery
 from grns.webhooks.model import Secret
 from tests.support.operations import payload_of, said
-from tests.support.store import ACTOR, fetch
+from tests.support.store import ACTOR, deleted, fetch
 from tests.support.webhooks import deliveries, made
 
 WHERE: dict[str, Any] = {"workspace": "default"}
@@ -238,11 +237,11 @@ async def test_what_was_deleted_goes_page_by_page(shared: Database) -> None:
     for _ in range(5):
         await store.ping_webhook(shared, webhook_id, **WHO)
     await store.ping_webhook(shared, other, **WHO)
-    assert await upkeep.delete_webhooks(shared, 2) == 0, "it is not deleted yet"
+    assert await deleted(shared, "delete_webhooks", 2) == 0, "it is not deleted yet"
     await store.delete_webhook(shared, webhook_id, **WHO)
     (event,) = await said(shared, "evt.webhook.deleted")
     assert payload_of(event)["is_enabled"] is False
-    assert [await upkeep.delete_webhooks(shared, 2) for _ in range(4)] == [2, 2, 2, 0]
+    assert [await deleted(shared, "delete_webhooks", 2) for _ in range(4)] == [2, 2, 2, 0]
     assert [row["id"] for row in await fetch(shared, "select id from grns.webhooks")] == [other]
     assert len(await deliveries(shared, other)) == 1
 
@@ -255,7 +254,7 @@ async def test_deliveries_go_with_their_time_whatever_came_of_them(shared: Datab
         "update grns.webhook_deliveries set created_at = now() - interval '2 days' where seq = $1",
         old,
     )
-    assert await upkeep.delete_deliveries(shared, 10, 86_400.0) == 1
+    assert await deleted(shared, "delete_webhook_deliveries", 10, 86_400.0) == 1
     assert [row["seq"] for row in await deliveries(shared, webhook_id)] == [new]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from grns.errors import UnavailableError
 from grns.maintenance.audit import audit_tasks
-from grns.maintenance.due import promote
+from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Unclaimed, Verb
 from grns.postgres.database import Database
 from grns.worker.claims import Claims

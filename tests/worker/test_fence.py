@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Database
 from grns.postgres.statements import paths, statement

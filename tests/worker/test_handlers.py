@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
-from grns.maintenance.due import reap
+from grns.maintenance.reaper import reap
 from grns.model.fingerprint import fingerprint
 from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff

@@ -12,7 +12,8 @@ import asyncpg
 import pytest
 
 from grns.errors import OutcomeUnknownError, UnavailableError
-from grns.maintenance.due import promote, reap
+from grns.maintenance.reaper import reap
+from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.postgres.database import Database, Row
 from grns.worker.claims import Claims

@@ -74,10 +74,9 @@ def check_retry_scheduler(read: Snapshot) -> Sequence[Finding]:
     if pulse is None:
         return []
     late = pulse.overdue_seconds
-    allowed = max(_LATE_SECONDS, 3 * read.settings.scheduler_interval_seconds)
-    if late <= allowed:
+    if late <= _LATE_SECONDS:
         return or_ok("retry_scheduler", (), "what is due is queued")
-    make = error if late > allowed + _AWAY_SECONDS else warning
+    make = error if late > _LATE_SECONDS + _AWAY_SECONDS else warning
     sentence = f"a task is due since {lasted(late)}, and no retry scheduler has queued it"
     return [make("retry_scheduler", sentence, "grns daemon scheduler  (or grns server)")]
 
