@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
+import hypothesis
 import pytest
 import uvloop
 
@@ -21,6 +22,12 @@ from grns.postgres.database import Database
 from tests.support.harness import Fleet
 
 pytest_plugins = ["tests.support.store", "tests.support.api", "tests.support.web"]
+
+# The same examples each time, however busy the machine is.
+hypothesis.settings.register_profile(
+    "grns", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("grns")
 
 _TEMPLATE = "grns_template"
 _TESTS = Path(__file__).parent
