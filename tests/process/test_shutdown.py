@@ -256,7 +256,7 @@ from grns.settings import load
 
 async def work():
     os.kill(os.getpid(), signal.SIGINT)  # what handles it is the loop's own: it cancels us
-    process._hear_signals(lambda: None)
+    process._handle_signals(lambda: None)
     await asyncio.sleep(30)
 
 process.run(load(loop=sys.argv[1]), lambda: process.end_after(work()))
