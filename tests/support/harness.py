@@ -9,15 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import nats
 import nats.errors
+import nats.js.errors
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy
 
 from grns.access.keys import create_key
 from grns.dev.servers.secret import write_private
@@ -275,9 +278,12 @@ async def read_stream(url: str, stream: str) -> list[Heard]:
     client = await nats.connect(url)
     try:
         jetstream = client.jetstream()
-        state = (await jetstream.stream_info(stream)).state
+        info = await jetstream.stream_info(stream)
+        state = info.state
         if not state.messages:
             return []
+        if info.config.retention == RetentionPolicy.WORK_QUEUE:  # no consumer may read it without taking
+            return [heard async for heard in _stored(jetstream, stream, state.first_seq, state.last_seq)]
         config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=30.0)
         reader = await jetstream.pull_subscribe("", stream=stream, config=config)
         heard: list[Heard] = []
@@ -286,6 +292,13 @@ async def read_stream(url: str, stream: str) -> list[Heard]:
         return heard
     finally:
         await client.close()
+
+
+async def _stored(jetstream: JetStreamContext, stream: str, first: int, last: int) -> AsyncIterator[Heard]:
+    for seq in range(first, last + 1):
+        with suppress(nats.js.errors.NotFoundError):
+            found = await jetstream.get_msg(stream, seq)
+            yield Heard(seq, found.subject or "", dict(found.headers or {}), json.loads(found.data or b"{}"))
 
 
 async def manage(url: str, operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
