@@ -113,7 +113,7 @@ def test_an_alert_has_a_page(name: str) -> None:
     path = ROOT / ALERTS[name]["annotations"]["runbook"]
     page = path.read_text()
     assert page.startswith(f"# {name}\n")
-    for section in ("Look", "Mend", "Threshold"):
+    for section in ("Diagnose", "Fix", "Threshold"):
         assert f"\n## {section}\n" in page
     assert f"[{name}]({path.name})" in (BOOKS / "README.md").read_text()
     metrics_of(page)
