@@ -136,8 +136,8 @@ def _costs(sizes: Sizes) -> list[Goal]:
     running = f"{sizes.long_tasks:,} long tasks on one worker"
     wanted = [
         (f"{running}: renewals a tick", "long.renewals", 1.0, COUNT),
-        (f"{running}: CPU, with its keeper", "long.cpu.worker", 0.05, SHARE),
-        (f"{running}: memory, with its keeper", "long.memory", 250.0, MEGABYTES),
+        (f"{running}: CPU, with its heartbeat process", "long.cpu.worker", 0.05, SHARE),
+        (f"{running}: memory, with its heartbeat process", "long.memory", 250.0, MEGABYTES),
     ]
     for role in ROLES:
         wanted.append((f"idle {role}: share of a core", f"idle.{role}.cpu", 0.01, SHARE))

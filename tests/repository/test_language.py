@@ -21,15 +21,11 @@ EXCLUDED = re.compile(
     r"|clerk|keeper|lane|lanes|ledger|request desk|stranger|strangers|farewell)\b",
     re.IGNORECASE,
 )
-# Pages in plain words. One that is rewritten comes here.
-PAGES = (
-    "CONTRIBUTING.md", "README.md", "docs/access.md", "docs/agents.md", "docs/api.md",
-    "docs/compare.md", "docs/dashboard.md", "docs/events.md", "docs/explain.md", "docs/filters.md",
-    "docs/glossary.md", "docs/guarantees.md", "docs/index.md", "docs/languages.md",
-    "docs/migrate-celery.md", "docs/operations.md", "docs/pool.md", "docs/pools.md",
-    "docs/reference/cli.md", "docs/reference/settings.md", "docs/start.md", "docs/states.md",
-    "docs/submit.md", "docs/triage.md", "docs/tutorial.md", "docs/walk.md",
-)  # fmt: skip
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    if path.name not in ("NOTES.md", "python.md")
+)
 
 
 def hits(text: str) -> list[str]:

@@ -10,21 +10,21 @@ from grns.schemas import export
 from tests.site.text import GENERATED, code, table
 
 _INTRODUCTION = """
-Each message is a JSON document: an envelope, and in it a payload by its kind. `schemas/` has a JSON Schema
-(draft 2020-12) of each, and `asyncapi.json` (AsyncAPI 3.1) about them all, with headers, streams and who
-sends what; by these two a program in any language can check what it sends and hears ([from any
-language](../languages.md)).
+Each message is a JSON document: an envelope with a payload that depends on the kind. `schemas/` has a JSON
+Schema (draft 2020-12) per kind, and `asyncapi.json` (AsyncAPI 3.1) describes all kinds with their headers,
+streams and senders. With them, a program in any language can check what it sends and receives ([other
+languages](../languages.md)).
 
-A subject is the kind and its version: `evt.task.completed.v1`. In another workspace than `default` it has
-one more word: `evt.task.completed.v1.acme`. With `GRNS_NATS_NAMESPACE=staging` all begin with `staging_`.
-Commands for workers have the lane behind them: agent type and priority. Readers ignore fields that they do
-not know. A payload that is larger than the broker allows comes as `truncated`, with where to read it.
+A subject is the kind and its version: `evt.task.completed.v1`. For workspaces other than `default`, the
+workspace is appended: `evt.task.completed.v1.acme`. With `GRNS_NATS_NAMESPACE=staging`, all subjects begin
+with `staging_`. Commands for workers end in the pool and priority. Ignore fields that you do not know. A
+payload that is too large for the broker is sent as `truncated`, with a reference.
 
 """
 _GROUPS = (
-    ("cmd", "Commands", "`GRNS_CMD` keeps them until they have been carried out."),
-    ("evt", "Events", "`GRNS_EVT` keeps them; `Grns-Version` orders those of one task."),
-    ("dlq", "Dead letters", "`GRNS_DLQ` keeps them; Postgres has them, too."),
+    ("cmd", "Commands", "`GRNS_CMD` keeps a command until it is acknowledged."),
+    ("evt", "Events", "`GRNS_EVT` keeps events; `Grns-Version` orders the events of one task."),
+    ("dlq", "Dead letters", "`GRNS_DLQ` has copies; Postgres has the originals."),
 )
 
 
