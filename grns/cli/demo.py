@@ -1,4 +1,4 @@
-"""`grns demo`: the whole of grns on real input, with a worker killed in the middle."""
+"""`grns demo`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ from grns.cli.group import Command
 )
 def demo(files: int) -> None:
     """Run a thousand tasks on temporary servers, kill a worker, and check every result."""
-    from grns.dev.demo.play import run
+    from grns.dev.demo.run import run
 
     sys.exit(run(files))

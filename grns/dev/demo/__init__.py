@@ -1,4 +1,1 @@
-"""`grns demo`: the whole of grns on real input, with an accident in the middle, checked to the last result.
-
-`play.py` reads like the play: each step is a module of its own.
-"""
+"""`grns demo`: a thousand real tasks, a worker killed among them, every result checked."""
