@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
-from grns.dev.servers.binaries import nats_server
+from grns.dev.servers.identity import nats_server
 
 _LIBRARIES = ("grns", "nats-py", "asyncpg", "uvloop", "pydantic", "orjson")
 _GIGABYTE = 1024**3

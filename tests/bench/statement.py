@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncpg
 
-from grns.dev.servers.binaries import postgres_directory
+from grns.dev.servers.identity import postgres_directory
 from tests.bench.ground import Ground, ground
 
 _LIBRARY = "pg_stat_statements"

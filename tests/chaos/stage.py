@@ -17,8 +17,6 @@ from pathlib import Path
 import asyncpg
 
 from grns.dev.servers import LocalNats, LocalPostgres
-from grns.dev.servers.identity import current
-from grns.dev.servers.orphan import entry
 from grns.errors import LocalServerError
 from grns.postgres import migrate
 from tests.chaos.disk import Disk
@@ -30,6 +28,7 @@ from tests.dev.test_servers import family
 from tests.support import clocks
 from tests.support.cluster import cluster
 from tests.support.harness import eventually
+from tests.support.orphans import die_with_parent
 
 LEASE_SECONDS = 4.0
 _ROOT = Path(__file__).parent.parent.parent
@@ -325,7 +324,7 @@ class Stage:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=entry(current(), bound=True),  # whoever kills us leaves nobody behind
+                preexec_fn=die_with_parent(),
             )
 
 

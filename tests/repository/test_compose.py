@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from grns.dev.servers import LocalPostgres
-from grns.dev.servers.binaries import nats_server
+from grns.dev.servers.identity import nats_server
 from grns.dev.servers.port import free_port
 from grns.nats.users import authorization, users
 from grns.settings import Settings

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from grns.dev.bench.place import BenchDatabase
-from grns.dev.servers.processes import ProcessGroup
+from grns.dev.servers.process import ProcessGroup
 from grns.settings import variables
 
 

@@ -20,8 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import grns
 from grns.dev.demo import checks, inputs
 from grns.dev.servers import LocalStack
-from grns.dev.servers.process import Process
-from grns.dev.servers.processes import ProcessGroup
+from grns.dev.servers.process import Process, ProcessGroup
 from grns.errors import GrnsError
 from grns.model.task import Status
 from grns.postgres import migrate

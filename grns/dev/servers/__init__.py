@@ -1,4 +1,4 @@
-"""Run real Postgres and NATS servers beside the program: for tests, `grns dev` and benchmarks.
+"""Real Postgres and NATS servers on this machine, for tests, `grns dev` and benchmarks.
 
 >>> with LocalStack(Path(".grns")) as stack:  # doctest: +SKIP
 ...     connection = await asyncpg.connect(stack.postgres.url)

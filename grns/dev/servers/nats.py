@@ -1,4 +1,6 @@
-"""A NATS server with JetStream on this machine, for as long as the program wants it."""
+"""A NATS server with JetStream on this machine."""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -6,9 +8,8 @@ import shutil
 import signal
 from pathlib import Path
 
-from grns.dev.servers.binaries import nats_server
-from grns.dev.servers.handshake import nats_serves
-from grns.dev.servers.port import HOST, free_port
+from grns.dev.servers.identity import nats_server
+from grns.dev.servers.port import HOST, free_port, nats_serves
 from grns.dev.servers.process import Process
 from grns.dev.servers.secret import kept_secret, write_private
 from grns.dev.servers.server import Server
@@ -20,8 +21,8 @@ class LocalNats(Server):
 
     `port` is fixed; without it a free one is found at the first start (`preferred_port`, when it is
     free) and kept for later starts. With `monitor` its HTTP monitoring listens too. `extra_config`
-    is appended to the configuration as it is. Clients show a random token, which `url` holds and the
-    file `token` under `data` keeps; with `has_token=False`, `extra_config` says who may connect.
+    is appended to the configuration. Clients need a random token, which `url` contains and the file
+    `token` under `data` keeps; with `has_token=False`, `extra_config` must authorize clients.
     `binary` is the server program; by default that of the extra `grns[dev]`, then the system's.
     """
 
@@ -41,7 +42,7 @@ class LocalNats(Server):
         super().__init__(data, port=port, preferred_port=preferred_port)
         self.log = self.data / "nats.log"
         self.store = self.data / "store"
-        # The same at every start and nobody else's: it tells our server from a stranger on our port.
+        # Constant and unique: it excludes another program on our port.
         self.name = "grns-" + hashlib.sha256(str(self.data).encode()).hexdigest()[:12]
         self._monitor = monitor
         self._monitor_port: int | None = None
@@ -72,7 +73,7 @@ class LocalNats(Server):
             self._process.freeze()
 
     def thaw(self) -> None:
-        """Let a frozen server go on."""
+        """Resume a frozen server."""
         if self._process is not None:
             self._process.thaw()
 

@@ -1,17 +1,17 @@
-"""A Postgres server on this machine, for as long as the program wants it."""
+"""A Postgres server on this machine."""
+
+from __future__ import annotations
 
 import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from grns.dev.servers.binaries import postgres_directory
-from grns.dev.servers.handshake import postgres_serves
-from grns.dev.servers.installation import Installation, settle
-from grns.dev.servers.port import HOST
+from grns.dev.servers.cluster import DATABASE, OWNER, PASSWORDS, SUPERUSER, Installation, create_cluster
+from grns.dev.servers.identity import choose, postgres_directory
+from grns.dev.servers.port import HOST, postgres_serves
 from grns.dev.servers.process import Process
 from grns.dev.servers.server import Server
-from grns.dev.servers.template import DATABASE, OWNER, PASSWORDS, SUPERUSER, lay_down
 from grns.errors import LocalServerError
 
 _SETTINGS = {
@@ -28,13 +28,13 @@ class LocalPostgres(Server):
     `port` is fixed; without it a free one is found at the first start (`preferred_port`, when it is
     free) and kept for later starts. `bin_directory` holds `postgres` and `initdb`; by default those
     of the extra `grns[dev]`, then the system's. `settings` are server settings by name and win over
-    ours. Connections need a random password of this cluster, which `url` and `admin_url` hold. `kill` ends
-    the postmaster, its backends follow by themselves.
+    ours. Connections need a random password of this cluster, which `url` and `admin_url` contain. `kill` ends
+    the postmaster; its backends then end too.
     """
 
     _farewell = signal.SIGINT
-    # An earlier server on the same data may need a moment to die: its backends hold the shared
-    # memory, or the postmaster itself is only about to be killed after its parent.
+    # An earlier server on the same data may need a moment to end: its backends hold the shared memory, or the
+    # watchdog is about to kill the postmaster.
     _passing = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
 
     def __init__(
@@ -75,9 +75,9 @@ class LocalPostgres(Server):
         return f"postgresql://{role}:{password}@{HOST}:{self.port}/{database}"
 
     def _prepare(self) -> None:
-        installation = self._settled()
+        installation = self._found()
         if not self._cluster.is_dir():
-            lay_down(installation, self._cluster, log=self.log)
+            create_cluster(installation, self._cluster, log=self.log)
         elif not (self._cluster / PASSWORDS).is_file():
             raise LocalServerError(
                 f"the cluster in {self._cluster} has no passwords: an earlier version of grns created it; "
@@ -86,7 +86,7 @@ class LocalPostgres(Server):
         installation.identity.own(self._cluster)
 
     def _start_on(self, port: int) -> None:
-        installation = self._settled()
+        installation = self._found()
         process = Process(
             [
                 installation.program("postgres"),
@@ -95,7 +95,7 @@ class LocalPostgres(Server):
             ],
             log=self.log,
             identity=installation.identity,
-            environment=self._excuse(),
+            environment=self._without_stale_pid(),
         )
         self._launch(
             process,
@@ -104,18 +104,18 @@ class LocalPostgres(Server):
             ),
         )
 
-    def _settled(self) -> Installation:
+    def _found(self) -> Installation:
         if self._installation is None:
             programs = postgres_directory(self._bin_directory)
-            self._installation = settle(programs, data=self.data, log=self.log)
+            self._installation = Installation(bin_directory=programs, identity=choose(programs, self.data))
         return self._installation
 
-    def _excuse(self) -> dict[str, str]:
-        """Tell Postgres when the process named in its pid file is certainly not a Postgres of ours.
+    def _without_stale_pid(self) -> dict[str, str]:
+        """Return an environment in which Postgres ignores a pid file of a process that is not Postgres.
 
-        After a crash the number may belong to some other program by now, and Postgres would take it
-        for a living server. Calling it the grandparent clears it of suspicion; unlike deleting the
-        file, that leaves the check for shared memory that orphaned backends still use.
+        After a crash, another program can get the process id, and Postgres would take it for a live server.
+        It does not if the process is called its grandparent. Unlike deleting the file, this keeps the check
+        for shared memory that orphaned backends use.
         """
         try:
             pid = self._pid_file.read_text().split(maxsplit=1)[0]

@@ -1,25 +1,30 @@
-"""One server process under our own hand: we are its direct parent, and it does not outlive us."""
+"""Child processes that do not outlive this one."""
+
+from __future__ import annotations
 
 import contextlib
 import os
 import signal
 import subprocess
-import threading
+import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from grns.dev.servers.identity import Identity, current
-from grns.dev.servers.orphan import NEEDS_WATCHDOG, OrphanGuard, entry
-from grns.errors import LocalServerError
+from grns.errors import GrnsError, LocalServerError
 
 _POLL_SECONDS = 0.004
 _TAIL_CHARACTERS = 4_000
+_STOP_SECONDS = 15.0
+# Reads a process id, and kills that process if the input ends without another line: only this process holds
+# the writing end of the pipe, so the input ends when this process does.
+_WATCHDOG = 'read -r pid || exit; read -r line || kill -KILL "$pid"'
 
 
 class EarlyExit(LocalServerError):
-    """A server ended before it was ready; `log` is the end of what it wrote since its start."""
+    """A server ended before it was ready; `log` is the end of its output since its start."""
 
     def __init__(self, name: str, *, log: str) -> None:
         super().__init__(f"{name} ended before it was ready\n{log}".rstrip())
@@ -27,12 +32,7 @@ class EarlyExit(LocalServerError):
 
 
 class Process:
-    """Start, watch and end one child process that writes to a log file.
-
-    A thread of its own starts the child and waits for its exit: Linux sends the parent-death signal
-    when the starting *thread* ends, so the thread must live as long as the child does. The caller
-    may therefore be any thread, however short its life. Elsewhere a watchdog process does the job.
-    """
+    """A child process that writes to a log file. A small watchdog process kills it if this process dies."""
 
     def __init__(
         self,
@@ -40,105 +40,120 @@ class Process:
         *,
         log: Path,
         identity: Identity | None = None,
-        environment: dict[str, str] | None = None,
-        stdin: bytes = b"",
+        environment: Mapping[str, str] | None = None,
         directory: Path = Path("/"),
-        watchdog: bool = NEEDS_WATCHDOG,
     ) -> None:
         self.name = Path(command[0]).name
         self._command = list(command)
         self._log = log
         self._log_start = 0
         self._identity = identity or current()
-        self._environment = environment or {}
-        self._stdin = stdin
+        self._environment = dict(environment or {})
         self._directory = directory
-        self._watchdog = watchdog
         self._popen: subprocess.Popen[bytes] | None = None
-        self._exited = threading.Event()
-        self._exited.set()
+        self._watchdog: subprocess.Popen[bytes] | None = None
 
     @property
     def running(self) -> bool:
-        """Tell whether the child has been started and has not ended."""
-        return not self._exited.is_set()
+        """Whether the child has been started and has not ended."""
+        if self._popen is None or self._popen.poll() is None:
+            return self._popen is not None
+        if self._watchdog is not None:
+            self._watchdog.communicate(b"\n")
+            self._watchdog = None
+        return False
 
     @property
     def pid(self) -> int:
-        """Return the process id of the latest child."""
+        """The process id of the latest child."""
         if self._popen is None:
             raise LocalServerError(f"{self.name} has not been started")
         return self._popen.pid
 
-    def start(self) -> None:
+    def start(self, *, stdin: bytes = b"") -> None:
         """Start the child; return as soon as it runs, ready or not."""
         if self.running:
             raise LocalServerError(f"{self.name} is running already")
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
-        self._exited = threading.Event()
-        started: Future[None] = Future()
-        heartbeat = threading.Thread(
-            target=self._keep, args=(started, self._exited), name=f"grns-{self.name}", daemon=True
+        null = subprocess.DEVNULL
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG],
+            stdin=subprocess.PIPE,
+            stdout=null,
+            stderr=null,
+            start_new_session=True,
         )
-        heartbeat.start()
         try:
-            started.result()
+            self._popen = self._spawn()
         except (OSError, subprocess.SubprocessError) as error:
+            self._watchdog.communicate()
             raise LocalServerError(f"cannot run {self._command[0]}: {error}") from error
-        except BaseException:  # interrupted: the child may exist by now
-            wait([started])
-            self.kill()
-            raise
+        assert self._watchdog.stdin is not None  # noqa: S101 - it is a pipe
+        self._watchdog.stdin.write(f"{self._popen.pid}\n".encode())
+        self._watchdog.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            if self._popen.stdin is not None:
+                self._popen.stdin.write(stdin)
+                self._popen.stdin.close()
 
     def wait_ready(self, ready: Callable[[], bool], *, deadline: float) -> None:
-        """Return once `ready()`; on anything else leave no child behind.
+        """Return once `ready()`; on an error leave no child.
 
-        `deadline` is a time of `time.monotonic`. Raises EarlyExit when the child ends first,
-        LocalServerError when the deadline passes.
+        Args:
+            deadline: a time of `time.monotonic`.
+
+        Raises:
+            EarlyExit: the child ended first.
+            LocalServerError: the deadline passed.
         """
         try:
             while not ready():
-                if self._exited.wait(_POLL_SECONDS):
+                if not self.running:
                     raise EarlyExit(self.name, log=self.tail())
                 if time.monotonic() > deadline:
                     raise LocalServerError(f"{self.name} did not become ready in time\n{self.tail()}")
+                time.sleep(_POLL_SECONDS)
         except BaseException:
             self.kill()
             raise
 
-    def complete(self, *, timeout_seconds: float) -> None:
-        """Start a child that does one thing and ends; raise LocalServerError unless it ends well."""
-        self.start()
+    def complete(self, *, stdin: bytes = b"", timeout_seconds: float) -> None:
+        """Run the child to its end.
+
+        Raises:
+            LocalServerError: it failed, or took too long.
+        """
+        self.start(stdin=stdin)
         try:
-            ended = self._exited.wait(timeout_seconds)
+            has_ended = self._wait(timeout_seconds)
         finally:
             self.kill()
-        if not ended or self._popen is None or self._popen.returncode != 0:
-            why = "failed" if ended else f"took longer than {timeout_seconds} seconds"
+        if not has_ended or self._popen is None or self._popen.returncode != 0:
+            why = "failed" if has_ended else f"took longer than {timeout_seconds} seconds"
             raise LocalServerError(f"{self.name} {why}\n{self.tail()}")
 
     def stop(self, end: signal.Signals, *, timeout_seconds: float) -> None:
-        """Ask the child to end with signal `end`, and kill it when it has not after the timeout."""
+        """Ask the child to end with the signal `end`, and kill it after the timeout."""
         self._send(end)
-        self.thaw()  # a frozen child hears nothing
-        if not self._exited.wait(timeout_seconds):
+        self.thaw()  # a frozen child does not receive the signal
+        if not self._wait(timeout_seconds):
             self.kill()
 
     def kill(self) -> None:
-        """End the child at once and wait until it is gone."""
+        """End the child with SIGKILL and wait until it is gone."""
         self._send(signal.SIGKILL)
-        self._exited.wait()
+        self._wait(None)
 
     def freeze(self) -> None:
-        """Suspend the child: it holds its sockets and answers nothing."""
+        """Suspend the child: it keeps its sockets and does not answer."""
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen child go on."""
+        """Resume a frozen child."""
         self._send(signal.SIGCONT)
 
     def tail(self) -> str:
-        """Return the end of what the child has written since its start."""
+        """Return the end of the child's output since its start."""
         try:
             with self._log.open("rb") as log:
                 log.seek(self._log_start)
@@ -150,53 +165,73 @@ class Process:
         if self._popen is not None and self.running:
             self._popen.send_signal(number)
 
-    def _keep(self, started: Future[None], exited: threading.Event) -> None:
-        try:
-            self._popen = popen = self._spawn()
-            guard = self._guard(popen)
-        except BaseException as error:
-            exited.set()
-            started.set_exception(error)
-            return
-        started.set_result(None)
-        popen.wait()
-        if guard is not None:
-            guard.dismiss()
-        exited.set()
-
-    def _guard(self, popen: subprocess.Popen[bytes]) -> OrphanGuard | None:
-        try:
-            return OrphanGuard(popen.pid) if self._watchdog else None
-        except OSError:
-            popen.kill()
-            popen.wait()
-            raise
+    def _wait(self, timeout_seconds: float | None) -> bool:
+        """Wait for the child's end; return whether it has ended."""
+        if self._popen is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(timeout_seconds)
+        return not self.running
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         identity = self._identity
         with self._log.open("ab") as log:
-            popen = subprocess.Popen(
+            return subprocess.Popen(
                 self._command,
-                stdin=subprocess.PIPE if self._stdin else subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                cwd=self._directory,  # not ours, which may be out of reach for the child's user
+                cwd=self._directory,  # the child's user may not be able to read ours
                 env=_clean_environment() | self._environment,
                 user=identity.uid if identity.switches else None,
                 group=identity.gid if identity.switches else None,
                 extra_groups=[] if identity.switches else None,
-                preexec_fn=entry(identity, bound=not self._watchdog),
-                # Ctrl-C belongs to the program, which ends its servers in its own order.
-                start_new_session=True,
+                preexec_fn=identity.entry(),
+                start_new_session=True,  # Ctrl-C is for this process, which ends its children in order
             )
-        if popen.stdin is not None:
-            with contextlib.suppress(BrokenPipeError), popen.stdin:
-                popen.stdin.write(self._stdin)
-        return popen
 
 
 def _clean_environment() -> dict[str, str]:
-    """Return our environment without what would steer a server or translate its messages."""
+    """Return our environment without variables that change a server's behavior or language."""
     foreign = ("PG", "LC_", "LANG")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | {"LC_ALL": "C"}
+
+
+class ProcessGroup:
+    """Processes of grns with their logs in `directory`, which end together."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._members: dict[str, Process] = {}
+
+    def start(self, name: str, *arguments: str, environment: Mapping[str, str]) -> Process:
+        """Start `grns <arguments>` as the member `name`."""
+        command = [sys.executable, "-m", "grns", *arguments]
+        process = Process(command, log=self._directory / f"{name}.log", environment=environment)
+        self._members[name] = process
+        process.start()
+        return process
+
+    def kill(self, process: Process) -> None:
+        """End a member with SIGKILL; `check` does not report it."""
+        self._members = {name: member for name, member in self._members.items() if member is not process}
+        process.kill()
+
+    def check(self) -> None:
+        """Raise `GrnsError` if a member has ended unasked."""
+        for name, process in self._members.items():
+            if not process.running:
+                raise GrnsError(f"the process {name} has ended")
+
+    def logs(self) -> dict[str, str]:
+        """Return the end of each member's output."""
+        return {
+            path.stem: path.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS // 2 :]
+            for path in sorted(self._directory.glob("*.log"))
+        }
+
+    def end(self) -> None:
+        """Ask all members to end, and kill those that do not in time."""
+        with ThreadPoolExecutor(len(self._members) or 1) as threads:
+            stop = lambda member: member.stop(signal.SIGTERM, timeout_seconds=_STOP_SECONDS)  # noqa: E731
+            list(threads.map(stop, self._members.values()))

@@ -1,4 +1,6 @@
-"""What the two kinds of local server have in common."""
+"""The base class of the two servers."""
+
+from __future__ import annotations
 
 import signal
 import time
@@ -45,7 +47,7 @@ class Server(ABC):
 
     @property
     def running(self) -> bool:
-        """Tell whether the server process lives, frozen or not."""
+        """Whether the server process lives, frozen or not."""
         return self._process is not None and self._process.running
 
     def start(self) -> None:
@@ -85,16 +87,16 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make everything that does not depend on the port."""
+        """Create everything that does not depend on the port."""
 
     @abstractmethod
     def _start_on(self, port: int) -> None:
-        """Make a process for this port and `_launch` it."""
+        """Create a process for this port and `_launch` it."""
 
     def _launch(self, process: Process, ready: Callable[[], bool]) -> None:
-        """Start `process`, again when it ends early for a reason that passes, until `ready()`."""
+        """Start `process` until `ready()`; retry if it ends early for a temporary reason."""
         self._process = process
-        # Nobody but a dying predecessor or a passing client should be on a port that was ours.
+        # On a port that was ours, only an ending predecessor or a client can be in the way.
         passing = (*self._passing, *TAKEN) if self._port.proven else self._passing
         deadline = time.monotonic() + _START_SECONDS
         while True:

@@ -1,6 +1,10 @@
-"""Both servers together, under one directory that only one program uses at a time."""
+"""Both servers together, in a directory that only one program uses at a time."""
 
+from __future__ import annotations
+
+import fcntl
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -8,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from grns.dev.servers.lock import FileLock
 from grns.dev.servers.nats import LocalNats
 from grns.dev.servers.postgres import LocalPostgres
 from grns.errors import InUseError
@@ -32,7 +35,7 @@ class LocalStack:
         extra_config: str = "",
     ) -> None:
         self.root = root.absolute()
-        self._lock = FileLock(self.root / "lock")
+        self._lock: int | None = None  # the kernel releases it when this process ends
         ports = _read_ports(self._ports_file)
         self.postgres = LocalPostgres(
             self.root / "postgres",
@@ -54,8 +57,7 @@ class LocalStack:
         living program uses the same root.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        if not self._lock.held and not self._lock.acquire():
-            raise InUseError(str(self.root), self._lock.holder())
+        self._acquire()
         try:
             with ThreadPoolExecutor(2, thread_name_prefix="grns-local") as pool:
                 starts = [pool.submit(server.start) for server in (self.postgres, self.nats)]
@@ -67,9 +69,9 @@ class LocalStack:
             raise
 
     def stop(self) -> None:
-        """Stop NATS, then Postgres, and let go of the root; may be called again."""
+        """Stop NATS, then Postgres, and release the root; may be called again."""
         with ExitStack() as rest:
-            rest.callback(self._lock.release)
+            rest.callback(self._release)
             rest.callback(self.postgres.stop)
             rest.callback(self.nats.stop)
 
@@ -81,6 +83,25 @@ class LocalStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _acquire(self) -> None:
+        if self._lock is not None:
+            return
+        lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(lock, 20).decode().strip() or "unknown"
+            os.close(lock)
+            raise InUseError(str(self.root), holder) from None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        self._lock = lock
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @property
     def _ports_file(self) -> Path:
