@@ -39,7 +39,7 @@ from grns.api.security_headers import SecurityHeaders
 from grns.errors import GrnsError, InvalidInputError, UnavailableError
 from grns.model import problem
 from grns.model.problem import Problem
-from grns.telemetry.facts.http import RequestFailed
+from grns.telemetry.service_signals import RequestFailed
 
 # A path that another one would fit, too, stands before it.
 _NOUNS = (

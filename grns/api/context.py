@@ -23,7 +23,7 @@ from grns.model.url_policy import UrlPolicy
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.tasks.submit import Submissions
-from grns.telemetry.emit import Emit
+from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 
 _MOST_ACTORS = 1000

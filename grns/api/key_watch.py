@@ -10,8 +10,8 @@ from grns.access.keys import good_keys
 from grns.access.principals import Principal
 from grns.errors import GrnsError
 from grns.postgres.database import Database
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.service_signals import TickFailed
+from grns.telemetry.signal import Emit
 
 LOOK_SECONDS = 2.0
 

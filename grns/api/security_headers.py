@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from grns.api.answer import ProblemAnswer
 from grns.api.route import OPERATION
 from grns.model import problem
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.http import RequestAnswered, RequestBroke
+from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
+from grns.telemetry.signal import Emit
 
 _HEADERS = (
     (b"cache-control", b"no-store"),
@@ -46,7 +46,7 @@ class SecurityHeaders:
             await self._app(scope, receive, note)
         except Exception as error:
             trace_id = secrets.token_hex(16)
-            self._emit(RequestBroke(_operation(scope), trace_id, traceback.format_exc()))
+            self._emit(RequestCrashed(_operation(scope), trace_id, traceback.format_exc()))
             if status:
                 raise  # half of an answer is out: whoever reads it is to see that it is not whole
             await ProblemAnswer(problem.of(error), trace_id=trace_id)(scope, receive, note)

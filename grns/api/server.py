@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -16,8 +17,9 @@ from grns.api.connection import WatchedConnection
 from grns.api.context import ApiContext
 from grns.errors import UnavailableError
 from grns.runtime.service import wait_for_postgres
-from grns.telemetry.facts.http import ApiServes, WorkspacesNotIsolated
-from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
+from grns.telemetry.service_signals import ServiceStarted, ServiceStopped
+
+_log = structlog.get_logger()
 
 _GRACE_SECONDS = 5
 _IDLE_SECONDS = 30
@@ -72,9 +74,13 @@ class ApiServer:
             self._socket.listen(_BACKLOG)  # uvicorn will, too: who is told of the server may ask at once
             isolation = await wait_for_postgres(lambda: read_isolation(context.database), emit=context.emit)
             context.emit(ServiceStarted(_NAME))
-            context.emit(ApiServes(self.url, isolation.obstacle is None))
+            _log.info("api_started", url=self.url, is_isolated=isolation.obstacle is None)
             if isolation.is_missing:
-                context.emit(WorkspacesNotIsolated(isolation.obstacle or "", "grns workspace isolate"))
+                _log.warning(
+                    "workspaces_not_isolated",
+                    obstacle=isolation.obstacle or "",
+                    advice="grns workspace isolate",
+                )
             await wait_for_postgres(self._invite, emit=context.emit)
             await self._server.serve(sockets=[self._socket])
         finally:

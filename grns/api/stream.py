@@ -16,7 +16,7 @@ from grns.api.answer import dumps
 from grns.errors import UnavailableError
 from grns.outbox import events as event
 from grns.outbox.events import EventQuery, place
-from grns.telemetry.facts.http import RequestFailed
+from grns.telemetry.service_signals import RequestFailed
 
 EVENT_STREAM = "text/event-stream"
 

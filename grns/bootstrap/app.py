@@ -17,15 +17,25 @@ from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.runtime.service import Answer, wait_for_postgres
 from grns.settings import Settings
-from grns.telemetry.emit import Leaf, Telemetry
-from grns.telemetry.facts.bus import JetStreamOutOfRoom, TransportChanged, TransportFailing, TransportReady
+from grns.telemetry.service_signals import (
+    JetStreamOutOfRoom,
+    TransportChanged,
+    TransportFailing,
+    TransportReady,
+)
+from grns.telemetry.signal import Listener, Signal, Telemetry
 from grns.telemetry.spans import NO_SPANS, Spans
 
 VERSION = version("grns")
 
 # How long an answer to a handler's own statement may take.
 _HANDLERS_ANSWER_SECONDS = 60.0
-_GOOD_NEWS = frozenset({"broker_connected", "stream_made", "durable_made"})
+_TRANSPORT_SIGNALS: dict[str, Callable[[str, str], Signal]] = {
+    "broker_error": TransportFailing,
+    "broker_connected": TransportReady,
+    "stream_made": TransportReady,
+    "durable_made": TransportReady,
+}
 
 
 @dataclass
@@ -33,12 +43,12 @@ class App:
     """One process: its settings, its telemetry, and the connections that its services share."""
 
     settings: Settings
-    leaves: tuple[Leaf, ...] = ()
+    listeners: tuple[Listener, ...] = ()
     spans: Spans = NO_SPANS
     telemetry: Telemetry = field(init=False)
 
     def __post_init__(self) -> None:
-        self.telemetry = Telemetry(*self.leaves)
+        self.telemetry = Telemetry(*self.listeners)
 
     def trace(self, service: str, *, is_guest: bool = False) -> None:
         """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be.
@@ -58,7 +68,7 @@ class App:
             raise SettingsError("GRNS_OTLP_ENDPOINT is no URL of HTTP, as http://127.0.0.1:4318")
         self.spans = spans = open_spans(endpoint, service=service)
         if not is_guest:
-            take_over(spans, self.telemetry.emit)
+            take_over(spans)
 
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
@@ -89,9 +99,9 @@ class App:
             if what == "jetstream_out_of_room":
                 emit(JetStreamOutOfRoom(detail["error"]))
                 return
-            kind = TransportReady if what in _GOOD_NEWS else TransportChanged
             if what == "broker_error":
-                kind, detail = TransportFailing, {"servers": servers} | detail
+                detail = {"servers": servers} | detail
+            kind = _TRANSPORT_SIGNALS.get(what, TransportChanged)
             emit(kind(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
 
         return JetStream(self.settings, name=f"grns {name}", on_fact=tell)
@@ -124,6 +134,8 @@ class App:
 
     def exposition(self) -> bytes:
         """Return the metrics of this process, as Prometheus reads them; none where none are kept."""
-        from grns.telemetry.metrics import MetricsLeaf
+        from grns.telemetry.metrics import MetricsListener
 
-        return b"".join(leaf.exposition() for leaf in self.leaves if isinstance(leaf, MetricsLeaf))
+        return b"".join(
+            listener.exposition() for listener in self.listeners if isinstance(listener, MetricsListener)
+        )

@@ -12,7 +12,7 @@ from grns.bootstrap.app import App
 from grns.client.client import Client
 from grns.model.actor import check as check_actor
 from grns.settings import load
-from grns.telemetry.logger import LoggerLeaf
+from grns.telemetry.log import LoggingListener
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
     """
     if actor is not None:
         check_actor(actor)
-    app = App(load(**settings), (LoggerLeaf(),))
+    app = App(load(**settings), (LoggingListener(),))
     app.trace("client", is_guest=True)
     handlers_database = app.handlers_database()
     try:

@@ -22,9 +22,10 @@ from grns.errors import GrnsError
 from grns.runtime.service import Service
 from grns.settings import Settings, misspelt
 from grns.telemetry import log
-from grns.telemetry.facts.process import SettingMisspelt
-from grns.telemetry.log import LogLeaf
-from grns.telemetry.metrics import MetricsLeaf, serve
+from grns.telemetry.log import LogListener
+from grns.telemetry.metrics import MetricsListener, serve
+
+_log = structlog.get_logger()
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INTERRUPTED = _STOPPED_AGAIN = 130
@@ -35,16 +36,16 @@ _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
 def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
     """Return an app that logs to stderr and, if a port is set, serves metrics."""
-    log.configure(level=settings.log_level, format=settings.log_format)
-    metrics = MetricsLeaf()
+    log.configure(level=settings.log_level, format=settings.log_format, service=service)
+    metrics = MetricsListener()
     if settings.metrics_port is not None:
         resources.callback(serve(metrics, settings.metrics_host, settings.metrics_port))
-    app = App(settings, (LogLeaf(level=settings.log_level, service=service), metrics))
+    app = App(settings, (LogListener(level=settings.log_level), metrics))
     app.trace(service)
     resources.callback(app.spans.close)
     if service != "heartbeat":  # its worker has written it already
         for sentence in misspelt():
-            app.telemetry.emit(SettingMisspelt(sentence))
+            _log.warning("setting_unknown", detail=sentence)
     return app
 
 
@@ -151,7 +152,7 @@ def _tune_collector() -> None:
 def fail(error: GrnsError) -> int:
     """Write an error and the command that helps, and return the exit code."""
     if log.is_json():
-        structlog.get_logger().error("service_failed", error=str(error), advice=failure.hint_of(error) or "")
+        _log.error("service_failed", error=str(error), advice=failure.hint_of(error) or "")
     else:
         failure.print_error(str(error), failure.hint_of(error))
     return error.exit_code

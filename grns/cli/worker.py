@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 import click
+import structlog
 
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
@@ -21,8 +22,9 @@ from grns.cli.process import end_after, make_app, run, run_services
 from grns.cli.siblings import PARENT, end_with_parent, run_together
 from grns.errors import InvalidInputError, SettingsError
 from grns.settings import load
-from grns.telemetry.facts.work import WorkerServes
 from grns.worker.pool import Pool
+
+_log = structlog.get_logger()
 
 _LOOK_SECONDS = 1.0
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
@@ -78,12 +80,14 @@ async def _work(app: App, pool: Pool) -> None:
         app.connections("worker", size=size, is_service=True) as (database, transport),
         handlers_database.opened(),
     ):
-        app.telemetry.emit(
-            WorkerServes(
-                pool.agent_type, ", ".join(sorted(pool.handlers)), app.settings.concurrency,
-                app.settings.database_host(), app.settings.nats_hosts(),
-            )
-        )  # fmt: skip
+        _log.info(
+            "worker_started",
+            agent_type=pool.agent_type,
+            task_types=", ".join(sorted(pool.handlers)),
+            slots=app.settings.concurrency,
+            database=app.settings.database_host(),
+            nats=app.settings.nats_hosts(),
+        )
         await run_services([workers.worker(app, pool, database, transport, handlers_database)])
 
 

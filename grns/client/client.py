@@ -30,7 +30,7 @@ from grns.postgres.database import Database, Session
 from grns.tasks import read
 from grns.tasks.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.tasks.submit_many import Bulk
-from grns.telemetry.emit import Emit
+from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 
 _FIRST_LOOK_SECONDS = 0.02

@@ -21,8 +21,8 @@ from grns.nats.interface import Consumer, Delivery, Transport, whole_number
 from grns.postgres.database import Connection, Database
 from grns.postgres.errors import translated
 from grns.postgres.statements import statement
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import EventNotAskedFor, EventNotHandled
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import EventNotHandled, EventSkipped
 
 _RETRY_SECONDS = 1.0
 _KINDS = re.compile(r"evt(\.([A-Za-z0-9_-]{1,64}|\*)){2,3}\Z")
@@ -125,7 +125,7 @@ class Subscription:
         """Handle one event, in order, once: the mark and what the handler writes commit together."""
         if not any(subjects.matches(wanted, delivery.subject) for wanted in self._filters):
             # After a power cut, nats-server may deliver again by number, past the filter of the durable.
-            self._emit(EventNotAskedFor(self._name, delivery.subject, delivery.stream_seq))
+            self._emit(EventSkipped(self._name, delivery.subject, delivery.stream_seq))
             await delivery.ack()
             return
         try:

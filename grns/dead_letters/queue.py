@@ -6,9 +6,8 @@ from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import InvalidInputError, UnavailableError
 from grns.nats.interface import Delivery
 from grns.postgres.database import Database, Session
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import RejectedMessageStored
-from grns.telemetry.facts.work import DeliveryDeferred
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import DeliveryDeferred, RejectedMessageStored
 
 
 class DeadLetterQueue:

@@ -25,8 +25,8 @@ from grns.model.outcome import Finished, Outcome, Verb
 from grns.model.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts import work
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import AttemptFailed, AttemptFinished, AttemptReleased, LeaseLost
 from grns.worker.finishes import Finish, Finishes
 from grns.worker.renewals import HeldLease, RenewResult, renew
 
@@ -113,7 +113,7 @@ class HttpAttempts:
         self._note_end(ticket, finished.status)
         if finished.total_seconds is not None:  # else it had been written before
             self._emit(
-                work.AttemptFinished(
+                AttemptFinished(
                     ticket.task_id, ticket.task_type, ticket.attempt, ticket.trace_id, finished.status,
                     max(0.0, time.time() - ticket.claimed_at), finished.total_seconds, outcome.error_class,
                 )
@@ -150,7 +150,7 @@ class HttpAttempts:
         )
         status = await self.finish(lend, ticket, outcome)
         self._emit(
-            work.AttemptFailed(
+            AttemptFailed(
                 ticket.task_id, ticket.task_type, ticket.attempt, ticket.trace_id, named, told[:500], ""
             )
         )
@@ -175,7 +175,7 @@ class HttpAttempts:
         verdict, is_new = await _persist(lend, ask)
         self._note_end(ticket, verdict)
         if is_new:
-            self._emit(work.AttemptReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
+            self._emit(AttemptReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
         return verdict
 
     def _note_end(self, ticket: ClaimToken, status: str) -> None:
@@ -187,7 +187,7 @@ class HttpAttempts:
 
     def _note_loss(self, ticket: ClaimToken, reason: str) -> None:
         self._registry.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
-        self._emit(work.LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
+        self._emit(LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
 
 
 class _Progress:

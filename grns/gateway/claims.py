@@ -18,8 +18,8 @@ from grns.gateway.wakeups import Wakeups
 from grns.model.claim_token import ClaimToken
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.agent import ClaimReturned
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import ClaimReturned
 from grns.worker.claims import Claimant, Claims
 from grns.worker.executor import Claimer
 from grns.worker.finishes import Finishes

@@ -36,11 +36,9 @@ from grns.postgres.database import Database
 from grns.tasks import read
 from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.bus import RejectedMessageStored
-from grns.telemetry.facts.request import CommandHandled
-from grns.telemetry.facts.work import DeliveryDeferred
+from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
+from grns.telemetry.task_signals import CommandHandled, DeliveryDeferred, RejectedMessageStored
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
 
 _COMMAND, _REQUEST = "command", "request"

@@ -19,8 +19,8 @@ from grns.model.outcome import Claim, Unclaimed
 from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import TaskCrashed, TaskNotClaimed
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
 from grns.worker.command import ExecuteCommand
 from grns.worker.executor import Claimer

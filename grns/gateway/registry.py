@@ -13,8 +13,8 @@ from uuid import UUID
 
 from grns.errors import GrnsError
 from grns.postgres.database import Database
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import TaskCrashed
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import TaskCrashed
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 

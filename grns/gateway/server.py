@@ -18,7 +18,7 @@ from grns.gateway.commands import CommandHandler
 from grns.model import subjects
 from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
 from grns.runtime.service import PeriodicService
-from grns.telemetry.facts.request import CommandCrashed, RequestWindowFull
+from grns.telemetry.task_signals import CommandCrashed, RequestWindowFull
 
 _GROUP = "grns"
 _ASKED = [

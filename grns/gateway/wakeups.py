@@ -20,8 +20,8 @@ from grns.model import wakeup_url as nudge_url
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.tasks.pools import read_pools
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import AgentNudged, NudgeFailed
 
 LOOK_SECONDS = 2.0
 _AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 600.0

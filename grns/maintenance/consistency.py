@@ -14,8 +14,8 @@ from grns.errors import ContendedError, OutcomeUnknownError
 from grns.maintenance.audit import INVARIANTS, OF_NOW, Violation, audit_log, audit_now, audit_tasks
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.upkeep import InvariantChecked, InvariantViolated
+from grns.telemetry.service_signals import InvariantChecked, InvariantViolated
+from grns.telemetry.signal import Emit
 
 _TASKS, _ROWS = 1000, 5000
 _MOST_KEPT = 1000

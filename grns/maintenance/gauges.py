@@ -14,9 +14,9 @@ from grns.model.task import Status
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.telemetry import registry
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.upkeep import Measured
 from grns.telemetry.metric import Metric
+from grns.telemetry.service_signals import GaugesMeasured
+from grns.telemetry.signal import Emit
 
 
 class GaugeCollector:
@@ -99,4 +99,4 @@ class GaugeCollector:
         return False
 
     def _tell(self, metric: Metric, readings: Iterable[tuple[Sequence[str], float]]) -> None:
-        self._emit(Measured(metric.name, list(readings)))
+        self._emit(GaugesMeasured(metric.name, list(readings)))

@@ -22,9 +22,8 @@ from grns.runtime.service import PeriodicService
 from grns.settings.groups import JanitorSettings
 from grns.tasks import pauses
 from grns.tasks.pause_pools import PausedSubjects
-from grns.telemetry.facts.bus import RejectedMessageStored
-from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
-from grns.telemetry.facts.upkeep import MessagesExpired, RowsDeleted
+from grns.telemetry.service_signals import ChoresFailed, MessagesExpired, PostgresFailedOver, RowsDeleted
+from grns.telemetry.task_signals import RejectedMessageStored
 
 _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05

@@ -11,7 +11,7 @@ from grns.nats.interface import Transport
 from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import LeaseSettings
-from grns.telemetry.facts.upkeep import ReaperGraceStarted, TasksReaped
+from grns.telemetry.task_signals import ReaperGraceStarted, TaskReaped
 
 _BATCH = 200
 
@@ -42,7 +42,7 @@ class Reaper(PeriodicService):
         self._is_holding = False
         rows = await reap(self.database, _BATCH, self._scan_window.seconds())
         for row in rows:
-            self.emit(TasksReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"]))
+            self.emit(TaskReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"]))
         if rows:
             await self.transport.nudge(subjects.RELAY_NUDGE)
         if len(rows) == _BATCH:

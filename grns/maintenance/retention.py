@@ -16,9 +16,8 @@ from grns.postgres.database import Database
 from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.settings.groups import JanitorSettings
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.upkeep import RowsDeleted
+from grns.telemetry.service_signals import RowsDeleted, TickFailed
+from grns.telemetry.signal import Emit
 
 DAY_SECONDS = 86_400.0
 _PAGE = 1000

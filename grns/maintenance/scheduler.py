@@ -10,7 +10,7 @@ from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
-from grns.telemetry.facts.upkeep import TasksPromoted
+from grns.telemetry.service_signals import TasksPromoted
 
 _BATCH = 500
 

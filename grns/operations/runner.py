@@ -21,7 +21,7 @@ from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.runtime.service import PeriodicService
 from grns.telemetry import failpoint
-from grns.telemetry.facts.operation import BatchMoved, OperationGoesOn, OperationStopped
+from grns.telemetry.task_signals import BatchMoved, OperationResumed, OperationStopped
 
 _BATCH = 200
 _PATCHED_BATCH = 50  # whose payloads are read, and written anew
@@ -129,6 +129,6 @@ class OperationRunner(PeriodicService):
 
     def _tell(self, taken: Taken, state: State, reason: str | None) -> None:
         if reason is None:
-            self.emit(OperationGoesOn(taken.id, taken.action.value, state.value))
+            self.emit(OperationResumed(taken.id, taken.action.value, state.value))
         else:
             self.emit(OperationStopped(taken.id, taken.action.value, state.value, reason))

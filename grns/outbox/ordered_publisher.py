@@ -17,8 +17,8 @@ from grns.outbox.log import LogEntry
 from grns.outbox.message import OutboxMessage
 from grns.outbox.retry_queue import RetryQueue
 from grns.telemetry import failpoint
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.relay import MessageRefused, MessagesPublished
+from grns.telemetry.service_signals import MessageRefused, MessagesPublished
+from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 
 _IDLE_SECONDS = 0.125

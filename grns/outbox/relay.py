@@ -27,8 +27,8 @@ from grns.runtime.leader import LeaderLease
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import RelaySettings
 from grns.telemetry import failpoint
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.relay import RelayBecameLeader, RelayHeldUp, RelayProgressed, RelayStandby
+from grns.telemetry.service_signals import RelayBecameLeader, RelayHeldUp, RelayProgressed, RelayStandby
+from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 
 _STANDBY_SECONDS = 0.5

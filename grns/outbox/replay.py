@@ -18,8 +18,8 @@ from grns.outbox import replay_requests as replay
 from grns.outbox.log import LogEntry
 from grns.outbox.replay_requests import Replay
 from grns.postgres.database import Session
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
+from grns.telemetry.service_signals import ReplayDone, ReplayTaken
+from grns.telemetry.signal import Emit
 
 _LOOK_SECONDS = 1.0
 

@@ -19,9 +19,8 @@ from grns.outbox.log_range import MARGIN_ROWS, RangeReader
 from grns.outbox.loss_replay import LossReplay
 from grns.outbox.message import OutboxMessage
 from grns.postgres.database import Session
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.relay import BrokerLost, EventsReplayed
+from grns.telemetry.service_signals import BrokerLost, EventsReplayed, TickFailed
+from grns.telemetry.signal import Emit
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from grns.errors import GrnsError, UnavailableError, UnusableError
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import PostgresAwaited, ServiceStarted, ServiceStopped, TickFailed
+from grns.telemetry.service_signals import PostgresAwaited, ServiceStarted, ServiceStopped, TickFailed
+from grns.telemetry.signal import Emit
 
 _LONGEST_PAUSE_SECONDS = 2.0
 

@@ -18,8 +18,8 @@ from grns.runtime.leader import LeaderLease
 from grns.runtime.service import PeriodicService
 from grns.stats import counts as count
 from grns.telemetry import failpoint
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.upkeep import LogCounted, StatsBecameLeader, StatsStandby
+from grns.telemetry.service_signals import LogCounted, StatsBecameLeader, StatsStandby
+from grns.telemetry.signal import Emit
 
 _MOST_ROWS = 5000
 LEASE_SECONDS = 5.0  # many ticks: it is renewed in them

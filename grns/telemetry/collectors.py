@@ -1,9 +1,8 @@
-"""What was counted: plain numbers, made into samples when somebody asks for them.
+"""The series of a metric: plain numbers, made into samples when Prometheus asks.
 
-The library's own take a lock for each number, and a histogram walks through its buckets:
-that was a good part of what a short task cost. What is exposed is the same, but for the
-moments at which the series began, which Prometheus does not read. Only one thread may
-count; any may ask.
+`prometheus_client`'s own objects take a lock for each number, and its histograms search their buckets one by
+one: that was a good part of the cost of a short task, and they have no bound. What is exposed is the same,
+except for the times at which series began. Only one thread may count; any may collect.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from grns.telemetry.metric import Merge, Metric
-
-_INFINITY = float("inf")
+from grns.telemetry.metric import Metric
 
 Labels = tuple[str, ...]
 
@@ -31,20 +28,20 @@ class _Count:
 
 
 @dataclass(slots=True)
-class _Times:
+class _Durations:
     buckets: list[int]
     total_seconds: float = 0.0
 
 
 class CounterSeries(Collector):
-    """A counter. Where its metric says which series there can be, they are there from the beginning."""
+    """A counter. A metric with closed labels alone shows all its series from the start."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
         self._counts: dict[Labels, _Count] = {labels: _Count() for labels in metric.first_series}
 
     def add(self, *labels: str, number: int = 1) -> None:
-        """Count one, or so many."""
+        """Add to one series."""
         count = self._counts.get(labels)
         if count is None:
             kept = self._metric.bounded(labels, is_full=len(self._counts) >= self._metric.most)
@@ -52,7 +49,7 @@ class CounterSeries(Collector):
         count.number += number
 
     def collect(self) -> Iterable[Family]:
-        """Return what was counted."""
+        """Return the counts."""
         metric = self._metric
         family = CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
         for labels, count in list(self._counts.items()):
@@ -65,31 +62,31 @@ class HistogramSeries(Collector):
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
-        self._bounds = [*metric.bounds, _INFINITY]
-        self._times: dict[str, _Times] = {}
+        self._bounds = [*metric.bounds, float("inf")]
+        self._series: dict[str, _Durations] = {}
 
     def observe(self, label: str, seconds: float) -> None:
         """Count one duration."""
-        times = self._times.get(label)
-        if times is None:
-            (kept,) = self._metric.bounded((label,), is_full=len(self._times) >= self._metric.most)
-            times = self._times.setdefault(kept, _Times([0] * len(self._bounds)))
-        times.buckets[bisect_left(self._bounds, seconds)] += 1
-        times.total_seconds += seconds
+        series = self._series.get(label)
+        if series is None:
+            (kept,) = self._metric.bounded((label,), is_full=len(self._series) >= self._metric.most)
+            series = self._series.setdefault(kept, _Durations([0] * len(self._bounds)))
+        series.buckets[bisect_left(self._bounds, seconds)] += 1
+        series.total_seconds += seconds
 
     def collect(self) -> Iterable[Family]:
-        """Return what was counted."""
+        """Return the counts."""
         metric = self._metric
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
         bounds = [floatToGoString(bound) for bound in self._bounds]  # type: ignore[no-untyped-call]
-        for label, times in list(self._times.items()):
-            sums = list(accumulate(list(times.buckets)))
-            family.add_metric([label], list(zip(bounds, sums, strict=True)), times.total_seconds)
+        for label, series in list(self._series.items()):
+            counts = accumulate(list(series.buckets))
+            family.add_metric([label], list(zip(bounds, counts, strict=True)), series.total_seconds)
         return [family]
 
 
 class GaugeSeries(Collector):
-    """A gauge. Nothing is shown before it has been set: what nobody knows is not 0."""
+    """A gauge. It shows nothing before it is set: an unknown value is not 0."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -101,19 +98,14 @@ class GaugeSeries(Collector):
         self._values[self._metric.bounded(labels, is_full=is_full)] = value
 
     def replace(self, readings: Iterable[tuple[Sequence[str], float]]) -> None:
-        """Set all series anew: one that is not among the readings is gone.
+        """Set all series; those that are not among the readings are removed.
 
-        Those that find no room of their own are shown as one, their sum or the highest, as the metric says.
+        Series beyond the bound become one, with the `merge` of the metric.
         """
         metric, values = self._metric, dict[Labels, float]()
         for labels, value in readings:
             kept = metric.bounded(labels, is_full=len(values) >= metric.most)
-            if kept not in values:
-                values[kept] = value
-            elif metric.merge is Merge.MAX:
-                values[kept] = max(values[kept], value)
-            else:
-                values[kept] += value
+            values[kept] = metric.merge(values[kept], value) if kept in values else value
         self._values = values
 
     def collect(self) -> Iterable[Family]:

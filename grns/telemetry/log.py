@@ -1,4 +1,4 @@
-"""The log leaf: one line per fact, console on a terminal, JSON elsewhere, secrets removed last."""
+"""The log: one line per signal or call, console on a terminal, JSON elsewhere, secrets removed last."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import structlog
 from grns.model import api_key as key
 from grns.model.traces import printable
 from grns.telemetry import current
-from grns.telemetry.fact import Fact
 from grns.telemetry.log_throttle import LogThrottle
+from grns.telemetry.signal import LEVELS, Signal, log_fields
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-# Each is found from where a word begins: a text of nothing but letters is looked through once.
+# Matched from the beginning of a word, so that a long text of letters is read once.
 _URL_PASSWORD = re.compile(r"(?<![a-z0-9+.-])(?P<scheme>[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@")
-# Who shows a token to the broker writes it where a user would stand.
+# A token for the broker stands in the place of the user.
 _URL_TOKEN = re.compile(r"(?P<scheme>\b(?:nats|tls|wss?)://)[^\s:/@]+@")
 _SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_key", re.IGNORECASE)
 
@@ -29,7 +28,7 @@ _SECRET_NAMES = re.compile(r"password|secret|token|credential|authorization|api_
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Remove passwords from URLs, secrets from keys, and the values of names that sound secret.
 
-    No text keeps a control character: a terminal would act on it.
+    Control characters are escaped: a terminal would act on them.
     """
     for name, value in event.items():
         if _SECRET_NAMES.search(name):
@@ -41,13 +40,9 @@ def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
 
 def redacted(text: str) -> str:
     """Return a text without passwords in URLs and secrets of keys."""
-    return key.redacted(_without_passwords(text))
-
-
-def _without_passwords(text: str) -> str:
-    if "://" not in text:
-        return text
-    return _URL_TOKEN.sub(r"\g<scheme>***@", _URL_PASSWORD.sub(r"\g<scheme>:***@", text))
+    if "://" in text:
+        text = _URL_TOKEN.sub(r"\g<scheme>***@", _URL_PASSWORD.sub(r"\g<scheme>:***@", text))
+    return key.redacted(text)
 
 
 _is_json = False
@@ -58,8 +53,10 @@ def is_json() -> bool:
     return _is_json
 
 
-def configure(*, level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
-    """Set up structlog for this process. Lines go to stderr: stdout is for data."""
+def configure(
+    *, level: str = "info", format: str = "auto", stream: TextIO | None = None, service: str | None = None
+) -> None:
+    """Set up structlog for this process; lines name the service and go to stderr: stdout is for data."""
     global _is_json
     target = stream or sys.stderr
     is_console = format == "console" or (format == "auto" and target.isatty())
@@ -70,9 +67,17 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         else structlog.processors.JSONRenderer()
     )
     lines = _LogLines(target)
+
+    def add_service(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if service is not None:
+            event.setdefault("service", service)
+        return event
+
     structlog.configure(
         processors=[
+            LogThrottle(),
             structlog.contextvars.merge_contextvars,
+            add_service,
             current.name,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -85,13 +90,13 @@ def configure(*, level: str = "info", format: str = "auto", stream: TextIO | Non
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
-    # What these log of a server that is away, or of what a client does wrong, we tell as facts.
+    # We emit signals for what these log of servers that are down and of wrong requests.
     for name in ("nats", "asyncpg", "uvicorn"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class _LogLines:
-    """Writes each line in one piece: processes that share a stream do not tear each other's."""
+    """Writes each line in one piece, so that processes that share a stream do not mix their lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -101,50 +106,48 @@ class _LogLines:
             self._descriptor = None
 
     def msg(self, line: str) -> None:
-        """Write one line. Where nobody reads any more, that is no reason to end."""
+        """Write one line; ignore a stream that is closed."""
         if self._descriptor is None:
             self._stream.write(line + "\n")
             return
         rest = (line + "\n").encode("utf-8", "backslashreplace")
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
-            while rest:  # a stream of Python's would break what is longer than its buffer in two
+            while rest:  # a Python stream would split a line longer than its buffer
                 rest = rest[os.write(self._descriptor, rest) :]
 
     debug = info = warning = error = critical = log = msg
 
 
-class Wording:
-    """What the lines of one log say of facts: of those that repeat, fewer and fewer."""
+class LogListener:
+    """Writes each signal that is severe enough as one line."""
+
+    def __init__(self, *, level: str) -> None:
+        self._least = LEVELS[level]
+        self._log = structlog.get_logger()
+
+    def receive(self, signal: Signal) -> None:
+        """Write one line."""
+        if signal.severity >= self._least:
+            self._log.log(signal.severity, signal.event, **log_fields(signal))
+
+
+class LoggingListener:
+    """Writes each signal to the logger `grns` of Python's logging, for programs that import grns."""
 
     def __init__(self) -> None:
-        self._calm = LogThrottle()
+        self._logger = logging.getLogger("grns")
+        self._throttle = LogThrottle()
 
-    def values(self, fact: Fact) -> dict[str, Any] | None:
-        """Return a fact's fields, as its line has them; None where it is not to have one."""
-        values = {name: getattr(fact, name) for name in fact.__match_args__}
-        if not values.get("exception", True):
-            del values["exception"]
-        if fact.repeats:
-            same = tuple(value for name, value in values.items() if name not in fact.varies)
-            untold = self._calm.due((fact.event, *same))
-            if untold is None:
-                return None
-            if untold:
-                values["untold_repeats"] = untold
-        return values
-
-
-class LogLeaf:
-    """Writes each fact that is severe enough as one line."""
-
-    def __init__(self, *, level: str, **context: Any) -> None:
-        self._least = LEVELS[level]
-        self._wording = Wording()
-        self._log = structlog.get_logger(**context)
-
-    def read(self, fact: Fact) -> None:
-        """Write one line."""
-        severity = LEVELS[fact.level]
-        if severity >= self._least and (values := self._wording.values(fact)) is not None:
-            self._log.log(severity, fact.event, **values)
+    def receive(self, signal: Signal) -> None:
+        """Write one record if the program logs its level; a traceback follows on lines of its own."""
+        if not self._logger.isEnabledFor(signal.severity):
+            return
+        try:
+            fields = self._throttle(None, "", {"event": signal.event, **log_fields(signal)})
+        except structlog.DropEvent:
+            return
+        fields = redact(None, "", fields)
+        event, traceback = fields.pop("event"), fields.pop("exception", "")
+        line = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
+        self._logger.log(signal.severity, "%s", f"{line}\n{traceback}" if traceback else line)

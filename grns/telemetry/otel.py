@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 
+import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -35,9 +36,9 @@ from opentelemetry.trace import (
 
 from grns.model import envelope
 from grns.model.outcome import Claim, Outcome, Verb
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import SpansNotSent
 from grns.telemetry.spans import Running, Spans
+
+_log = structlog.get_logger()
 
 _SEND_SECONDS = 5
 _CLOSE_SECONDS = 2.0
@@ -270,16 +271,12 @@ class _Running(Running):
             self._span.set_status(Status(StatusCode.ERROR, outcome.error_class))
 
 
-class _Troubles(logging.Handler):
-    """Tells what the exporter has to complain of as a fact."""
-
-    def __init__(self, emit: Emit) -> None:
-        super().__init__(logging.WARNING)
-        self._emit = emit
+class _ExporterLog(logging.Handler):
+    """Writes the warnings of the exporter to the log of the process."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell of one."""
-        self._emit(SpansNotSent(record.getMessage()[:500]))
+        """Write one line."""
+        _log.warning("spans_not_sent", detail=record.getMessage()[:500], _throttle=())
 
 
 def open_spans(endpoint: str, *, service: str) -> OtelSpans:
@@ -288,15 +285,15 @@ def open_spans(endpoint: str, *, service: str) -> OtelSpans:
     return OtelSpans(BatchSpanProcessor(exporter), service=service)
 
 
-def take_over(spans: OtelSpans, emit: Emit) -> None:
-    """Make ours the tracer of the process, unless it has one; what the exporter complains of is a fact.
+def take_over(spans: OtelSpans) -> None:
+    """Make `spans` the tracer of the process, unless it has one, and log the warnings of the exporter.
 
-    For processes of our own: handlers' code is traced with it. A program that has us as a library decides.
+    For processes of grns: the code of handlers is traced too. A program that imports grns decides itself.
     """
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(spans.provider)
     logger = logging.getLogger("opentelemetry")
-    logger.addHandler(_Troubles(emit))
+    logger.addHandler(_ExporterLog(logging.WARNING))
     logger.propagate = False
 
 

@@ -13,7 +13,7 @@ from grns.api.route import OPERATION
 from grns.errors import GrnsError, NotFoundError, UnavailableError
 from grns.model import problem
 from grns.model.problem import Problem
-from grns.telemetry.facts.http import RequestFailed
+from grns.telemetry.service_signals import RequestFailed
 from grns.web import (
     edit,
     event,

@@ -14,7 +14,7 @@ from grns.web.figure import Chart
 from grns.web.pace import LATEST
 from grns.web.page import WebPages
 from grns.web.page_request import PageRequest
-from grns.web.signals import Signal, signals
+from grns.web.signals import KeyFigure, signals
 
 pages = WebPages()
 
@@ -79,7 +79,7 @@ def _charts(steps: Mapping[str, Any]) -> list[Chart]:
     ]
 
 
-async def _signals(call: PageRequest) -> list[Signal]:
+async def _signals(call: PageRequest) -> list[KeyFigure]:
     """Return what the daemons tell that run beside this page, for whoever may see all workspaces."""
     if call.user.principal.workspace is not None:
         return []

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from grns.api.route import OPERATION
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.http import RequestAnswered, RequestBroke
+from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
+from grns.telemetry.signal import Emit
 
 # Nothing from elsewhere, nothing inline, and nobody around it.
 POLICY = "; ".join(
@@ -63,7 +63,7 @@ class PageSecurityHeaders:
             await self._app(scope, receive, note)
         except Exception:
             trace_id = secrets.token_hex(16)
-            self._emit(RequestBroke(_operation(scope), trace_id, traceback.format_exc()))
+            self._emit(RequestCrashed(_operation(scope), trace_id, traceback.format_exc()))
             if status:
                 raise  # half of a page is out: whoever reads it is to see that it is not whole
             answer = await self._apology(Request(scope, receive), trace_id)

@@ -21,7 +21,7 @@ _SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class KeyFigure:
     """One number of a daemon's."""
 
     name: str
@@ -29,13 +29,13 @@ class Signal:
     unit: str
 
 
-def signals(exposition: str) -> list[Signal]:
+def signals(exposition: str) -> list[KeyFigure]:
     """Return what is known, of metrics as Prometheus reads them; samples of one name are added."""
     found: dict[str, float] = {}
     for name, value in _SAMPLE.findall(exposition):
         found[name] = found.get(name, 0.0) + float(value)
-    known: dict[str, Signal] = {}
+    known: dict[str, KeyFigure] = {}
     for title, name, witness, unit in _SHOWN:
         if name in found and found.get(witness):
-            known.setdefault(title, Signal(title, found[name], unit))
+            known.setdefault(title, KeyFigure(title, found[name], unit))
     return list(known.values())

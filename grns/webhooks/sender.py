@@ -21,8 +21,13 @@ from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import WebhookSettings
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.webhook import Delivered, DeliveriesMade, NotDelivered, WebhookDisabled
+from grns.telemetry.service_signals import (
+    TickFailed,
+    WebhookDelivered,
+    WebhookDeliveriesMade,
+    WebhookDisabled,
+    WebhookNotDelivered,
+)
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
 from grns.webhooks.deliveries import Claimed, DeliveryEvent, Ending
@@ -96,7 +101,7 @@ class WebhookSender(PeriodicService):
             self._make_at = time.monotonic() + self.tick_seconds
             return False
         behind = made.settled - made.low
-        self.emit(DeliveriesMade(made.deliveries, made.low, behind, made.age_seconds))
+        self.emit(WebhookDeliveriesMade(made.deliveries, made.low, behind, made.age_seconds))
         self._make_at = 0.0 if behind else time.monotonic() + self.tick_seconds
         return behind > 0
 
@@ -225,10 +230,10 @@ class WebhookSender(PeriodicService):
     def _tell(self, claimed: Claimed, posted: SendResult, ending: Ending, seconds: float) -> None:
         said = (claimed.webhook_id, claimed.seq, claimed.kind, claimed.attempt)
         if ending.state == "delivered":
-            self.emit(Delivered(*said, seconds))
+            self.emit(WebhookDelivered(*said, seconds))
         else:
             error = ending.error or "unknown"
-            self.emit(NotDelivered(*said, error, posted.detail, seconds, ending.delay_seconds))
+            self.emit(WebhookNotDelivered(*said, error, posted.detail, seconds, ending.delay_seconds))
 
     async def _disable_flooded(self) -> None:
         if time.monotonic() < self._floods_at:

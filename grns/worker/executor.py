@@ -17,8 +17,9 @@ from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import random_uuid
 from grns.nats.interface import Delivery
 from grns.telemetry import current, failpoint
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import (
+from grns.telemetry.signal import Emit
+from grns.telemetry.spans import NO_SPANS, Spans
+from grns.telemetry.task_signals import (
     AttemptFinished,
     AttemptReleased,
     AttemptStarted,
@@ -27,7 +28,6 @@ from grns.telemetry.facts.work import (
     NoHandler,
     TaskNotClaimed,
 )
-from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker import command
 from grns.worker.claims import Claims
 from grns.worker.command import ExecuteCommand

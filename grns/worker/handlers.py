@@ -18,9 +18,9 @@ from grns.model.failure import clean, failed, said
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff, asked_seconds
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import AttemptFailed, HandlerOverran, RetryRequested
 from grns.telemetry.log import redacted
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import AttemptFailed, HandlerOverran, RetryRequested
 from grns.worker.context import Context
 from grns.worker.leases import Lease
 from grns.worker.pool import Handler, Pool

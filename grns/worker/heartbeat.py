@@ -13,16 +13,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
 from grns.errors import GrnsError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import LeasesRenewed, RenewFailed
+from grns.telemetry.signal import Emit
 from grns.worker import registry as agent
 from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotRecord, SlotState
 from grns.worker.renewals import HeldLease, renew
+
+_log = structlog.get_logger()
 
 _ASK_AGAIN_SECONDS = 0.2
 _BEAT_SECONDS = 0.2
@@ -127,7 +130,7 @@ class Heartbeat:
             answers = await renew(self._database, held, self._lease_seconds)
         except GrnsError as error:
             self._book.note_failure()
-            self._emit(RenewFailed(len(leases), str(error)))
+            _log.warning("renew_failed", leases=len(leases), error=str(error))
             raise
         verdicts, locked = [], set()
         for record, answer in zip(leases, answers, strict=True):
@@ -140,10 +143,11 @@ class Heartbeat:
             self._book.answer(record, verdict, expires_at)
             verdicts.append(verdict)
         self._book.announce()
-        self._emit(
-            LeasesRenewed(
-                len(leases), verdicts.count(LeaseAnswer.LOST), verdicts.count(LeaseAnswer.CANCEL_REQUESTED)
-            )
+        _log.debug(
+            "leases_renewed",
+            leases=len(leases),
+            lost=verdicts.count(LeaseAnswer.LOST),
+            cancelled=verdicts.count(LeaseAnswer.CANCEL_REQUESTED),
         )
         return locked
 

@@ -10,9 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 
+import structlog
+
 from grns.errors import UnavailableError
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import HeartbeatRestarted, HeartbeatStuck
+from grns.telemetry.signal import Emit
+
+_log = structlog.get_logger()
 
 _STARTUP_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
@@ -109,7 +112,7 @@ class HeartbeatProcess:
             self.is_renewing = False
         elif (silent := self._clock - self._beat_at) > self._stuck_seconds:
             self.is_renewing = False
-            self._emit(HeartbeatStuck(silent))
+            _log.error("heartbeat_stalled", seconds=silent)
             self._process.kill()
 
     async def check(self) -> None:
@@ -117,7 +120,7 @@ class HeartbeatProcess:
         if self._is_stopped or self._process is None or (code := self._process.poll()) is None:
             return
         self.is_renewing = False
-        self._emit(HeartbeatRestarted(code))
+        _log.error("heartbeat_restarted", exit_code=code)
         self._end()
         try:
             await self.start()

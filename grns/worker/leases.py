@@ -26,8 +26,8 @@ from uuid import UUID
 
 from grns.model.outcome import Claim
 from grns.runtime.cancel_scope import CancelScope
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import LeaseLost, RenewalsUnanswered
 
 MAX_TOKEN_BYTES = 400
 

@@ -13,8 +13,8 @@ from grns.model.envelope import rfc3339
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks.pauses import Pause
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import WorkerPaused, WorkerResumed
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import WorkerPaused, WorkerResumed
 from grns.worker.claims import Claimant
 from grns.worker.slots import Slots
 

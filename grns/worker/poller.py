@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from grns.model.outcome import Claim
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.work import PollClaimed
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import TasksPolled
 from grns.worker.executor import Claimer
 from grns.worker.slots import Slots
 
@@ -120,5 +120,5 @@ class Poller:
             self._claimer.note_claim(claim, "poll", began_ns)
             self._start(claim)
         if claims:
-            self._emit(PollClaimed(len(claims)))
+            self._emit(TasksPolled(len(claims)))
         return len(claims)

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+import structlog
+
 from grns.errors import UnavailableError
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats.interface import Delivery
 from grns.postgres.database import Database
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.upkeep import CommandDispatched
+from grns.telemetry.signal import Emit
 from grns.worker.claims import Claimant
 from grns.worker.dispatch import dispatch, explain
 from grns.worker.executor import Executor
 from grns.worker.slots import Slots
+
+_log = structlog.get_logger()
 
 
 class CommandRouter:
@@ -63,7 +66,7 @@ class CommandRouter:
     async def _send_on(self, task_id: str, message_id: UUID, delivery: Delivery) -> None:
         try:
             if await dispatch(self._database, task_id, message_id):
-                self._emit(CommandDispatched(task_id))
+                _log.debug("command_dispatched", task_id=task_id)
                 await delivery.ack()
                 return
             reason = await explain(self._database, task_id, self._claimant)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import structlog
+
 from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
 from grns.model.outcome import Claim
@@ -13,9 +15,9 @@ from grns.nats.interface import Consumer, Delivery, Transport
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop, wait_for_postgres
 from grns.telemetry import current
-from grns.telemetry.emit import Emit
-from grns.telemetry.facts.process import ServiceStarted, ServiceStopped
-from grns.telemetry.facts.work import TaskCrashed, WorkerStopping
+from grns.telemetry.service_signals import ServiceStarted, ServiceStopped
+from grns.telemetry.signal import Emit
+from grns.telemetry.task_signals import TaskCrashed
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 from grns.worker.executor import Executor
@@ -27,6 +29,8 @@ from grns.worker.poller import Poller
 from grns.worker.prefetcher import Prefetcher
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
+
+_log = structlog.get_logger()
 
 _WATCH_SECONDS = 0.2
 _LAST_WORDS_SECONDS = 5.0
@@ -94,7 +98,12 @@ class Worker:
         ]
         # None of these ends by itself: without one, a worker would look alive and not be.
         await self._until_stopped(poller, *watches)
-        self._emit(WorkerStopping(self._slots.taken, self._grace_seconds, "a second signal exits at once"))
+        _log.info(
+            "worker_stopping",
+            running=self._slots.taken,
+            grace_seconds=self._grace_seconds,
+            detail="a second signal exits at once",
+        )
         opening.cancel()
         await self._close(poller)
         for watch in watches:

@@ -25,12 +25,12 @@ from grns.model.fingerprint import fingerprint
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
-from grns.telemetry.facts.agent import ClaimReturned
-from grns.telemetry.facts.work import (
+from grns.telemetry.task_signals import (
     AttemptFailed,
     AttemptFinished,
     AttemptReleased,
     AttemptStarted,
+    ClaimReturned,
     LeaseLost,
 )
 from grns.worker.claims import Claimant
@@ -111,9 +111,9 @@ async def test_a_task_is_claimed_renewed_and_completed(local: httpx2.AsyncClient
     row = await row_of(door.database, made.id)
     assert json.loads(row["result"]) == {"text": "é", "n": 2**53 + 1}
     assert row["result_ref"] == f"db://tasks/{made.id}"
-    (finished,) = door.facts.of(AttemptFinished)
+    (finished,) = door.emitted.of(AttemptFinished)
     assert (finished.task_id, finished.status, finished.error_class) == (made.id, "succeeded", None)
-    assert [fact.task_id for fact in door.facts.of(AttemptStarted)] == [made.id]
+    assert [signal.task_id for signal in door.emitted.of(AttemptStarted)] == [made.id]
 
 
 async def _by_worker(database: Database, how: str, task_id: str) -> None:
@@ -188,7 +188,7 @@ async def test_a_failure_is_kept_as_that_of_a_handler(local: httpx2.AsyncClient,
     assert (second["task"]["attempt"], second["task"]["max_attempts"]) == (2, 2)
     said = {"class": "Other", "message": "x" * 4000}
     assert good(await told(local, "fail", second["token"], error=said)) == {"status": "dead"}
-    assert [fact.error_class for fact in door.facts.of(AttemptFailed)] == ["ValueError", "Other"]
+    assert [signal.error_class for signal in door.emitted.of(AttemptFailed)] == ["ValueError", "Other"]
 
 
 async def test_a_failure_says_when_to_try_again(local: httpx2.AsyncClient, shared: Database) -> None:
@@ -207,7 +207,7 @@ async def test_an_attempt_given_back_is_not_spent(local: httpx2.AsyncClient, doo
     assert json.loads(released["payload"])["reason"] == "deploy"
     again = await claimed(local)
     assert (again["task"]["attempt"], again["task"]["counted_attempt"]) == (2, 1)
-    assert [fact.verdict for fact in door.facts.of(AttemptReleased)] == ["queued"]
+    assert [signal.verdict for signal in door.emitted.of(AttemptReleased)] == ["queued"]
 
 
 async def test_a_cancellation_is_heard_with_the_next_renewal(
@@ -302,7 +302,7 @@ async def test_a_token_of_an_attempt_that_another_has_succeeded_changes_nothing(
     assert problem_of(answer, 409) == "stale_token"
     assert old not in answer.text
     assert await state_of(door.database, task_id) == before
-    assert len(door.facts.of(LeaseLost)) == 2
+    assert len(door.emitted.of(LeaseLost)) == 2
     assert good(await told(local, "complete", new["token"])) == {"status": "succeeded"}
     ended = await state_of(door.database, task_id)
     assert problem_of(await told(local, how, old, **WRITES[how]), 409) == "stale_token"
@@ -345,7 +345,7 @@ async def test_what_ends_an_attempt_may_be_said_again(
     for other in WRITES.keys() - {how}:
         assert problem_of(await told(local, other, token, **WRITES[other]), 409) == "stale_token"
     assert await state_of(door.database, task_id) == ended
-    assert len(door.facts.of(AttemptFinished)) + len(door.facts.of(AttemptReleased)) == 1
+    assert len(door.emitted.of(AttemptFinished)) + len(door.emitted.of(AttemptReleased)) == 1
 
 
 async def test_many_who_say_the_same_at_once_write_it_once(
@@ -634,19 +634,19 @@ async def test_what_was_being_claimed_for_somebody_who_has_gone_is_given_back(
     row = await row_of(door.database, task_id)
     assert (row["status"], row["attempt"], row["uncounted_attempts"]) == ("queued", 1, 1)
     assert "evt.task.released" in await kinds_of(door.database, task_id)
-    assert [fact.verdict for fact in door.facts.of(ClaimReturned)] == ["queued"]
+    assert [signal.verdict for signal in door.emitted.of(ClaimReturned)] == ["queued"]
 
 
 async def test_no_token_is_told_to_anybody_else(local: httpx2.AsyncClient, door: Door) -> None:
     made = await submit(door.database)
     token = (await claimed(local))["token"]
     lease_id = opened(token).lease_id
-    seen = [repr(fact) for fact in door.facts.seen]
+    seen = [repr(signal) for signal in door.emitted.seen]
     paths = ("tasks", f"tasks/{made.id}", f"tasks/{made.id}/events", f"tasks/{made.id}/attempts", "workers")
     seen += [(await local.get(f"{PREFIX}/{path}")).text for path in paths]
     good(await told(local, "complete", token))
     assert problem_of(await told(local, "fail", token, error=ERROR), 409) == "stale_token"
-    seen += [repr(fact) for fact in door.facts.seen]
+    seen += [repr(signal) for signal in door.emitted.seen]
     assert not any(word in text for text in seen for word in (token, str(lease_id), lease_id.hex))
 
 

@@ -13,7 +13,7 @@ import pytest
 from grns.api.route import PREFIX
 from grns.errors import DriftError
 from grns.postgres.database import Database
-from grns.telemetry.facts.http import RequestBroke
+from grns.telemetry.service_signals import RequestCrashed
 from tests.support.api import Door, good, problem_of
 from tests.support.bad_input import FRAMING, NOT_OBJECTS, OPTIONS, TEXTS, Case
 from tests.support.store import fetch
@@ -203,7 +203,7 @@ async def test_a_bug_tells_nothing_of_our_inside_but_where_to_look(
     answer = await local.get(f"{PREFIX}/counts")
     assert problem_of(answer, 500) == "internal_error"
     assert "hunter2" not in answer.text
-    assert [fact.trace_id for fact in door.facts.of(RequestBroke)] == [answer.json()["trace_id"]]
+    assert [signal.trace_id for signal in door.emitted.of(RequestCrashed)] == [answer.json()["trace_id"]]
 
 
 async def test_postgres_away_is_told_in_our_words(door: Door, local: httpx2.AsyncClient) -> None:
@@ -211,7 +211,7 @@ async def test_postgres_away_is_told_in_our_words(door: Door, local: httpx2.Asyn
     answer = await local.get(f"{PREFIX}/counts")
     assert problem_of(answer, 503) == "unavailable"
     assert answer.headers["retry-after"] == "1"
-    assert [fact.event for fact in door.facts.seen if fact.level == "warning"] == ["request_failed"]
+    assert [signal.event for signal in door.emitted.seen if signal.level == "warning"] == ["request_failed"]
     ready = await local.get("/readyz")
     assert (ready.status_code, ready.json()) == (503, {"status": "postgres does not answer"})
     assert good(await local.get("/livez")) == {"status": "ok"}

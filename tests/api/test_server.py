@@ -16,7 +16,7 @@ from grns.api.invitation import Invitation
 from grns.api.route import PREFIX
 from grns.api.server import ApiServer
 from grns.postgres.database import Database
-from grns.telemetry.facts.http import RequestBroke
+from grns.telemetry.service_signals import RequestCrashed
 from grns.web.site import make_site
 from tests.support.api import OURS, Door, good, serving
 from tests.support.harness import LIMIT_SECONDS, eventually
@@ -221,7 +221,7 @@ async def test_request_that_only_reads_ends_with_its_connection(
     async with door.visitor(shown) as visitor:
         good(await visitor.get(f"{PREFIX}/filters"))
     await eventually(partial(_is_alone, server))
-    assert not door.facts.of(RequestBroke)
+    assert not door.emitted.of(RequestCrashed)
 
 
 async def _nobody_waits(database: Database) -> bool:
@@ -285,11 +285,11 @@ async def test_request_through_a_proxy_without_a_key_is_denied(
 async def test_start_without_a_key_prints_how_to_create_the_first_one(
     door: Door, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """H3: the process that serves says how the first key is made: on stderr, and in no fact."""
+    """H3: the process that serves says how the first key is made: on stderr, and in no signal."""
     async with serving(door.context, door.api) as found:
         said = capsys.readouterr().err
         assert f"{found.url}/login?token={door.context.invitation.token}\n" in said
-        assert door.context.invitation.token not in repr(door.facts.seen)
+        assert door.context.invitation.token not in repr(door.emitted.seen)
 
 
 @pytest.mark.parametrize("reason", ["a key", "an invitation"])

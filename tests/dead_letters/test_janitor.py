@@ -21,15 +21,15 @@ from grns.maintenance.janitor import expire_messages
 from grns.model import subjects
 from grns.model.events import PAYLOADS, MessageRejected
 from grns.postgres.database import Database
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metrics import MetricsListener
 from tests.support.harness import eventually, settings_for
 from tests.support.store import fetch, stranger
 
 
 @asynccontextmanager
-async def janitor(database: Database, broker: LocalNats, **settings: Any) -> AsyncIterator[MetricsLeaf]:
+async def janitor(database: Database, broker: LocalNats, **settings: Any) -> AsyncIterator[MetricsListener]:
     """Run a janitor; yields its metrics."""
-    metrics = MetricsLeaf()
+    metrics = MetricsListener()
     app = App(settings_for(database.url, broker.url, janitor_interval_seconds=0.05, **settings), (metrics,))
     transport = app.transport("test")
     await transport.connect()

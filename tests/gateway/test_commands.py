@@ -16,10 +16,8 @@ from grns.gateway.commands import CommandHandler
 from grns.model.events import Truncated
 from grns.postgres.database import Database
 from grns.settings import load
-from grns.telemetry.facts.bus import RejectedMessageStored
-from grns.telemetry.facts.request import CommandHandled
-from grns.telemetry.facts.work import DeliveryDeferred
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.task_signals import CommandHandled, DeliveryDeferred, RejectedMessageStored
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
 from tests.support.bad_input import encoded
 from tests.support.commands import ASK_CANCEL, ASK_SUBMIT, CANCEL, SUBMIT, cancellation, submission
@@ -90,7 +88,9 @@ class Stage:
     @property
     def words(self) -> list[tuple[str, str]]:
         """What became of the orders so far, and which way they came."""
-        return [(fact.way, fact.answer) for fact in self.note.facts if isinstance(fact, CommandHandled)]
+        return [
+            (signal.way, signal.answer) for signal in self.note.emitted if isinstance(signal, CommandHandled)
+        ]
 
     async def letters(self) -> list[Any]:
         """Return all dead letters."""
@@ -341,10 +341,10 @@ async def test_one_that_is_turned_away_is_told_so(stage: Stage) -> None:
 
 
 def test_what_became_of_orders_is_counted() -> None:
-    leaf = MetricsLeaf()
+    listener = MetricsListener()
     for answer in ("created", "created", "bad_json"):
-        leaf.read(CommandHandled("cmd.task.submit", "request", answer, None, None))
-    value = leaf.registry.get_sample_value
+        listener.receive(CommandHandled("cmd.task.submit", "request", answer, None, None))
+    value = listener.registry.get_sample_value
     labels = {"kind": "cmd.task.submit", "way": "request"}
     assert value("grns_nats_requests_total", labels | {"answer": "created"}) == 2
     assert value("grns_nats_requests_total", labels | {"answer": "bad_json"}) == 1

@@ -22,11 +22,10 @@ from grns.model import subjects
 from grns.nats.interface import Message, Transport
 from grns.postgres.database import Database, run
 from grns.settings import load
-from grns.telemetry.facts.bus import RejectedMessageStored
-from grns.telemetry.facts.work import AttemptStarted, TaskCrashed, TaskNotClaimed
+from grns.telemetry.task_signals import AttemptStarted, RejectedMessageStored, TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant
 from tests.support.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
-from tests.support.operations import Facts
+from tests.support.operations import SignalRecorder
 from tests.support.relays import relaying
 from tests.support.store import fetch, kinds_of, lapse, row_of
 
@@ -38,11 +37,13 @@ NEVER = 3600.0
 class Stage:
     """Rooms for agents, on the test's own servers."""
 
-    def __init__(self, claims: HttpClaims, database: Database, transport: Transport, facts: Facts) -> None:
+    def __init__(
+        self, claims: HttpClaims, database: Database, transport: Transport, emitted: SignalRecorder
+    ) -> None:
         self.claims = claims
         self.database = database
         self.transport = transport
-        self.facts = facts
+        self.emitted = emitted
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def ask(
@@ -64,20 +65,20 @@ class Stage:
     @property
     def sources(self) -> list[str]:
         """Where what was claimed has come from."""
-        return [fact.source for fact in self.facts.of(AttemptStarted)]
+        return [signal.source for signal in self.emitted.of(AttemptStarted)]
 
 
 @asynccontextmanager
 async def rooms(database: Database, **settings: Any) -> AsyncIterator[Stage]:
     """Open rooms that look into Postgres only where the broker fails, unless the settings say otherwise."""
-    facts = Facts()
+    emitted = SignalRecorder()
     quiet = {"poll_after_seconds": NEVER, "poll_max_seconds": NEVER, "poll_busy_age_seconds": NEVER}
-    app = App(load(**(quiet | settings)), (facts,))
+    app = App(load(**(quiet | settings)), (emitted,))
     async with app.connections("rooms", is_patient=True) as (own, transport):
         claims = doors.context(app, own, transport).agent_claims
-        yield Stage(claims, own, transport, facts)
+        yield Stage(claims, own, transport, emitted)
         await claims.close()
-    assert not facts.of(TaskCrashed)
+    assert not emitted.of(TaskCrashed)
 
 
 async def got(asking: asyncio.Task[AssignedTask | None]) -> AssignedTask:
@@ -138,7 +139,7 @@ async def test_what_nobody_here_does_is_found_by_who_comes_and_does(
         task_id = (await submit(database, "c")).id
 
         async def is_passed_over() -> bool:
-            return [fact.reason for fact in stage.facts.of(TaskNotClaimed)] == ["no_handler"]
+            return [signal.reason for signal in stage.emitted.of(TaskNotClaimed)] == ["no_handler"]
 
         await eventually(is_passed_over)
         assert (await row_of(database, task_id))["attempt"] == 0
@@ -157,7 +158,7 @@ async def test_a_command_that_is_none_is_kept_and_nobody_waits_the_longer(
         await stage.transport.publish(Message(subject, b"{", "rubbish", {}))
 
         async def is_refused() -> bool:
-            return bool(stage.facts.of(RejectedMessageStored))
+            return bool(stage.emitted.of(RejectedMessageStored))
 
         await eventually(is_refused)
         await submit(database)

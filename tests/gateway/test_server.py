@@ -18,8 +18,8 @@ from grns.gateway.server import COMMANDS, REQUESTS, RequestWindow
 from grns.model import subjects
 from grns.nats.config import expected_durable
 from grns.postgres.database import Database
-from grns.telemetry.facts.process import ServiceStarted, TickFailed
-from grns.telemetry.facts.request import CommandCrashed, CommandHandled, RequestWindowFull
+from grns.telemetry.service_signals import ServiceStarted, TickFailed
+from grns.telemetry.task_signals import CommandCrashed, CommandHandled, RequestWindowFull
 from tests.fuzz.inputs import BUNCH, bunch
 from tests.support.bad_input import encoded
 from tests.support.commands import (
@@ -186,7 +186,7 @@ async def test_desks_share_what_is_asked(database: Database, broker: LocalNats, 
         await ready(foreign, 3)
         answers = await asyncio.gather(*(ask(foreign, ASK_SUBMIT, submission()) for _ in range(60)))
         assert len({answer.body["id"] for answer in answers}) == 60
-        handled = Counter(fact.answer for fact in note.facts if isinstance(fact, CommandHandled))
+        handled = Counter(signal.answer for signal in note.emitted if isinstance(signal, CommandHandled))
         assert handled == {"created": 60}, "each of them once"
 
 

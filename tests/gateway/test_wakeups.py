@@ -17,10 +17,10 @@ from grns.gateway.wakeups import Wakeups
 from grns.model import wakeup_url as nudge_url
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
-from grns.telemetry.facts.agent import AgentNudged, NudgeFailed
+from grns.telemetry.task_signals import AgentNudged, NudgeFailed
 from tests.support.api import Door, good, problem_of
 from tests.support.harness import LIMIT_SECONDS, eventually, submit
-from tests.support.operations import Facts
+from tests.support.operations import SignalRecorder
 from tests.support.store import ACTOR
 
 
@@ -59,13 +59,13 @@ async def bell() -> AsyncIterator[Bell]:
 
 
 @pytest.fixture
-async def nudges(shared: Database, bell: Bell) -> AsyncIterator[tuple[Wakeups, Facts]]:
+async def nudges(shared: Database, bell: Bell) -> AsyncIterator[tuple[Wakeups, SignalRecorder]]:
     """What nudges there, and nowhere else; it looks when it is asked to."""
-    facts = Facts()
+    emitted = SignalRecorder()
     found = Wakeups(
-        database=shared, hosts=nudge_url.hosts(f"127.0.0.1:{bell.port}"), post=post, emit=facts.read
+        database=shared, hosts=nudge_url.hosts(f"127.0.0.1:{bell.port}"), post=post, emit=emitted.receive
     )
-    yield found, facts
+    yield found, emitted
     await found.close()
 
 
@@ -78,8 +78,10 @@ def keep(nudges: Wakeups, url: str, *, agent_type: str = "worker", actor: str = 
         one.due_at = 0.0
 
 
-async def test_who_has_work_is_told_once(shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts]) -> None:
-    found, facts = nudges
+async def test_who_has_work_is_told_once(
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, SignalRecorder]
+) -> None:
+    found, emitted = nudges
     keep(found, bell.url)
     await found.tick()
     assert bell.heard == [], "nothing waits"
@@ -89,14 +91,14 @@ async def test_who_has_work_is_told_once(shared: Database, bell: Bell, nudges: t
     (heard,) = bell.heard
     assert heard.startswith(b"POST /task HTTP/1.1\r\n")
     assert heard.endswith(b'{"workspace":"default","agent_type":"worker"}')
-    assert [fact.host for fact in facts.of(AgentNudged)] == [f"127.0.0.1:{bell.port}"]
+    assert [signal.host for signal in emitted.of(AgentNudged)] == [f"127.0.0.1:{bell.port}"]
     keep(found, bell.url)  # it came, took something, and went
     await found.tick()
     assert len(bell.heard) == 2
 
 
 async def test_what_may_not_be_claimed_is_no_reason(
-    shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts]
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, SignalRecorder]
 ) -> None:
     found, _ = nudges
     keep(found, bell.url)
@@ -120,9 +122,9 @@ async def test_what_may_not_be_claimed_is_no_reason(
     ids=["500", "redirect", "nothing", "rubbish"],
 )
 async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
-    shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts], answer: bytes
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, SignalRecorder], answer: bytes
 ) -> None:
-    found, facts = nudges
+    found, emitted = nudges
     bell.answer = answer
     found.keep(bell.url, workspace="default", agent_type="worker", principal=BOOTSTRAP)
     await submit(shared)
@@ -130,26 +132,26 @@ async def test_who_does_not_answer_well_is_left_alone_for_longer_and_longer(
         for one in found._wakeups.values():
             one.due_at = 0.0
         await found.tick()
-    failed = facts.of(NudgeFailed)
-    assert [fact.pause_seconds for fact in failed] == [60.0, 120.0, 240.0]
-    assert not any("/task" in repr(fact) for fact in facts.seen)
+    failed = emitted.of(NudgeFailed)
+    assert [signal.pause_seconds for signal in failed] == [60.0, 120.0, 240.0]
+    assert not any("/task" in repr(signal) for signal in emitted.seen)
     assert len(bell.heard) == 3
 
 
 async def test_who_is_not_there_keeps_nobody_else_from_being_told(
-    shared: Database, bell: Bell, nudges: tuple[Wakeups, Facts]
+    shared: Database, bell: Bell, nudges: tuple[Wakeups, SignalRecorder]
 ) -> None:
-    found, facts = nudges
+    found, emitted = nudges
     found._hosts |= {"127.0.0.1:1"}
     keep(found, "http://127.0.0.1:1/task")
     keep(found, bell.url)
     await submit(shared)
     await found.tick()
     assert len(bell.heard) == 1
-    assert [fact.host for fact in facts.of(NudgeFailed)] == ["127.0.0.1:1"]
+    assert [signal.host for signal in emitted.of(NudgeFailed)] == ["127.0.0.1:1"]
 
 
-async def test_nobody_has_all_the_bells(nudges: tuple[Wakeups, Facts], bell: Bell) -> None:
+async def test_nobody_has_all_the_bells(nudges: tuple[Wakeups, SignalRecorder], bell: Bell) -> None:
     found, _ = nudges
     found.places.most_of_one = 2
     for n in range(2):
@@ -163,7 +165,7 @@ async def test_nobody_has_all_the_bells(nudges: tuple[Wakeups, Facts], bell: Bel
         keep(found, f"{bell.url}/5", actor="key:third")
 
 
-async def test_nobody_else_is_asked(nudges: tuple[Wakeups, Facts], bell: Bell) -> None:
+async def test_nobody_else_is_asked(nudges: tuple[Wakeups, SignalRecorder], bell: Bell) -> None:
     found, _ = nudges
     for url in ("http://127.0.0.1:1/", f"http://localhost:{bell.port}/", "http://169.254.169.254/"):
         with pytest.raises(InvalidInputError):

@@ -25,9 +25,9 @@ from grns.postgres.audit_log import note
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.upkeep import InvariantViolated
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.service_signals import InvariantViolated
+from grns.telemetry.signal import Signal
 from grns.worker import registry as agent
 from tests.support.harness import eventually, is_relayed, manage, submit
 from tests.support.store import (
@@ -452,17 +452,17 @@ async def test_the_rounds_find_it_and_tell_how_often(shared: Database) -> None:
     task_id = await lived(shared)
     await fetch(shared, WOUNDS["missing_message"], task_id)
     await expired_for_long(shared)
-    metrics = MetricsLeaf()
-    told: list[Fact] = []
+    metrics = MetricsListener()
+    told: list[Signal] = []
 
-    def emit(fact: Fact) -> None:
-        metrics.read(fact)
-        told.append(fact)
+    def emit(signal: Signal) -> None:
+        metrics.receive(signal)
+        told.append(signal)
 
     inspector = ConsistencyMonitor(shared, stuck_after_seconds=300.0, every_seconds=3600.0, emit=emit)
     while await inspector.step():
         pass
-    assert [fact.invariant for fact in told if isinstance(fact, InvariantViolated)] == [
+    assert [signal.invariant for signal in told if isinstance(signal, InvariantViolated)] == [
         "unreaped",
         "missing_message",
     ]

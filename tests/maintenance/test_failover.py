@@ -13,9 +13,9 @@ from grns.maintenance.janitor import Janitor
 from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.settings.groups import JanitorSettings
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.process import PostgresFailedOver
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.service_signals import PostgresFailedOver
+from grns.telemetry.signal import Signal
 from tests.support.harness import eventually, settings_for, submit
 from tests.support.store import fetch, log_of
 
@@ -81,12 +81,12 @@ async def test_any_role_may_ask(database: Database) -> None:
 async def test_the_janitor_tells_of_it(database: Database) -> None:
     await note_server(database)
     await fetch(database, OTHER_TIMELINE)
-    metrics = MetricsLeaf()
-    told: list[Fact] = []
+    metrics = MetricsListener()
+    told: list[Signal] = []
 
-    def emit(fact: Fact) -> None:
-        metrics.read(fact)
-        told.append(fact)
+    def emit(signal: Signal) -> None:
+        metrics.receive(signal)
+        told.append(signal)
 
     janitor = Janitor(
         database=database,
@@ -97,12 +97,12 @@ async def test_the_janitor_tells_of_it(database: Database) -> None:
     running = asyncio.create_task(janitor.run())
 
     async def has_told() -> list[PostgresFailedOver]:
-        return [fact for fact in told if isinstance(fact, PostgresFailedOver)]
+        return [signal for signal in told if isinstance(signal, PostgresFailedOver)]
 
-    (fact,) = await eventually(has_told)
+    (signal,) = await eventually(has_told)
     janitor.stop()
     await running
-    assert (fact.level, fact.old_timeline, fact.new_timeline) == ("warning", 2, 1)
+    assert (signal.level, signal.old_timeline, signal.new_timeline) == ("warning", 2, 1)
     assert metrics.registry.get_sample_value("grns_postgres_failovers_total") == 1
 
 

@@ -13,9 +13,9 @@ from grns.maintenance.gauges import GaugeCollector
 from grns.model import subjects
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.upkeep import Measured
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.service_signals import GaugesMeasured
+from grns.telemetry.signal import Signal
 from tests.support.harness import settings_for, submit_many
 from tests.support.store import fall_due, fetch, lapse, place
 
@@ -192,13 +192,13 @@ async def test_workers_are_those_that_live(shared: Database) -> None:
 
 
 async def test_all_that_it_reads_is_shown(shared: Database) -> None:
-    metrics = MetricsLeaf()
+    metrics = MetricsListener()
     await submit_many(shared, 2, priority=0, task_type="orphan")
     await fetch(shared, OLD, "orphan")
     await worker(shared, "one", "noop")
     await fetch(shared, "insert into grns.task_counts values ('default', 'noop', 'queued', 7)")
     transport = App(settings_for(shared.url)).transport("test")
-    meter = GaugeCollector(database=shared, transport=transport, emit=metrics.read)
+    meter = GaugeCollector(database=shared, transport=transport, emit=metrics.receive)
     for read in meter.chores.values():
         assert not await read(), "it is done in one go"
     value = metrics.registry.get_sample_value
@@ -222,9 +222,9 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
 
 
 async def test_while_the_broker_is_away_nobody_knows_how_far_consumers_are(shared: Database) -> None:
-    facts: list[Fact] = []
+    emitted: list[Signal] = []
     transport = App(settings_for(shared.url)).transport("test")
-    await GaugeCollector(database=shared, transport=transport, emit=facts.append).read_consumers()
-    assert [(fact.metric, list(fact.readings)) for fact in facts if isinstance(fact, Measured)] == [
-        (f"grns_consumer_{what}_messages", []) for what in ("pending", "unacknowledged", "redelivered")
-    ]
+    await GaugeCollector(database=shared, transport=transport, emit=emitted.append).read_consumers()
+    assert [
+        (signal.metric, list(signal.readings)) for signal in emitted if isinstance(signal, GaugesMeasured)
+    ] == [(f"grns_consumer_{what}_messages", []) for what in ("pending", "unacknowledged", "redelivered")]

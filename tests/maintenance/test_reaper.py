@@ -11,8 +11,8 @@ from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.maintenance.reaper import reap, tick_reaper
 from grns.postgres.database import Database
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.upkeep import ReaperGraceStarted
+from grns.telemetry.signal import Signal
+from grns.telemetry.task_signals import ReaperGraceStarted
 from grns.worker import registry as agent
 from tests.support.harness import eventually, settings_for
 from tests.support.store import WORKER, fetch, lapse, place, row_of
@@ -143,11 +143,11 @@ async def test_nothing_is_reaped_where_the_server_slept_after_the_tick(shared: D
 
 async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Database) -> None:
     """What ended meanwhile may lie further back than it looks otherwise, and waits for no later round."""
-    told: list[Fact] = []
+    told: list[Signal] = []
 
     class _Note:
-        def read(self, fact: Fact) -> None:
-            told.append(fact)
+        def receive(self, signal: Signal) -> None:
+            told.append(signal)
 
     app = App(settings_for(shared.url, lease_seconds=15.0, reaper_interval_seconds=0.05), (_Note(),))
     held = await place(shared, "running")
@@ -158,7 +158,7 @@ async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Databas
         return bool(await fetch(shared, "select from grns.reaper_state where last_tick_at is not null"))
 
     async def is_holding() -> bool:
-        return any(isinstance(fact, ReaperGraceStarted) for fact in told)
+        return any(isinstance(signal, ReaperGraceStarted) for signal in told)
 
     async def is_reaped() -> bool:
         return bool((await row_of(shared, held.id))["status"] == "queued")
@@ -177,11 +177,11 @@ async def test_after_a_hold_it_looks_as_far_back_as_at_its_start(shared: Databas
 
 async def test_reaper_that_holds_logs_it_once_as_info(shared: Database) -> None:
     """newcomer 14: a restart logged a warning at each tick, and no word of it being normal."""
-    told: list[Fact] = []
+    told: list[Signal] = []
 
     class _Note:
-        def read(self, fact: Fact) -> None:
-            told.append(fact)
+        def receive(self, signal: Signal) -> None:
+            told.append(signal)
 
     app = App(settings_for(shared.url, lease_seconds=15.0, reaper_interval_seconds=0.05), (_Note(),))
     reaper = daemons.reaper(app, shared, app.transport("test"))
@@ -202,6 +202,6 @@ async def test_reaper_that_holds_logs_it_once_as_info(shared: Database) -> None:
         await eventually(has_ticked_since)
     reaper.stop()
     await running
-    (hold,) = [fact for fact in told if isinstance(fact, ReaperGraceStarted)]
+    (hold,) = [signal for signal in told if isinstance(signal, ReaperGraceStarted)]
     assert hold.level == "info"
     assert "normal after a restart" in hold.reason

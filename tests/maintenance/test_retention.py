@@ -13,9 +13,14 @@ from grns.maintenance.failovers import failovers, note_server
 from grns.maintenance.partitions import PARTITIONS_AHEAD, keep_partitions
 from grns.maintenance.retention import delete_tasks
 from grns.postgres.database import Database
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.process import ChoresFailed, PostgresFailedOver
-from grns.telemetry.facts.upkeep import InvariantChecked, Measured, RowsDeleted
+from grns.telemetry.service_signals import (
+    ChoresFailed,
+    GaugesMeasured,
+    InvariantChecked,
+    PostgresFailedOver,
+    RowsDeleted,
+)
+from grns.telemetry.signal import Signal
 from tests.support.harness import eventually, settings_for, submit_many
 from tests.support.store import ROADS, cancel, deleted, fetch, finish, place, stranger
 
@@ -310,19 +315,19 @@ class _Told:
         self.done: set[str] = set()
         self.failed: set[str] = set()
 
-    def read(self, fact: Fact) -> None:
-        """Take note of one fact."""
-        match fact:
+    def receive(self, signal: Signal) -> None:
+        """Take note of one signal."""
+        match signal:
             case RowsDeleted():
-                self.done.add(fact.table)
-            case Measured(metric="grns_queue_oldest_seconds"):
+                self.done.add(signal.table)
+            case GaugesMeasured(metric="grns_queue_oldest_seconds"):
                 self.done.add("queue_ages")
             case InvariantChecked():
                 self.done.add("inspection")
             case PostgresFailedOver():
                 self.done.add("failover")
             case ChoresFailed():
-                self.failed.update(fact.chores)
+                self.failed.update(signal.chores)
 
 
 @pytest.mark.parametrize(

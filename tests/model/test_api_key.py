@@ -12,7 +12,7 @@ import structlog
 from grns.errors import InvalidInputError
 from grns.model import api_key as key
 from grns.telemetry import log
-from grns.telemetry.facts.bus import TransportFailing
+from grns.telemetry.service_signals import TransportFailing
 from tests.support.bad_input import BAD_NAMES
 
 NOW = 1_790_000_000_000
@@ -102,7 +102,7 @@ def test_a_log_line_holds_no_secret_of_a_key() -> None:
     stream = io.StringIO()
     log.configure(level="info", format="json", stream=stream)
     detail = f"refused {SHOWN} at nats://u:{SHOWN}@n1"
-    log.LogLeaf(level="info", service="api").read(TransportFailing("broker_error", detail))
+    log.LogListener(level="info").receive(TransportFailing("broker_error", detail))
     structlog.reset_defaults()
     told = json.loads(stream.getvalue())["detail"]
     assert told == f"refused grns_{KEY.id}_*** at nats://u:***@n1"

@@ -9,8 +9,8 @@ from grns.model.outcome import Verb
 from grns.operations.model import State
 from grns.operations.service import resume_operation
 from grns.postgres.database import Database
-from grns.telemetry.facts.operation import BatchMoved, OperationGoesOn, OperationStopped
-from grns.telemetry.facts.process import TickFailed
+from grns.telemetry.service_signals import TickFailed
+from grns.telemetry.task_signals import BatchMoved, OperationResumed, OperationStopped
 from tests.support.harness import eventually, rows_of
 from tests.support.operations import asked, dead_tasks, in_state, redrives, run_queued, running, seen
 from tests.support.store import ACTOR, fetch, stranger
@@ -22,15 +22,15 @@ async def test_operations_are_done_one_beside_the_other(shared: Database) -> Non
     second = await dead_tasks(shared, 30, payload={"n": 2})
     slow = await asked(shared, filter="payload.n:1", rate_per_minute=600.0)
     quick = await asked(shared, filter="payload.n:2")
-    async with running(shared) as facts:
+    async with running(shared) as emitted:
         await in_state(shared, quick, State.DONE)
         assert (await seen(shared, slow)).moved < 450
         await fetch(shared, "update grns.operations set rate_per_minute = null where ended_at is null")
         done = await in_state(shared, slow, State.DONE)
     assert (done.moved, done.skipped) == (450, 0)
     assert await redrives(shared) == dict.fromkeys([*first, *second], 1)
-    assert {fact.operation for fact in facts.of(OperationGoesOn)} == {slow.id, quick.id}
-    assert sum(fact.tasks for fact in facts.of(BatchMoved)) == 480
+    assert {signal.operation for signal in emitted.of(OperationResumed)} == {slow.id, quick.id}
+    assert sum(signal.tasks for signal in emitted.of(BatchMoved)) == 480
 
 
 async def test_two_runners_move_no_task_twice(shared: Database) -> None:
@@ -50,7 +50,7 @@ async def test_two_runners_move_no_task_twice(shared: Database) -> None:
 async def test_the_canary_is_waited_for(shared: Database) -> None:
     ids = await dead_tasks(shared, 5)
     made = await asked(shared, canary=True)
-    async with running(shared) as facts:
+    async with running(shared) as emitted:
         await in_state(shared, made, State.CANARY)
         assert len(await redrives(shared)) == 1
         assert len(await run_queued(shared, Verb.SUCCEED)) == 1
@@ -63,20 +63,20 @@ async def test_the_canary_is_waited_for(shared: Database) -> None:
             return (await seen(shared, made)).succeeded == 5
 
         await eventually(are_counted)
-    assert [fact.state for fact in facts.of(OperationGoesOn)] == ["running", "done"]
+    assert [signal.state for signal in emitted.of(OperationResumed)] == ["running", "done"]
 
 
 async def test_a_canary_that_fails_is_told(shared: Database) -> None:
     await dead_tasks(shared, 3)
     made = await asked(shared, canary=True)
-    async with running(shared) as facts:
+    async with running(shared) as emitted:
         await in_state(shared, made, State.CANARY)
         await run_queued(shared, Verb.FAIL)
         paused = await in_state(shared, made, State.PAUSED)
         assert len(await redrives(shared)) == 1
         await resume_operation(shared, made.id, workspace="default", actor=ACTOR)
         await in_state(shared, made, State.DONE)
-    assert [(fact.state, fact.reason) for fact in facts.of(OperationStopped)] == [
+    assert [(signal.state, signal.reason) for signal in emitted.of(OperationStopped)] == [
         ("paused", paused.state_reason)
     ]
 
@@ -87,11 +87,11 @@ async def test_a_task_that_the_database_refuses_is_left_out_and_no_other(shared:
     await fetch(shared, _REFUSING.format(ids[17]))
     try:
         made = await asked(shared)
-        async with running(shared) as facts:
+        async with running(shared) as emitted:
             done = await in_state(shared, made, State.DONE)
         assert (done.moved, done.skipped_by) == (59, {"refused_by_database": 1})
         assert await redrives(shared) == dict.fromkeys([*ids[:17], *ids[18:]], 1)
-        assert not facts.of(TickFailed)
+        assert not emitted.of(TickFailed)
     finally:
         await fetch(shared, "drop function grns.refuse_one cascade")
 
@@ -113,12 +113,12 @@ async def test_one_that_cannot_be_done_ends_and_holds_nobody_up(shared: Database
     (task_id,) = await dead_tasks(shared, 1)
     bad, good = await asked(shared), await asked(shared, filter="type:noop")
     await fetch(shared, "update grns.operations set filter = 'colour:red' where id = $1", bad.id)
-    async with running(shared) as facts:
+    async with running(shared) as emitted:
         await in_state(shared, good, State.DONE)
         failed = await in_state(shared, bad, State.FAILED)
     assert failed.state_reason is not None
     assert "colour" in failed.state_reason
-    assert [fact.operation for fact in facts.of(OperationStopped)] == [bad.id]
+    assert [signal.operation for signal in emitted.of(OperationStopped)] == [bad.id]
     assert (await rows_of(shared, [task_id]))[task_id]["status"] == "queued"
 
 

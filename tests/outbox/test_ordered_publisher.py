@@ -22,8 +22,8 @@ from grns.nats import JetStream
 from grns.outbox.log import LogEntry
 from grns.outbox.message import OutboxMessage
 from grns.outbox.ordered_publisher import _REFUSED_RETRY_SECONDS, OrderedPublisher, _message
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts import relay
+from grns.telemetry.service_signals import MessageRefused
+from grns.telemetry.signal import Signal
 from tests.support.harness import eventually, manage, read_stream, settings_for
 from tests.support.rude_responder import rude
 
@@ -80,12 +80,12 @@ async def sending(outbound: OrderedPublisher) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def told() -> list[Fact]:
+def told() -> list[Signal]:
     """What it has told."""
     return []
 
 
-def make(transport: JetStream, done: list[int], told: list[Fact]) -> OrderedPublisher:
+def make(transport: JetStream, done: list[int], told: list[Signal]) -> OrderedPublisher:
     """Return what sends through a transport."""
     return OrderedPublisher(
         transport=transport,
@@ -100,7 +100,7 @@ def make(transport: JetStream, done: list[int], told: list[Fact]) -> OrderedPubl
 
 @pytest.fixture
 async def outbound(
-    transport: JetStream, done: list[int], told: list[Fact]
+    transport: JetStream, done: list[int], told: list[Signal]
 ) -> AsyncIterator[OrderedPublisher]:
     """Parcels on their way to a broker."""
     outbound = make(transport, done, told)
@@ -192,7 +192,7 @@ async def test_replays_alone_are_sent_too(outbound: OrderedPublisher, done: list
 
 
 async def test_nothing_new_waits_for_replays_to_be_read(
-    transport: JetStream, done: list[int], told: list[Fact]
+    transport: JetStream, done: list[int], told: list[Signal]
 ) -> None:
     """They are counted by themselves, in rows and in bytes."""
     outbound = make(transport, done, told)
@@ -257,7 +257,7 @@ def _reference(entry: LogEntry) -> dict[str, object]:
 
 
 async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
-    narrow: LocalNats, done: list[int], told: list[Fact]
+    narrow: LocalNats, done: list[int], told: list[Signal]
 ) -> None:
     async with connected(narrow) as transport, sending(made := make(transport, done, told)):
         for entry in (rows := mixed_rows()):
@@ -269,7 +269,7 @@ async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
 
 
 async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
-    outbound: OrderedPublisher, broker: LocalNats, done: list[int], told: list[Fact]
+    outbound: OrderedPublisher, broker: LocalNats, done: list[int], told: list[Signal]
 ) -> None:
     await limit_stream(broker.url, 8 * 1024)
     began_at = time.monotonic()
@@ -279,13 +279,13 @@ async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
     assert time.monotonic() - began_at < _REFUSED_RETRY_SECONDS / 2
     assert sorted(done) == [entry.seq for entry in rows]
     large = [entry.seq for entry in rows if entry.payload == LARGE]
-    refused = [fact for fact in told if isinstance(fact, relay.MessageRefused)]
-    assert sorted((fact.seq, fact.code) for fact in refused) == [(seq, "too_large") for seq in large]
+    refused = [signal for signal in told if isinstance(signal, MessageRefused)]
+    assert sorted((signal.seq, signal.code) for signal in refused) == [(seq, "too_large") for seq in large]
     await check_mixed(broker.url, rows)
 
 
 async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
-    broker: LocalNats, done: list[int], told: list[Fact], monkeypatch: pytest.MonkeyPatch
+    broker: LocalNats, done: list[int], told: list[Signal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grns.outbox.ordered_publisher._REFUSED_RETRY_SECONDS", 0.5)
     async with connected(broker, relay_window=1) as transport, sending(made := make(transport, done, told)):
@@ -315,7 +315,7 @@ def size_of(entry: LogEntry) -> int:
 
 
 async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
-    transport: JetStream, done: list[int], told: list[Fact]
+    transport: JetStream, done: list[int], told: list[Signal]
 ) -> None:
     """Else its row would stay on its way for ever, and all of its task behind it."""
     outbound = make(transport, done, told)
@@ -333,7 +333,7 @@ def _fail(_number: int) -> None:
 
 
 async def test_a_stream_that_is_silent_does_not_occupy_the_window(
-    broker: LocalNats, done: list[int], told: list[Fact], monkeypatch: pytest.MonkeyPatch
+    broker: LocalNats, done: list[int], told: list[Signal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody listens there, so the server does not say that the stream is missing."""
     monkeypatch.setattr("grns.nats.client.ANSWER_SECONDS", 0.5)
@@ -387,7 +387,7 @@ def slow(directory: Path) -> Iterator[LocalNats]:
 
 
 async def test_only_the_stream_decides_however_fast_others_answer(
-    slow: LocalNats, done: list[int], told: list[Fact]
+    slow: LocalNats, done: list[int], told: list[Signal]
 ) -> None:
     troubles: list[None] = []
     async with connected(slow) as transport, sending(made := make(transport, done, told)):

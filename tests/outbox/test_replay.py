@@ -25,9 +25,8 @@ from grns.outbox.replay import Replayer
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
 from grns.settings import load
-from grns.telemetry.emit import Emit
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.relay import ReplayDone, ReplayTaken
+from grns.telemetry.service_signals import ReplayDone, ReplayTaken
+from grns.telemetry.signal import Emit, Signal
 from tests.maintenance.test_consistency import lived
 from tests.support.harness import (
     Fleet,
@@ -50,11 +49,11 @@ _SHORT_WINDOW = config.NANOSECONDS // 10  # the shortest that the broker takes
 
 
 @asynccontextmanager
-async def relayed(database: Database) -> AsyncIterator[tuple[Transport, list[Fact]]]:
+async def relayed(database: Database) -> AsyncIterator[tuple[Transport, list[Signal]]]:
     """Run a relay meanwhile, once it has published all there is; shows a connection, and what it tells."""
     async with relaying() as note, App(load()).connections("test") as (_, transport):
         await eventually(lambda: is_relayed(database))
-        yield transport, note.facts
+        yield transport, note.emitted
 
 
 async def replayed(capfd: pytest.CaptureFixture[str], *options: str) -> tuple[int, Any, str]:
@@ -103,7 +102,7 @@ async def test_after_a_purge_everything_is_there_again_exactly_once(
     await submit_many(database, 700)
     for _ in range(5):
         await lived(database)
-    async with relayed(database) as (transport, facts):
+    async with relayed(database) as (transport, emitted):
         events, letters = await committed(database, "evt."), await committed(database, "dlq.")
         assert len(events) > 700
         assert len(letters) == 5
@@ -112,12 +111,12 @@ async def test_after_a_purge_everything_is_there_again_exactly_once(
         code, found, said = await replayed(capfd, "--since", "1h")
         assert code == 0, said
         assert (found["stored"], found["duplicates"]) == (len(events) + len(letters), 0)
-        told = [fact for fact in facts if isinstance(fact, (ReplayTaken, ReplayDone))]
+        told = [each for each in emitted if isinstance(each, (ReplayTaken, ReplayDone))]
     for stream, wanted in (("GRNS_EVT", events), ("GRNS_DLQ", letters)):
         ids = in_order(await read_stream(broker.url, stream))
         assert len(ids) == len(wanted), "each exactly once"
         assert set(ids) == wanted
-    assert [type(fact) for fact in told] == [ReplayTaken, ReplayDone]
+    assert [type(each) for each in told] == [ReplayTaken, ReplayDone]
     assert re.search(r"\d+ stored anew", said)
 
 
@@ -333,7 +332,7 @@ def acknowledge(replays: Replayer, count: int, *, duplicate: bool = False) -> No
 async def test_a_loss_meanwhile_begins_it_anew(database: Database) -> None:
     await submit_many(database, 600)
     number, top = await asked(database), await high(database)
-    told: list[Fact] = []
+    told: list[Signal] = []
     async with leading(database, told.append) as replays:
         first = await replays.next(top, is_held=False)
         assert 0 < len(first) < 600

@@ -18,9 +18,8 @@ from grns.outbox.log import LastAcknowledged, LostRange
 from grns.outbox.stream_loss import StreamLossDetector
 from grns.postgres.database import Database, Session
 from grns.settings import load
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.relay import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone
+from grns.telemetry.service_signals import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone, TickFailed
+from grns.telemetry.signal import Signal
 from tests.chaos.proxy import Proxy
 from tests.support.harness import committed, eventually, is_relayed, manage, read_stream, submit_many
 from tests.support.relays import knows_the_streams, relaying
@@ -72,7 +71,7 @@ async def test_what_is_rare_in_the_log_is_replayed_from_all_of_it(
     )
     async with relaying() as note:
         await eventually(lambda: note.has_told(EventsReplayed))
-        assert [fact.events for fact in note.facts if isinstance(fact, EventsReplayed)] == [2]
+        assert [signal.events for signal in note.emitted if isinstance(signal, EventsReplayed)] == [2]
         assert await holds_all(database, broker.url, "GRNS_DLQ", "dlq.")
         assert await read_stream(broker.url, "GRNS_EVT") == [], "that one has lost nothing"
 
@@ -225,18 +224,18 @@ async def test_a_postgres_that_is_far_away_does_not_cost_the_lead(
 
 
 def watching(
-    session: Session, transport: Transport, told: list[Fact], places: Mapping[str, LastAcknowledged]
+    session: Session, transport: Transport, told: list[Signal], places: Mapping[str, LastAcknowledged]
 ) -> StreamLossDetector:
     """Return what looks at streams that were in these places."""
     return StreamLossDetector(session, transport, places=places, replay_seconds=3600.0, emit=told.append)
 
 
-async def has_found(watch: StreamLossDetector, told: list[Fact], low: int, high: int) -> BrokerLost:
+async def has_found(watch: StreamLossDetector, told: list[Signal], low: int, high: int) -> BrokerLost:
     """Look until a loss is found."""
 
     async def look() -> BrokerLost | None:
         await watch.look(low, high)
-        return next((fact for fact in told if isinstance(fact, BrokerLost)), None)
+        return next((signal for signal in told if isinstance(signal, BrokerLost)), None)
 
     return cast(BrokerLost, await eventually(look))
 
@@ -258,7 +257,7 @@ async def test_only_what_was_done_before_a_look_says_what_survived(
             await transport.publish(Message("evt.agent.a.b.v1", b"{}", str(row), lines))
         state = await transport.state("GRNS_EVT")
         other = await transport.state("GRNS_DLQ")
-        told: list[Fact] = []
+        told: list[Signal] = []
         places = {
             "GRNS_EVT": LastAcknowledged(state.epoch, 1000),
             "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
@@ -277,7 +276,7 @@ async def test_a_loss_that_was_only_suspected_is_not_forgotten_with_the_lead(dat
             await transport.publish(Message("evt.agent.a.b.v1", b"{}", str(row), {"Grns-Seq": str(row)}))
         state = await transport.state("GRNS_EVT")
         other = await transport.state("GRNS_DLQ")
-        told: list[Fact] = []
+        told: list[Signal] = []
         places = {"GRNS_EVT": LastAcknowledged(state.epoch, 10), "GRNS_DLQ": LastAcknowledged(other.epoch, 0)}
         first = watching(session, transport, told, places)
         for seq in (9, 10, 11):
@@ -299,7 +298,7 @@ async def test_what_one_leader_has_not_sent_again_the_next_one_does(
     async with App(load()).connections("test") as (_, transport), database.session() as session:
         await transport.provision()
         state, other = await transport.state("GRNS_EVT"), await transport.state("GRNS_DLQ")
-        told: list[Fact] = []
+        told: list[Signal] = []
         places = {
             "GRNS_EVT": LastAcknowledged(state.epoch, 0, LostRange(10, 60)),
             "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
@@ -332,7 +331,7 @@ async def test_how_far_back_is_told_from_what_was_published_last(database: Datab
     await fetch(database, "update grns.events set created_at = now() - interval '7 hours' where seq > 21000")
     async with App(load()).connections("test") as (_, transport), database.session() as session:
         await transport.provision()
-        told: list[Fact] = []
+        told: list[Signal] = []
         gone = LastAcknowledged("of another stream", 0)
         watch = watching(session, transport, told, {"GRNS_EVT": gone, "GRNS_DLQ": gone})
         lost = await has_found(watch, told, 29_000, 30_000)

@@ -19,7 +19,7 @@ from grns.postgres.database import Database
 from grns.tasks import search as task_page
 from tests.support.cut_proxy import way_to
 from tests.support.harness import eventually, settings_for
-from tests.support.operations import Facts, asked, dead_tasks, redrives, seen
+from tests.support.operations import SignalRecorder, asked, dead_tasks, redrives, seen
 
 
 async def _list(database: Database) -> None:
@@ -102,7 +102,7 @@ async def test_a_runner_outlives_a_server_that_goes_away_as_it_reads_a_page(shar
     ids = await dead_tasks(shared, 3)
     made = await asked(shared)
     async with way_to(shared.url) as way:
-        app = App(settings_for(way.url), (Facts(),))
+        app = App(settings_for(way.url), (SignalRecorder(),))
         database = Database(way.url, name="runner")
         async with database.opened():
             runner = daemons.operation_runner(app, database, app.transport("runner"))

@@ -20,11 +20,11 @@ from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.runtime.service import wait_for_postgres
 from grns.telemetry import log
-from grns.telemetry.facts.process import ChoresFailed, PostgresAwaited
-from grns.telemetry.facts.work import AttemptFailed, AttemptReleased
+from grns.telemetry.service_signals import ChoresFailed, PostgresAwaited
+from grns.telemetry.task_signals import AttemptFailed, AttemptReleased
 from grns.worker.context import Context
 from tests.support.harness import eventually, settings_for, submit
-from tests.support.operations import Facts
+from tests.support.operations import SignalRecorder
 from tests.support.store import claim, fetch, kinds_of, row_of
 from tests.worker.test_executor import Stage, stage
 
@@ -131,8 +131,8 @@ async def test_handlers_transaction_in_an_outage_does_not_count_as_an_attempt(
     await stage.executor.run(claimed)
     row = await row_of(shared, claimed.id)
     assert (row["status"], row["attempt"], row["uncounted_attempts"]) == ("queued", 1, 1)
-    assert [fact for fact in stage.facts if isinstance(fact, AttemptFailed)] == []
-    assert [fact for fact in stage.facts if isinstance(fact, AttemptReleased)]
+    assert [signal for signal in stage.emitted if isinstance(signal, AttemptFailed)] == []
+    assert [signal for signal in stage.emitted if isinstance(signal, AttemptReleased)]
     await stage.executor.run(await claim(shared, claimed.id))
     assert (await row_of(shared, claimed.id))["status"] == "succeeded"
     assert (await kinds_of(shared, claimed.id)).count("evt.task.released") == 1
@@ -158,15 +158,18 @@ async def test_handlers_transaction_in_outage_after_outage_ends_dead(
 
 async def test_patiently_waits_for_postgres_and_says_so() -> None:
     """Reliability: a process that starts while Postgres is away waits for it."""
-    facts, answers = Facts(), iter([UnavailableError("away"), OutcomeUnknownError("hung up"), None])
+    emitted, answers = (
+        SignalRecorder(),
+        iter([UnavailableError("away"), OutcomeUnknownError("hung up"), None]),
+    )
 
     async def connect() -> str:
         if (error := next(answers)) is not None:
             raise error
         return "there"
 
-    assert await wait_for_postgres(connect, emit=facts.read) == "there"
-    assert [fact.error for fact in facts.of(PostgresAwaited)] == ["away", "hung up"]
+    assert await wait_for_postgres(connect, emit=emitted.receive) == "there"
+    assert [signal.error for signal in emitted.of(PostgresAwaited)] == ["away", "hung up"]
 
 
 async def test_patiently_gives_up_where_waiting_does_not_help() -> None:
@@ -174,7 +177,7 @@ async def test_patiently_gives_up_where_waiting_does_not_help() -> None:
         raise UnusableError("password authentication failed")
 
     with pytest.raises(UnusableError):
-        await wait_for_postgres(connect, emit=Facts().read)
+        await wait_for_postgres(connect, emit=SignalRecorder().receive)
 
 
 async def test_pool_of_a_server_that_is_away_logs_no_traceback(
@@ -195,21 +198,21 @@ async def test_pool_of_a_server_that_is_away_logs_no_traceback(
 
 async def test_janitor_in_an_outage_writes_one_line_a_round(database: Database) -> None:
     """Reliability: 17 chores that fail for one reason are one line, with their names."""
-    facts = Facts()
+    emitted = SignalRecorder()
     settings = settings_for(database.url)
-    janitor = _janitor(database, facts, settings.janitor_interval_seconds)
+    janitor = _janitor(database, emitted, settings.janitor_interval_seconds)
     await database.close()
     await janitor.tick()
-    told = facts.of(ChoresFailed)
+    told = emitted.of(ChoresFailed)
     assert len(told) <= 2, "one for each reason"
     assert {"partitions", "tasks", "agents"} < {chore for one in told for chore in one.chores}
 
 
-def _janitor(database: Database, facts: Facts, seconds: float) -> Janitor:
+def _janitor(database: Database, emitted: SignalRecorder, seconds: float) -> Janitor:
     from grns.bootstrap import services as daemons
     from grns.bootstrap.app import App
 
-    app = App(settings_for(database.url, janitor_interval_seconds=seconds), (facts,))
+    app = App(settings_for(database.url, janitor_interval_seconds=seconds), (emitted,))
     found = daemons.janitor(app, database, app.transport("test"))
     assert isinstance(found, Janitor)
     return found

@@ -17,10 +17,9 @@ from grns.cli.group import CliState
 from grns.errors import GrnsError, SettingsError
 from grns.settings import Settings, load, misspelt, reveal
 from grns.telemetry import log
-from grns.telemetry.facts.bus import TransportChanged, TransportFailing
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.work import AttemptFailed
 from grns.telemetry.log_throttle import LogThrottle
+from grns.telemetry.service_signals import TickFailed, TransportChanged, TransportFailing
+from grns.telemetry.task_signals import AttemptFailed
 
 CANARY = "canary-7f3a"
 
@@ -293,7 +292,7 @@ def test_a_log_line_holds_no_token_of_a_broker(scheme: str, tmp_path: Path) -> N
     urls = f"{scheme}://{CANARY}@n1:4222,{scheme}://u:{CANARY}@n2, {scheme}://n3"
     with (tmp_path / "log").open("w") as stream:
         log.configure(level="info", format="json", stream=stream)
-        log.LogLeaf(level="info", service="relay").read(TransportFailing("broker_error", f"servers={urls}"))
+        log.LogListener(level="info").receive(TransportFailing("broker_error", f"servers={urls}"))
     told = (tmp_path / "log").read_text()
     assert CANARY not in told
     assert f"{scheme}://***@n1:4222" in told
@@ -332,12 +331,12 @@ def test_a_trouble_that_lasts_is_told_less_and_less() -> None:
 def test_the_log_is_calm_about_repeats_alone(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         log.configure(level="info", format="json", stream=stream)
-        leaf = log.LogLeaf(level="info", service="relay")
+        listener = log.LogListener(level="info")
         for _ in range(3):
-            leaf.read(TickFailed("reaper", "gone"))
-            leaf.read(TickFailed("relay", "gone"))
-            leaf.read(TransportFailing("broker_error", "servers=n1"))
-            leaf.read(TransportChanged("broker_disconnected", ""))
+            listener.receive(TickFailed("reaper", "gone"))
+            listener.receive(TickFailed("relay", "gone"))
+            listener.receive(TransportFailing("broker_error", "servers=n1"))
+            listener.receive(TransportChanged("broker_disconnected", ""))
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
     assert sorted(events) == ["tick_failed"] * 2 + ["transport"] * 4
 
@@ -354,11 +353,11 @@ def test_a_log_line_is_written_at_once_and_without_secrets(
 
     with Path("log").open("w") as stream:
         log.configure(level="info", format=form, stream=stream)
-        leaf = log.LogLeaf(level="info", service="worker")
+        listener = log.LogListener(level="info")
         traced = f'Traceback:\n  connect("postgresql://u:{CANARY}@db/app")\n' + "x" * 9000
         monkeypatch.setattr(os, "write", write)
-        leaf.read(AttemptFailed("gr-0", "charge", 1, "tr-0", "ValueError", "no", traced))
-        leaf.read(AttemptFailed("gr-0", "charge", 1, "tr-0", "ValueError", "no", ""))
+        listener.receive(AttemptFailed("gr-0", "charge", 1, "tr-0", "ValueError", "no", traced))
+        listener.receive(AttemptFailed("gr-0", "charge", 1, "tr-0", "ValueError", "no", ""))
         monkeypatch.undo()
     assert len(pieces) == 2
     assert all(piece.endswith(b"\n") for piece in pieces)

@@ -12,9 +12,8 @@ from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.postgres.database import Database
 from grns.stats.aggregator import StatsAggregator
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.upkeep import LogCounted, StatsBecameLeader, StatsStandby
+from grns.telemetry.service_signals import LogCounted, StatsBecameLeader, StatsStandby, TickFailed
+from grns.telemetry.signal import Signal
 from tests.support.aggregators import begin_here, counted, there
 from tests.support.harness import eventually, settings_for, submit_many
 from tests.support.relays import Note
@@ -50,9 +49,9 @@ async def are_right(database: Database) -> bool:
     return await counted(database) == await there(database)
 
 
-def of(note: Note, kind: type[Fact]) -> list[Fact]:
+def of(note: Note, kind: type[Signal]) -> list[Signal]:
     """Return what was told of a kind."""
-    return [fact for fact in note.facts if isinstance(fact, kind)]
+    return [signal for signal in note.emitted if isinstance(signal, kind)]
 
 
 async def test_it_counts_as_it_happens(shared: Database) -> None:
@@ -63,7 +62,7 @@ async def test_it_counts_as_it_happens(shared: Database) -> None:
         await submit_many(shared, 500)
         await eventually(lambda: are_right(shared))
     assert len(of(note, StatsBecameLeader)) == 1
-    assert sum(fact.rows for fact in note.facts if isinstance(fact, LogCounted)) >= 1000
+    assert sum(signal.rows for signal in note.emitted if isinstance(signal, LogCounted)) >= 1000
     assert of(note, TickFailed) == []
 
 
@@ -85,7 +84,7 @@ async def test_a_standby_goes_on_where_the_leader_ended(shared: Database) -> Non
         await eventually(both_have_led, within_seconds=3.0)
         await submit_many(shared, 10)
         await eventually(lambda: are_right(shared))
-    assert [fact.reason for fact in told.facts if isinstance(fact, StatsStandby)] == ["stopped"]
+    assert [signal.reason for signal in told.emitted if isinstance(signal, StatsStandby)] == ["stopped"]
 
 
 async def test_one_whose_lead_was_taken_stands_by(shared: Database) -> None:

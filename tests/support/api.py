@@ -23,7 +23,7 @@ from grns.bootstrap import api as doors
 from grns.bootstrap.app import App
 from grns.postgres.database import Database
 from tests.support.harness import eventually, settings_for
-from tests.support.operations import Facts
+from tests.support.operations import SignalRecorder
 from tests.support.store import ACTOR, fetch
 
 OURS, THEIRS = "acme", "rival"
@@ -39,8 +39,8 @@ class Door:
     """The API, and who comes in there."""
 
     def __init__(self, database: Database) -> None:
-        self.facts = Facts()
-        app = App(settings_for(database.url), (self.facts,))
+        self.emitted = SignalRecorder()
+        app = App(settings_for(database.url), (self.emitted,))
         self.database = database
         self.context: ApiContext = doors.context(app, database, app.transport("test"))
         self.api = make_api(self.context)

@@ -18,7 +18,7 @@ from grns.operations.batches import Moved, Taken, move, next_batch, take
 from grns.operations.model import State, request
 from grns.operations.service import Operation, create_operation, read_operation
 from grns.postgres.database import Database
-from grns.telemetry.fact import Fact
+from grns.telemetry.signal import Signal
 from grns.worker.claims import Claims
 from grns.worker.finishes import Finishes
 from tests.support.harness import LIMIT_SECONDS, eventually, rows_of, settings_for, submit_many
@@ -27,19 +27,19 @@ from tests.support.store import ACTOR, WORKER, ending, fetch
 LIMITS = Limits()
 
 
-class Facts:
-    """A leaf that keeps what it reads."""
+class SignalRecorder:
+    """A listener that keeps the signals."""
 
     def __init__(self) -> None:
-        self.seen: list[Fact] = []
+        self.seen: list[Signal] = []
 
-    def read(self, fact: Fact) -> None:
-        """Keep one fact."""
-        self.seen.append(fact)
+    def receive(self, signal: Signal) -> None:
+        """Keep one signal."""
+        self.seen.append(signal)
 
-    def of(self, kind: type[Fact]) -> list[Any]:
+    def of(self, kind: type[Signal]) -> list[Any]:
         """Return those of one kind."""
-        return [fact for fact in self.seen if isinstance(fact, kind)]
+        return [signal for signal in self.seen if isinstance(signal, kind)]
 
 
 async def run_queued(database: Database, verb: Verb, count: int = 500) -> list[str]:
@@ -120,15 +120,15 @@ async def in_state(
 
 
 @asynccontextmanager
-async def running(database: Database) -> AsyncIterator[Facts]:
+async def running(database: Database) -> AsyncIterator[SignalRecorder]:
     """Run a runner, on a bus that nobody is on; yields what it tells."""
-    facts = Facts()
-    app = App(settings_for(database.url), (facts,))
+    emitted = SignalRecorder()
+    app = App(settings_for(database.url), (emitted,))
     runner = daemons.operation_runner(app, database, app.transport("test"))
     runner.tick_seconds = 0.02
     turning = asyncio.create_task(runner.run())
     try:
-        yield facts
+        yield emitted
     finally:
         runner.stop()
         await turning

@@ -10,7 +10,7 @@ from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.postgres.database import Database
 from grns.settings import load
-from grns.telemetry.fact import Fact
+from grns.telemetry.signal import Signal
 from tests.support.store import fetch
 
 
@@ -18,15 +18,15 @@ class Note:
     """Keeps what is told."""
 
     def __init__(self) -> None:
-        self.facts: list[Fact] = []
+        self.emitted: list[Signal] = []
 
-    def read(self, fact: Fact) -> None:
-        """Take note of one fact."""
-        self.facts.append(fact)
+    def receive(self, signal: Signal) -> None:
+        """Take note of one signal."""
+        self.emitted.append(signal)
 
-    async def has_told(self, kind: type[Fact]) -> bool:
+    async def has_told(self, kind: type[Signal]) -> bool:
         """Tell whether there was one of a kind."""
-        return any(isinstance(fact, kind) for fact in self.facts)
+        return any(isinstance(signal, kind) for signal in self.emitted)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from grns.operations.service import create_operation
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks import saved_filters as saved_filter
-from grns.telemetry.facts.http import RequestBroke
+from grns.telemetry.service_signals import RequestCrashed
 from grns.web.security_headers import POLICY
 from grns.web.session import COOKIE
 from grns.web.site import make_site
@@ -207,7 +207,7 @@ class Browser:
         return self._page(answer, status)
 
     def _page(self, answer: httpx2.Response, status: int) -> Document:
-        broken = [] if status == 500 else self.hall.door.facts.of(RequestBroke)
+        broken = [] if status == 500 else self.hall.door.emitted.of(RequestCrashed)
         assert not broken, broken[0].exception
         return page(answer, status)
 

@@ -21,7 +21,7 @@ from grns.webhooks.deliveries import read_delivery
 from grns.webhooks.model import Secret
 from grns.webhooks.service import create_webhook
 from tests.support.harness import eventually, settings_for
-from tests.support.operations import Facts
+from tests.support.operations import SignalRecorder
 from tests.support.store import ACTOR, fetch
 
 HERE = "127.0.0.0/8"
@@ -150,21 +150,23 @@ class Receiver:
 
 
 @asynccontextmanager
-async def sending(database: Database, *, tick_seconds: float = 0.02, **settings: Any) -> AsyncIterator[Facts]:
+async def sending(
+    database: Database, *, tick_seconds: float = 0.02, **settings: Any
+) -> AsyncIterator[SignalRecorder]:
     """Run a sender that may send to this machine; yields what it tells."""
-    facts = Facts()
+    emitted = SignalRecorder()
     chosen = {
         "webhook_timeout_seconds": 5.0,
         "webhook_allow_http": True,
         "webhook_allow_networks": HERE,
         **settings,
     }
-    app = App(settings_for(database.url, **chosen), (facts,))
+    app = App(settings_for(database.url, **chosen), (emitted,))
     sender = daemons.webhook_sender(app, database, app.transport("test"))
     sender.tick_seconds = tick_seconds
     turning = asyncio.create_task(sender.run())
     try:
-        yield facts
+        yield emitted
     finally:
         sender.stop()
         await turning

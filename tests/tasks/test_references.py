@@ -14,9 +14,8 @@ from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Verb
 from grns.postgres.database import Database
 from grns.settings.groups import JanitorSettings
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.upkeep import RowsDeleted
+from grns.telemetry.service_signals import RowsDeleted, TickFailed
+from grns.telemetry.signal import Signal
 from grns.worker.claims import Claims
 from grns.worker.renewals import HeldLease, renew
 from tests.support.harness import submit_many
@@ -94,9 +93,9 @@ async def ended_long_ago(database: Database, count: int) -> list[str]:
     return ids
 
 
-async def walk(database: Database, page_rows: int = 1000) -> list[Fact]:
+async def walk(database: Database, page_rows: int = 1000) -> list[Signal]:
     """Walk over all tasks once, and return what was told of it."""
-    told: list[Fact] = []
+    told: list[Signal] = []
     settings = JanitorSettings(task_retention_days=1.0, dead_retention_days=1.0)
     retention = TaskRetention(database, settings, emit=told.append, page_rows=page_rows)
     while await retention.step():
@@ -124,8 +123,8 @@ async def test_tasks_that_are_referred_to_stay_and_their_neighbours_go(database:
     await fetch(database, "insert into effects select unnest($1::text[])", kept)
     told = await walk(database)
     assert await left(database) == kept
-    assert sum(fact.rows for fact in told if isinstance(fact, RowsDeleted)) == 46
-    first, last = [fact for fact in told if isinstance(fact, TickFailed)]
+    assert sum(signal.rows for signal in told if isinstance(signal, RowsDeleted)) == 46
+    first, last = [signal for signal in told if isinstance(signal, TickFailed)]
     assert kept[0] in first.error
     assert "effects" in first.error, "whoever reads it knows where to look"
     assert "4 tasks" in last.error

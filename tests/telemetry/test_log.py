@@ -1,4 +1,4 @@
-"""The log: one line per fact, with all its fields, and what a line is about is in it."""
+"""The log: one line per signal with all its fields, and the attempt that it belongs to."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ import structlog
 
 from grns.model.outcome import Claim
 from grns.telemetry import current, log
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.bus import TransportFailing
-from grns.telemetry.facts.upkeep import Measured
-from grns.telemetry.facts.work import AttemptFinished, LeaseLost, TaskCrashed
-from tests.site.log_events import every_fact
+from grns.telemetry.service_signals import GaugesMeasured, TransportFailing
+from grns.telemetry.signal import Signal
+from grns.telemetry.task_signals import AttemptFinished, LeaseLost, TaskCrashed
+from tests.site.log_events import signal_kinds
 
 CLAIM = Claim("gr-1", "noop", 2, "{}", 3, 3, 0, uuid4(), "tr-1", None, 0.5, 0.0)
 OF_IT = {"task_id": "gr-1", "task_type": "noop", "attempt": 3, "trace_id": "tr-1"}
 
-# Facts about a task whose trace nobody knows where they are told, and why.
+# Signals with a task and without its trace, and the reason.
 WITHOUT_TRACE = {
     "TaskNotClaimed": "the row is not ours to read: it may be another workspace's, or not there",
     "NoHandler": "the same",
     "DeliveryDeferred": "Postgres did not answer, or the row is locked",
-    "CommandDispatched": "a command is sent on by its id alone",
     "CommandHandled": "it may be about a task that was deleted since",
     "InvariantViolated": "a finding names a task, if it is one's; `grns task show` has all of it",
 }
@@ -45,7 +43,7 @@ def _own_configuration() -> Iterator[None]:
 def stream() -> io.StringIO:
     """Where the log of this process goes."""
     stream = io.StringIO()
-    log.configure(level="debug", format="json", stream=stream)
+    log.configure(level="debug", format="json", stream=stream, service="worker")
     return stream
 
 
@@ -57,10 +55,10 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- lines
 
 
-def test_a_line_has_all_fields_of_its_fact(stream: io.StringIO) -> None:
-    leaf = log.LogLeaf(level="debug", service="worker")
-    leaf.read(AttemptFinished("gr-1", "noop", 1, "tr-1", "succeeded", 0.5, None, None))
-    leaf.read(TransportFailing("broker_error", "refused"))
+def test_log_line_has_all_fields_of_its_signal(stream: io.StringIO) -> None:
+    listener = log.LogListener(level="debug")
+    listener.receive(AttemptFinished("gr-1", "noop", 1, "tr-1", "succeeded", 0.5, None, None))
+    listener.receive(TransportFailing("broker_error", "refused"))
     finished, failing = lines(stream)
     assert {name: finished[name] for name in AttemptFinished.__match_args__} == {
         "task_id": "gr-1", "task_type": "noop", "attempt": 1, "trace_id": "tr-1", "status": "succeeded",
@@ -74,16 +72,16 @@ def test_a_line_has_all_fields_of_its_fact(stream: io.StringIO) -> None:
     assert (failing["what"], failing["detail"], failing["level"]) == ("broker_error", "refused", "warning")
 
 
-def test_readings_of_gauges_can_be_written(stream: io.StringIO) -> None:
-    log.LogLeaf(level="debug").read(Measured("grns_workers", [(("default", "worker"), 2.0)]))
+def test_log_line_of_gauge_readings_is_json(stream: io.StringIO) -> None:
+    log.LogListener(level="debug").receive(GaugesMeasured("grns_workers", [(("default", "worker"), 2.0)]))
     assert lines(stream)[0]["readings"] == [[["default", "worker"], 2.0]]
 
 
 # ---------------------------------------------------------------- what a line is about
 
 
-@pytest.mark.parametrize("kind", every_fact(), ids=lambda kind: kind.__name__)
-def test_a_fact_about_an_attempt_names_task_attempt_and_trace(kind: type[Fact]) -> None:
+@pytest.mark.parametrize("kind", signal_kinds(), ids=lambda kind: kind.__name__)
+def test_signal_of_an_attempt_has_task_attempt_and_trace(kind: type[Signal]) -> None:
     fields = set(kind.__match_args__)
     if "attempt" in fields and "webhook" not in fields:  # those are attempts to deliver
         assert {"task_id", "trace_id"} <= fields
@@ -91,13 +89,13 @@ def test_a_fact_about_an_attempt_names_task_attempt_and_trace(kind: type[Fact]) 
         assert ("trace_id" in fields) == (kind.__name__ not in WITHOUT_TRACE)
 
 
-def test_no_reason_is_left_of_a_fact_that_is_gone() -> None:
-    assert WITHOUT_TRACE.keys() <= {kind.__name__ for kind in every_fact()}
+def test_signals_without_trace_exist() -> None:
+    assert WITHOUT_TRACE.keys() <= {kind.__name__ for kind in signal_kinds()}
 
 
 async def test_what_an_attempt_logs_names_it_whoever_logs(stream: io.StringIO) -> None:
-    """The handler's own logger, in the loop and in threads, and facts that know of no task."""
-    leaf = log.LogLeaf(level="debug", service="worker")
+    """The handler's own logger, in the loop and in threads, and signals without a task."""
+    listener = log.LogListener(level="debug")
 
     def in_thread() -> None:
         structlog.get_logger().info("from a thread")
@@ -106,8 +104,8 @@ async def test_what_an_attempt_logs_names_it_whoever_logs(stream: io.StringIO) -
         current.begin(CLAIM)
         structlog.get_logger().info("from the loop", attempt="mine")
         await asyncio.to_thread(in_thread)
-        leaf.read(TaskCrashed("KeyError", "'x'"))
-        leaf.read(LeaseLost("gr-2", 9, "tr-2", "lost"))
+        listener.receive(TaskCrashed("KeyError", "'x'"))
+        listener.receive(LeaseLost("gr-2", 9, "tr-2", "lost"))
 
     await asyncio.create_task(attempt())
     structlog.get_logger().info("from elsewhere")

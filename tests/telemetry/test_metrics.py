@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -14,10 +15,23 @@ from grns.operations.model import Action
 from grns.postgres.statements import statement
 from grns.telemetry import registry
 from grns.telemetry.collectors import CounterSeries, GaugeSeries, HistogramSeries
-from grns.telemetry.facts import relay, upkeep, work
-from grns.telemetry.metric import OTHER, Label, Merge, Metric, MetricKind
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metric import OTHER, Label, Metric, MetricKind
+from grns.telemetry.metrics import MetricsListener
 from grns.telemetry.registry import METRICS
+from grns.telemetry.service_signals import (
+    GaugesMeasured,
+    LogCounted,
+    RelayProgressed,
+    RelayStandby,
+    StatsStandby,
+)
+from grns.telemetry.task_signals import (
+    AttemptFinished,
+    AttemptStarted,
+    TaskReaped,
+    WorkerPaused,
+    WorkerResumed,
+)
 from tests.support.harness import ROOT
 from tests.support.metric_samples import shown
 
@@ -108,12 +122,12 @@ def test_beyond_its_bound_a_metric_has_no_more_series_and_counts_on() -> None:
     assert len(series_of(counts)) == len(series_of(times)) == 11
 
 
-@pytest.mark.parametrize(("merge", "expected"), [(Merge.SUM, 145 - 10), (Merge.MAX, 19)])
-def test_a_full_gauge_shows_the_rest_as_one(merge: Merge, expected: float) -> None:
-    gauge = GaugeSeries(one(MetricKind.GAUGE, "grns_c", "a", most=10, merge=merge))
+@pytest.mark.parametrize(("options", "expected"), [({}, sum(range(10, 20))), ({"merge": max}, 19)])
+def test_full_gauge_merges_the_rest_into_one_series(options: dict[str, Any], expected: float) -> None:
+    gauge = GaugeSeries(one(MetricKind.GAUGE, "grns_c", "a", most=10, **options))
     gauge.replace([((str(number),), float(number)) for number in range(20)])
     assert len(series_of(gauge)) == 11
-    assert series_of(gauge)[(OTHER,)] == (sum(range(10, 20)) if merge is Merge.SUM else expected)
+    assert series_of(gauge)[(OTHER,)] == expected
     gauge.replace([((str(number),), 1.0) for number in range(100, 105)])
     assert list(series_of(gauge)) == [(str(number),) for number in range(100, 105)], "there is room again"
 
@@ -129,11 +143,11 @@ def test_a_closed_label_shows_no_word_that_is_not_its_own() -> None:
 
 
 def test_there_are_only_so_many_series_whatever_handlers_name_their_errors() -> None:
-    leaf = MetricsLeaf()
+    listener = MetricsListener()
     for number in range(300):
         name = f"E{number}"
-        leaf.read(work.AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, name))
-    value = leaf.registry.get_sample_value
+        listener.receive(AttemptFinished("gr-1", "noop", 1, "tr-1", "retry_wait", 0.1, None, name))
+    value = listener.registry.get_sample_value
     assert value("grns_retries_total", {"error_class": "E0"}) == 1
     assert value("grns_retries_total", {"error_class": "E299"}) is None
     assert value("grns_retries_total", {"error_class": "other"}) == 100
@@ -193,7 +207,7 @@ def test_the_page_of_the_metrics_says_what_the_registry_says() -> None:
             metric.kind.value,
             ", ".join(f"`{name}`" for name in metric.label_names) or "–",
             metric.help.removesuffix("."),
-            metric.told_by,
+            metric.exported_by,
         )
         for metric in METRICS
     ]
@@ -203,26 +217,26 @@ def test_the_page_of_the_metrics_says_what_the_registry_says() -> None:
     assert mentioned <= suffixed
 
 
-# ---------------------------------------------------------------- what the leaf makes of facts
+# ---------------------------------------------------------------- what the listener makes of emitted
 
 
 def test_what_of_the_log_is_counted_is_counted() -> None:
-    leaf = MetricsLeaf()
+    listener = MetricsListener()
     for rows, age_seconds in ((7, 1.5), (0, 0.0), (3, 2.5)):
-        leaf.read(upkeep.LogCounted(rows, 99, 0, age_seconds))
-    value = leaf.registry.get_sample_value
+        listener.receive(LogCounted(rows, 99, 0, age_seconds))
+    value = listener.registry.get_sample_value
     assert value("grns_log_rows_counted_total") == 10
     assert value("grns_stats_lag_seconds") == 2.5
-    leaf.read(upkeep.StatsStandby("stopped"))
+    listener.receive(StatsStandby("stopped"))
     assert value("grns_stats_lag_seconds") == 0, "it is the next leader's to tell"
 
 
 def test_the_end_of_an_attempt_is_counted() -> None:
-    leaf = MetricsLeaf()
-    leaf.read(work.AttemptStarted("gr-1", "noop", 1, "tr-1", "priority", 0.5))
+    listener = MetricsListener()
+    listener.receive(AttemptStarted("gr-1", "noop", 1, "tr-1", "priority", 0.5))
     for status in ("succeeded", "retry_wait", "dead"):
-        leaf.read(work.AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
-    value = leaf.registry.get_sample_value
+        listener.receive(AttemptFinished("gr-1", "noop", 1, "tr-1", status, 0.1, 2.0, "ValueError"))
+    value = listener.registry.get_sample_value
     assert value("grns_claims_total", {"task_type": "noop", "source": "priority"}) == 1
     assert value("grns_attempts_total", {"task_type": "noop", "status": "dead"}) == 1
     assert value("grns_queue_wait_seconds_sum", {"task_type": "noop"}) == 0.5
@@ -233,21 +247,21 @@ def test_the_end_of_an_attempt_is_counted() -> None:
 
 
 def test_what_the_reaper_ends_is_a_dead_letter_too() -> None:
-    leaf = MetricsLeaf()
+    listener = MetricsListener()
     for status in ("queued", "dead"):
-        leaf.read(upkeep.TasksReaped("gr-1", "worker-1", 1, "tr-1", status))
-    value = leaf.registry.get_sample_value
+        listener.receive(TaskReaped("gr-1", "worker-1", 1, "tr-1", status))
+    value = listener.registry.get_sample_value
     assert value("grns_lease_expirations_total", {"status": "queued"}) == 1
     assert value("grns_lease_expirations_total", {"status": "dead"}) == 1
     assert value("grns_dead_letters_total", {"status": "dead"}) == 1
 
 
 def test_a_pool_is_shown_as_paused_until_it_is_resumed() -> None:
-    leaf = MetricsLeaf()
+    listener = MetricsListener()
     for task_type in (None, "noop"):
-        leaf.read(work.WorkerPaused("worker", task_type, "cli:me@here", None, None))
-    leaf.read(work.WorkerResumed("worker", None))
-    value = leaf.registry.get_sample_value
+        listener.receive(WorkerPaused("worker", task_type, "cli:me@here", None, None))
+    listener.receive(WorkerResumed("worker", None))
+    value = listener.registry.get_sample_value
     pools = {
         name: value("grns_pool_paused", {"agent_type": "worker", "task_type": name}) for name in ("*", "noop")
     }
@@ -255,19 +269,19 @@ def test_a_pool_is_shown_as_paused_until_it_is_resumed() -> None:
 
 
 def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
-    leaf = MetricsLeaf()
-    leaf.read(relay.RelayProgressed(100, 7, 3, 12.5))
-    value = leaf.registry.get_sample_value
+    listener = MetricsListener()
+    listener.receive(RelayProgressed(100, 7, 3, 12.5))
+    value = listener.registry.get_sample_value
     assert value("grns_relay_lag_seconds") == 12.5
-    leaf.read(relay.RelayStandby("another relay leads now"))
+    listener.receive(RelayStandby("another relay leads now"))
     assert {value(f"grns_relay_{name}") for name in ("lag_seconds", "in_flight", "missing_rows")} == {0}
 
 
 def test_a_reading_says_when_it_was_made() -> None:
-    leaf = MetricsLeaf()
-    value = leaf.registry.get_sample_value
+    listener = MetricsListener()
+    value = listener.registry.get_sample_value
     name = {"metric": "grns_due_oldest_seconds"}
     assert value("grns_measured_timestamp_seconds", name) is None
-    leaf.read(upkeep.Measured("grns_due_oldest_seconds", [((), 3.5)]))
+    listener.receive(GaugesMeasured("grns_due_oldest_seconds", [((), 3.5)]))
     assert value("grns_due_oldest_seconds") == 3.5
     assert (value("grns_measured_timestamp_seconds", name) or 0) > 1.7e9

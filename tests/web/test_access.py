@@ -157,7 +157,7 @@ async def test_no_answer_and_no_fact_has_a_secret(hall: Hall) -> None:
     for path in ("/", "/keys", f"/keys?cursor={key}", f"/tasks?filter={key}", f"/login?next=/{key}"):
         answer = await browser.client.get(path)
         assert key.split("_")[2] not in answer.text.replace(key, ""), path
-    assert key.split("_")[2] not in repr(hall.door.facts.seen)
+    assert key.split("_")[2] not in repr(hall.door.emitted.seen)
 
 
 # ---------------------------------------------------------------- without a key

@@ -14,7 +14,7 @@ import pytest
 
 from grns.model.outcome import Outcome, Verb
 from grns.postgres.database import Database
-from grns.telemetry.facts.http import RequestAnswered, RequestBroke
+from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
 from grns.web.app import PAGES
 from grns.web.navigation import NAVIGATION
 from grns.worker.finishes import Finish, Finishes
@@ -199,7 +199,7 @@ async def test_a_bug_is_answered_with_a_page_and_a_trace_id(
     monkeypatch.setattr("grns.web.overview.figure.per_minute", lambda *_: 1 / 0)
     shown = await guest.open("/", status=500)
     assert "this is a bug in grns" in shown.root.text
-    (broke,) = hall.door.facts.of(RequestBroke)
+    (broke,) = hall.door.emitted.of(RequestCrashed)
     assert broke.operation == "web_overview"
     assert "ZeroDivisionError" in broke.exception
     assert broke.trace_id in shown.root.text
@@ -215,7 +215,7 @@ async def test_a_database_that_is_away_is_told(hall: Hall, guest: Browser) -> No
 async def test_only_what_somebody_has_sent_is_counted(hall: Hall, guest: Browser) -> None:
     """What a page asks of the API from within is no request."""
     await guest.open("/")
-    assert [fact.operation for fact in hall.door.facts.of(RequestAnswered)] == [
+    assert [signal.operation for signal in hall.door.emitted.of(RequestAnswered)] == [
         "web_log_in",
         "web_overview",
     ]

@@ -11,13 +11,12 @@ import pytest
 
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
-from grns.telemetry.facts.process import TickFailed
-from grns.telemetry.facts.webhook import Delivered, NotDelivered, WebhookDisabled
-from grns.telemetry.metrics import MetricsLeaf
+from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.service_signals import TickFailed, WebhookDelivered, WebhookDisabled, WebhookNotDelivered
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import resend_delivery
 from tests.support.harness import ROOT, eventually, submit, submit_many
-from tests.support.operations import Facts, payload_of, said
+from tests.support.operations import SignalRecorder, payload_of, said
 from tests.support.store import ACTOR, fetch, stranger
 from tests.support.webhooks import (
     GUARD,
@@ -41,7 +40,7 @@ is_ours = EXAMPLES["is_ours"]
 async def test_an_event_is_sent_signed_and_whole(shared: Database) -> None:
     async with Receiver().listening() as server:
         secret, webhook_id = await made(shared, server.url)
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
             task = await submit(shared)
             await settle(shared)
             (request,) = await server.has(1)
@@ -57,7 +56,7 @@ async def test_an_event_is_sent_signed_and_whole(shared: Database) -> None:
     assert (told["workspace"], told["version"], told["trace_id"]) == ("default", 1, task.trace_id)
     assert told["payload"]["task_id"] == task.id
     assert request.is_signed_with(secret)
-    assert [fact.webhook for fact in facts.of(Delivered)] == [webhook_id]
+    assert [signal.webhook for signal in emitted.of(WebhookDelivered)] == [webhook_id]
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
     assert webhook["last_delivered_at"] is not None
 
@@ -101,7 +100,7 @@ async def test_while_two_secrets_are_good_both_sign(shared: Database) -> None:
 async def test_what_is_not_taken_is_tried_again_under_its_id(shared: Database) -> None:
     async with Receiver(status(500)).listening() as server:
         _, webhook_id = await made(shared, server.url)
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
             seq = await store.ping_webhook(shared, webhook_id, **WHO)
             await in_state(shared, webhook_id, seq, "pending", error="http_500", status_code=500, attempts=1)
             webhook = await store.read_webhook(shared, webhook_id, workspace="default")
@@ -113,18 +112,18 @@ async def test_what_is_not_taken_is_tried_again_under_its_id(shared: Database) -
     assert (first.id, first.body) == (second.id, second.body)
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
     assert webhook["failing_since"] is None
-    (fact,) = facts.of(NotDelivered)
-    assert (fact.error, fact.attempt) == ("http_500", 1)
-    assert 4.0 <= fact.delay_seconds <= 6.0
+    (signal,) = emitted.of(WebhookNotDelivered)
+    assert (signal.error, signal.attempt) == ("http_500", 1)
+    assert 4.0 <= signal.delay_seconds <= 6.0
 
 
 async def test_whoever_asks_for_patience_gets_it(shared: Database) -> None:
     async with Receiver(status(429, "Retry-After: 3000")).listening() as server:
         _, webhook_id = await made(shared, server.url)
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
             seq = await store.ping_webhook(shared, webhook_id, **WHO)
             await in_state(shared, webhook_id, seq, "pending", error="http_429", attempts=1)
-    assert facts.of(NotDelivered)[0].delay_seconds == 3000.0
+    assert emitted.of(WebhookNotDelivered)[0].delay_seconds == 3000.0
     (row,) = await deliveries(shared, webhook_id)
     assert (row["due_at"] - row["attempted_at"]).total_seconds() > 2999
 
@@ -165,10 +164,10 @@ async def test_who_does_not_want_it_is_disabled(
         await store.ping_webhook(shared, webhook_id, **WHO)
         if days:
             await fetch(shared, "update grns.webhooks set failing_since = now() - interval '6 days'")
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
 
             async def is_told() -> bool:
-                return bool(facts.of(WebhookDisabled))
+                return bool(emitted.of(WebhookDisabled))
 
             await eventually(is_told)
             await submit(shared)
@@ -180,7 +179,7 @@ async def test_who_does_not_want_it_is_disabled(
                 return bool(rows[0]["low"] >= low)
 
             await eventually(is_past)
-    assert [fact.reason for fact in facts.of(WebhookDisabled)] == [reason]
+    assert [signal.reason for signal in emitted.of(WebhookDisabled)] == [reason]
     assert len(server.requests) == 1
     assert len(await deliveries(shared, webhook_id)) == 1
     (event,) = await said(shared, "evt.webhook.changed")
@@ -191,13 +190,13 @@ async def test_one_for_which_too_much_waits_is_disabled(shared: Database) -> Non
     _, webhook_id = await made(shared, "http://127.0.0.1:1/hook")
     for _ in range(6):
         await store.ping_webhook(shared, webhook_id, **WHO)
-    async with sending(shared, webhook_max_pending=5) as facts:
+    async with sending(shared, webhook_max_pending=5) as emitted:
 
         async def is_told() -> bool:
-            return bool(facts.of(WebhookDisabled))
+            return bool(emitted.of(WebhookDisabled))
 
         await eventually(is_told)
-    assert [fact.reason for fact in facts.of(WebhookDisabled)] == ["backlog"]
+    assert [signal.reason for signal in emitted.of(WebhookDisabled)] == ["backlog"]
 
 
 async def test_one_that_hangs_holds_nobody_else_up(shared: Database) -> None:
@@ -295,14 +294,14 @@ async def test_what_cannot_be_noted_at_once_is_noted_later(shared: Database) -> 
 
         server.manner = wait
         seq = await store.ping_webhook(shared, webhook_id, **WHO)
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
             await server.has(1)
             async with stranger(shared) as connection:
                 await connection.execute("select from grns.webhook_deliveries for update")
                 answer.set()
 
                 async def has_failed() -> bool:
-                    return bool(facts.of(TickFailed))
+                    return bool(emitted.of(TickFailed))
 
                 await eventually(has_failed)
                 await connection.execute("commit")
@@ -314,34 +313,34 @@ async def test_facts_tell_neither_secret_nor_path(shared: Database) -> None:
     async with Receiver(status(500)).listening() as server:
         secret, webhook_id = await made(shared, server.url + "/s3cret?token=t0ken")
         _, other = await made(shared, "http://127.0.0.1:1/s3cret")
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
             for one in (webhook_id, other):
                 seq = await store.ping_webhook(shared, one, **WHO)
                 await in_state(shared, one, seq, "pending", attempts=1)
             await server.has(1)
 
             async def are_told() -> bool:
-                return len(facts.of(NotDelivered)) == 2
+                return len(emitted.of(WebhookNotDelivered)) == 2
 
             await eventually(are_told)
-    told = repr(facts.seen) + repr(await deliveries(shared, webhook_id))
+    told = repr(emitted.seen) + repr(await deliveries(shared, webhook_id))
     for word in ("s3cret", "t0ken", "whsec_", secret.reveal()[6:]):
         assert word not in told
 
 
 async def test_metrics_count_what_came_of_it(shared: Database) -> None:
-    leaf, facts = MetricsLeaf(), Facts()
+    listener, emitted = MetricsListener(), SignalRecorder()
     async with Receiver(status(500)).listening() as server:
         _, webhook_id = await made(shared, server.url)
-        async with sending(shared) as facts:
+        async with sending(shared) as emitted:
             seq = await store.ping_webhook(shared, webhook_id, **WHO)
             await in_state(shared, webhook_id, seq, "pending", attempts=1, error="http_500")
             server.manner = status(410)
             await fall_due(shared, webhook_id)
             await in_state(shared, webhook_id, seq, "failed")
-    for fact in facts.seen:
-        leaf.read(fact)
-    value = leaf.registry.get_sample_value
+    for signal in emitted.seen:
+        listener.receive(signal)
+    value = listener.registry.get_sample_value
     assert value("grns_webhook_attempts_total", {"outcome": "http_500"}) == 1
     assert value("grns_webhook_attempts_total", {"outcome": "http_410"}) == 1
     assert value("grns_webhook_seconds_count", {"outcome": "http_410"}) == 1

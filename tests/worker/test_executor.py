@@ -17,8 +17,8 @@ from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.work import NoHandler
+from grns.telemetry.signal import Signal
+from grns.telemetry.task_signals import NoHandler
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import UNKNOWN_TASK_DELAYS, Executor
@@ -73,10 +73,10 @@ class Stage:
 
     def __init__(self, database: Database, book: SharedLeaseTable) -> None:
         self.database = database
-        self.facts: list[Fact] = []
+        self.emitted: list[Signal] = []
         self.started: list[Claim] = []
         self.slots = Slots(1)
-        settings, emit = load(), self.facts.append
+        settings, emit = load(), self.emitted.append
         pool = Pool("worker")
         pool.task("noop")(_noop)
         self.executor = Executor(
@@ -187,17 +187,17 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
 async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: Database) -> None:
     earlier = asking_for(shared, (await submit(shared, "other")).id)
     await stage.executor.follow(earlier, "priority")
-    assert [fact for fact in stage.facts if fact.event == "no_handler"] == [
-        NoHandler("other", stage.facts[0].task_id, "noop")  # type: ignore[attr-defined]
+    assert [signal for signal in stage.emitted if signal.event == "no_handler"] == [
+        NoHandler("other", stage.emitted[0].task_id, "noop")  # type: ignore[attr-defined]
     ]
-    stage.facts.clear()
+    stage.emitted.clear()
     task_id = (await submit(shared, "other")).id
     delivery = asking_for(shared, task_id)
     await stage.executor.follow(delivery, "priority")
     assert delivery.end == ("ack", None)
     row = await row_of(shared, task_id)
     assert (row["status"], row["attempt"]) == ("queued", 0)
-    assert [(fact.event, getattr(fact, "reason", "")) for fact in stage.facts] == [
+    assert [(signal.event, getattr(signal, "reason", "")) for signal in stage.emitted] == [
         ("task_not_claimed", "no_handler")
     ], "each type is told of once"
 

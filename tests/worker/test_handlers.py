@@ -22,8 +22,8 @@ from grns.model.retry import Backoff
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import read
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.work import AttemptFailed, RetryRequested
+from grns.telemetry.signal import Signal
+from grns.telemetry.task_signals import AttemptFailed, RetryRequested
 from grns.worker.context import Context
 from grns.worker.finishes import Finish, Finishes
 from grns.worker.handlers import Handlers
@@ -33,7 +33,7 @@ from tests.support.bad_input import ERRORS, RESULTS, Case
 from tests.support.harness import submit
 from tests.support.store import claim, fall_due, forged, lapse, log_of, row_of
 
-FACTS: list[Fact] = []
+EMITTED: list[Signal] = []
 
 
 class Runner:
@@ -45,7 +45,7 @@ class Runner:
         self._database = Database("postgresql://127.0.0.1:1/nobody", name="test")
         self._limits = load().result_limits
         self.handlers = Handlers(
-            self.pool, make_context=self._context, threads=2, result_limits=self._limits, emit=FACTS.append
+            self.pool, make_context=self._context, threads=2, result_limits=self._limits, emit=EMITTED.append
         )
 
     def _context(self, claimed: Claim, lease: Lease) -> Context:
@@ -57,7 +57,7 @@ class Runner:
     async def run(self, claimed: Claim | None = None, lease: Lease | None = None) -> Outcome:
         """Run it once."""
         claimed = claimed or forged("gr-0", attempt=1)
-        FACTS.clear()
+        EMITTED.clear()
         try:
             return (await self.handlers.run(claimed, lease or Lease(claimed, 0, 1)))[0]
         finally:
@@ -185,7 +185,7 @@ async def test_what_is_raised_decides(
         assert outcome.backoff_seconds == backoff
     else:
         assert 4.0 <= outcome.backoff_seconds <= 6.0, "the first one of the default"
-    assert [fact.event for fact in FACTS] == [
+    assert [signal.event for signal in EMITTED] == [
         "retry_requested" if isinstance(error, Retry) else "attempt_failed"
     ]
 
@@ -268,20 +268,20 @@ async def test_the_fact_of_a_failure_has_its_traceback() -> None:
             raise RuntimeError("\x1b[2Jno " + "x" * 20_000) from error
 
     await Runner(handler).run()
-    (fact,) = FACTS
-    assert isinstance(fact, AttemptFailed)
-    assert 'json.loads("{")' in fact.exception
-    assert "direct cause" in fact.exception
-    assert "handlers.py" not in fact.exception.replace("test_handlers.py", ""), "it begins with the handler"
-    assert "\x1b" not in fact.exception
-    assert len(fact.exception) < 8100
+    (signal,) = EMITTED
+    assert isinstance(signal, AttemptFailed)
+    assert 'json.loads("{")' in signal.exception
+    assert "direct cause" in signal.exception
+    assert "handlers.py" not in signal.exception.replace("test_handlers.py", ""), "it begins with the handler"
+    assert "\x1b" not in signal.exception
+    assert len(signal.exception) < 8100
 
 
 async def test_an_end_that_was_asked_for_has_no_traceback() -> None:
     await Runner(returning(Fail("no"))).run()
-    (fact,) = FACTS
-    assert isinstance(fact, AttemptFailed)
-    assert fact.exception == ""
+    (signal,) = EMITTED
+    assert isinstance(signal, AttemptFailed)
+    assert signal.exception == ""
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 3])
@@ -291,13 +291,13 @@ async def test_retry_is_logged_as_a_failure_only_on_the_last_attempt(attempt: in
         forged("gr-0", attempt=attempt)
     )
     assert outcome.verb is Verb.RETRY
-    (fact,) = FACTS
+    (signal,) = EMITTED
     is_last = attempt == 3
-    assert (fact.event, fact.level) == (
+    assert (signal.event, signal.level) == (
         ("attempt_failed", "warning") if is_last else ("retry_requested", "info")
     )
-    assert isinstance(fact, AttemptFailed if is_last else RetryRequested)
-    assert (fact.message, fact.exception) == ("the shop is closed", "")
+    assert isinstance(signal, AttemptFailed if is_last else RetryRequested)
+    assert (signal.message, signal.exception) == ("the shop is closed", "")
 
 
 async def test_failure_is_stored_with_its_traceback_but_not_in_its_event(shared: Database) -> None:
@@ -320,9 +320,9 @@ async def test_failure_is_stored_with_its_traceback_but_not_in_its_event(shared:
     assert "hunter2" not in traceback, "redacted as the log is"
     assert "postgresql://ann:***@db/shop" in traceback
     assert len(traceback) < 8100
-    (fact,) = FACTS
-    assert isinstance(fact, AttemptFailed)
-    assert fact.exception == traceback
+    (signal,) = EMITTED
+    assert isinstance(signal, AttemptFailed)
+    assert signal.exception == traceback
     event = (await log_of(shared, owner.id))[-1]
     assert event["kind"] == "evt.task.retry_scheduled"
     assert "Traceback" not in event["payload"]
@@ -366,9 +366,9 @@ async def test_retry_because_of_an_error_is_logged_with_its_traceback() -> None:
             raise Retry("no JSON yet", after=1) from error
 
     await Runner(handler).run()
-    (fact,) = FACTS
-    assert isinstance(fact, RetryRequested)
-    assert "JSONDecodeError" in fact.exception
+    (signal,) = EMITTED
+    assert isinstance(signal, RetryRequested)
+    assert "JSONDecodeError" in signal.exception
 
 
 # ---------------------------------------------------------------- what handlers are given
@@ -500,7 +500,7 @@ async def test_a_handler_that_takes_too_long_is_tried_again(is_async: bool) -> N
         assert lease.still_running is not None, "its slot stays taken until it has ended"
         await lease.still_running
         assert told.is_set()
-        assert "handler_overran" in [fact.event for fact in FACTS]
+        assert "handler_overran" in [signal.event for signal in EMITTED]
 
 
 async def test_a_lost_lease_that_the_handler_met_writes_nothing() -> None:

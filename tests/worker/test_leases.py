@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grns.model.outcome import Claim
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.work import LeaseLost, RenewalsUnanswered
+from grns.telemetry.signal import Signal
+from grns.telemetry.task_signals import LeaseLost, RenewalsUnanswered
 from grns.worker.leases import (
     MAX_TOKEN_BYTES,
     Lease,
@@ -43,15 +43,15 @@ def pair() -> Iterator[tuple[SharedLeaseTable, SharedLeaseTable]]:
 
 
 @pytest.fixture
-def facts() -> list[Fact]:
+def emitted() -> list[Signal]:
     """What is told."""
     return []
 
 
 @pytest.fixture
-def leases(pair: tuple[SharedLeaseTable, SharedLeaseTable], facts: list[Fact]) -> LeaseManager:
+def leases(pair: tuple[SharedLeaseTable, SharedLeaseTable], emitted: list[Signal]) -> LeaseManager:
     """The worker's side."""
-    return LeaseManager(pair[0], lease_seconds=LEASE_SECONDS, emit=facts.append)
+    return LeaseManager(pair[0], lease_seconds=LEASE_SECONDS, emit=emitted.append)
 
 
 def owned(task_id: str = "gr-0", *, seconds: float = LEASE_SECONDS) -> Claim:
@@ -242,7 +242,7 @@ def test_a_renewal_makes_it_last_longer(
 def test_what_the_keeper_says_ends_the_attempt(
     pair: tuple[SharedLeaseTable, SharedLeaseTable],
     leases: LeaseManager,
-    facts: list[Fact],
+    emitted: list[Signal],
     verdict: LeaseAnswer,
     ended: str,
     told: int,
@@ -254,7 +254,7 @@ def test_what_the_keeper_says_ends_the_attempt(
         leases.check()
         assert (lease.ended, other.ended) == (ended, None)
         assert lease.is_lost == (ended == "lost")
-        assert len([fact for fact in facts if isinstance(fact, LeaseLost)]) == told
+        assert len([signal for signal in emitted if isinstance(signal, LeaseLost)]) == told
 
 
 def test_what_is_said_of_the_slots_last_holder_is_not_heard(
@@ -273,7 +273,7 @@ def test_what_is_said_of_the_slots_last_holder_is_not_heard(
     ("seconds", "ended"), [(3.5, None), (2.9, "deadline"), (0.0, "deadline"), (-60.0, "deadline")]
 )
 def test_without_an_answer_it_ends_before_it_can_be_anothers(
-    leases: LeaseManager, facts: list[Fact], seconds: float, ended: str | None
+    leases: LeaseManager, emitted: list[Signal], seconds: float, ended: str | None
 ) -> None:
     """A fifth of the lease before."""
     with leases.hold(owned(seconds=seconds)) as lease:
@@ -281,7 +281,9 @@ def test_without_an_answer_it_ends_before_it_can_be_anothers(
         leases.check()
         assert lease.ended == ended
         assert not lease.is_lost, "only the database takes it away"
-    assert [fact.reason for fact in facts if isinstance(fact, LeaseLost)] == ([ended] if ended else [])
+    assert [signal.reason for signal in emitted if isinstance(signal, LeaseLost)] == (
+        [ended] if ended else []
+    )
 
 
 def test_an_answer_in_the_last_moment_keeps_it(
@@ -298,7 +300,7 @@ def test_an_answer_in_the_last_moment_keeps_it(
 def test_the_margin_fits_the_lease(
     pair: tuple[SharedLeaseTable, SharedLeaseTable], lease_seconds: float, margin: float
 ) -> None:
-    leases = LeaseManager(pair[0], lease_seconds=lease_seconds, emit=lambda fact: None)
+    leases = LeaseManager(pair[0], lease_seconds=lease_seconds, emit=lambda signal: None)
     for seconds, is_ended in ((margin + 0.2, False), (margin - 0.2, True)):
         with leases.hold(owned(seconds=seconds)) as lease:
             leases.check()
@@ -339,14 +341,14 @@ async def test_what_has_ended_before_does_not_begin() -> None:
 
 
 def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
-    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, facts: list[Fact]
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, emitted: list[Signal]
 ) -> None:
     pair[1].note_failure()
     pair[1].note_failure()
     pair[1].announce()
     leases.check()
     leases.check()
-    assert facts == [RenewalsUnanswered(2)]
+    assert emitted == [RenewalsUnanswered(2)]
 
 
 def test_a_claim_that_is_answered_after_the_end_is_told_to_end(leases: LeaseManager) -> None:

@@ -10,8 +10,8 @@ import pytest
 from grns.errors import UnavailableError
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
-from grns.telemetry.fact import Fact
-from grns.telemetry.facts.work import WorkerPaused, WorkerResumed
+from grns.telemetry.signal import Signal
+from grns.telemetry.task_signals import WorkerPaused, WorkerResumed
 from grns.worker.claims import Claimant
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.slots import Slots
@@ -25,10 +25,10 @@ class Stage:
 
     def __init__(self, database: Database, who: Claimant = WORKER) -> None:
         self.slots = Slots(3)
-        self.facts: list[Fact] = []
+        self.emitted: list[Signal] = []
         self.resumed = 0
         self.watch = PauseWatch(
-            database=database, claimant=who, slots=self.slots, on_resumed=self._note, emit=self.facts.append
+            database=database, claimant=who, slots=self.slots, on_resumed=self._note, emit=self.emitted.append
         )
 
     def _note(self) -> None:
@@ -76,14 +76,14 @@ async def test_a_pause_and_its_end_are_told_once(shared: Database) -> None:
     await begin(shared)
     for _ in range(2):
         await stage.look()
-    (told,) = stage.facts
+    (told,) = stage.emitted
     assert isinstance(told, WorkerPaused)
     assert (told.agent_type, told.task_type, told.paused_by, told.reason) == ("worker", None, ACTOR, "deploy")
     assert told.until is not None
     await end(shared)
     for _ in range(2):
         await stage.look()
-    assert stage.facts[1:] == [WorkerResumed("worker", None)]
+    assert stage.emitted[1:] == [WorkerResumed("worker", None)]
 
 
 async def test_a_pause_whose_time_is_over_has_ended(shared: Database) -> None:
@@ -113,7 +113,7 @@ async def test_a_pause_that_nobody_saw_is_caught_up_with_where_it_was_felt(share
     assert stage.watch.note("noop"), "this is news"
     for _ in range(2):
         assert await stage.look() == (False, 1)
-    assert stage.facts == []
+    assert stage.emitted == []
 
 
 async def test_what_was_refused_during_a_pause_is_caught_up_with_once(shared: Database) -> None:

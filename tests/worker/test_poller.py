@@ -40,7 +40,7 @@ class Busy:
             after_seconds=2.0,
             longest_pause_seconds=3600.0,
             busy_age_seconds=3600.0,
-            emit=stage.facts.append,
+            emit=stage.emitted.append,
         )
 
     async def queue(self, count: int) -> None:

@@ -1,1 +1,0 @@
-"""The facts, by those they happen to."""
