@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from grns.bootstrap.app import App
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import SettingsError
 from grns.gateway.attempts import HttpAttempts
 from grns.gateway.claims import HttpClaims
 from grns.gateway.long_poll import LongPollQueue, PollIntervals
 from grns.gateway.registry import WorkerRegistry
-from grns.gateway.wakeups import Post, Wakeups
-from grns.model import wakeup_url as nudge_url
+from grns.gateway.wakeups import Wakeups
+from grns.model import wakeup_url
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
+from grns.webhooks.http import HttpSender
 from grns.worker.claims import Claimant, Claims
 from grns.worker.executor import Claimer
+
+_WAKEUP_SECONDS = 5.0
 
 
 class GatewayFactory:
@@ -40,8 +42,8 @@ class GatewayFactory:
             registry=self.registry,
             nudges=Wakeups(
                 database=self.database,
-                hosts=nudge_url.hosts(self.settings.wakeup_hosts),
-                post=self.post(),
+                hosts=wakeup_url.hosts(self.settings.wakeup_hosts),
+                http=HttpSender(policy=wakeup_url.POLICY, timeout_seconds=_WAKEUP_SECONDS, agent="grns"),
                 emit=self.emit,
             ),
             pace=self.pace,
@@ -72,19 +74,3 @@ class GatewayFactory:
             pace=self.pace,
             emit=self.emit,
         )
-
-    def post(self) -> Post:
-        """Return what nudges; `SettingsError` where it is wanted, and what it needs is not installed."""
-        if not self.settings.wakeup_hosts:
-            return _nobody
-        try:
-            from grns.gateway.wakeup_http import post
-        except ModuleNotFoundError as error:
-            missing = SettingsError(f"nudging agents needs {error.name}, which is not installed")
-            missing.add_note("pip install 'grns[http]'")
-            raise missing from error
-        return post
-
-
-async def _nobody(_url: str, _body: bytes) -> int:
-    raise SettingsError("GRNS_WAKEUP_HOSTS names nobody")

@@ -19,7 +19,7 @@ from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
 from grns.runtime.service import Service
 from grns.stats.aggregator import LEASE_SECONDS, StatsAggregator
-from grns.webhooks.http import WebhookHttp, believing
+from grns.webhooks.http import HttpSender, trust
 from grns.webhooks.sender import WebhookSender
 
 # Who asks, as the log has it of what came over the bus: its sender is known to the broker alone.
@@ -96,22 +96,22 @@ def webhook_sender(app: App, database: Database, _transport: Transport) -> Webho
     """Return a sender of webhooks."""
     return WebhookSender(
         database=database,
-        http=poster(app),
+        http=_webhook_http(app),
         guard=app.settings.webhook_guard,
         settings=app.settings,
         emit=app.telemetry.emit,
     )
 
 
-def poster(app: App) -> WebhookHttp:
-    """Return what posts to webhooks; `SettingsError` where there are no such certificates."""
+def _webhook_http(app: App) -> HttpSender:
+    """Return the HTTP client of webhooks; `SettingsError` if its certificates cannot be read."""
     settings, file = app.settings, app.settings.webhook_ca_file
     try:
-        tls = None if file is None else believing(str(file))
+        tls = None if file is None else trust(str(file))
     except OSError as error:
         raise SettingsError(f"GRNS_WEBHOOK_CA_FILE: cannot read {file}: {error}") from error
-    return WebhookHttp(
-        guard=settings.webhook_guard,
+    return HttpSender(
+        policy=settings.webhook_guard,
         timeout_seconds=settings.webhook_timeout_seconds,
         agent=f"grns/{VERSION}",
         tls=tls,

@@ -10,27 +10,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
-from grns.errors import GrnsError
-from grns.model import wakeup_url as nudge_url
+from grns.model import wakeup_url
+from grns.model.url_policy import Destination
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.tasks.pools import read_pools
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AgentNudged, NudgeFailed
+from grns.webhooks.http import HttpSender
 
 LOOK_SECONDS = 2.0
 _AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 600.0
 _KEPT_SECONDS = 3600.0
 _MOST, _MOST_OF_ONE = 1000, 50
 _AT_ONCE = 20
-
-# Sends one; returns the status of the answer, or raises `UnavailableError`.
-Post = Callable[[str, bytes], Awaitable[int]]
 
 
 @dataclass(slots=True)
@@ -40,7 +37,7 @@ class _Wakeup:
     workspace: str
     agent_type: str
     principal: Principal
-    url: str
+    to: Destination
     kept_until: float
     due_at: float = 0.0
     failures: int = 0
@@ -49,10 +46,10 @@ class _Wakeup:
 class Wakeups:
     """Looks every two seconds what waits, with one statement for each workspace, as long as anybody cares."""
 
-    def __init__(self, *, database: Database, hosts: frozenset[str], post: Post, emit: Emit) -> None:
+    def __init__(self, *, database: Database, hosts: frozenset[str], http: HttpSender, emit: Emit) -> None:
         self._database = database
         self._hosts = hosts
-        self._post = post
+        self._http = http
         self._emit = emit
         self.places = WorkspaceLimiter("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
         self._wakeups: dict[tuple[str, str, str], _Wakeup] = {}
@@ -65,14 +62,14 @@ class Wakeups:
         Raises `InvalidInputError` where the URL is on no host that was allowed, `RateLimitedError` where
         there are enough.
         """
-        nudge_url.check(url, self._hosts)
+        to = wakeup_url.check(url, self._hosts)
         now, key = time.monotonic(), (workspace, agent_type, url)
         known = self._wakeups.get(key)
         if known is None:
             self.places.take(principal)
         holder = principal if known is None else known.principal
         self._wakeups[key] = _Wakeup(
-            workspace, agent_type, holder, url, now + _KEPT_SECONDS, now + LOOK_SECONDS
+            workspace, agent_type, holder, to, now + _KEPT_SECONDS, now + LOOK_SECONDS
         )
 
     def begin(self) -> None:
@@ -120,19 +117,12 @@ class Wakeups:
             wakeup.workspace.encode(),
             wakeup.agent_type.encode(),
         )
-        host = nudge_url.shown(wakeup.url)
-        error = ""
         wakeup.due_at = time.monotonic() + _AGAIN_SECONDS
-        try:
-            status = await self._post(wakeup.url, body)
-            if not 200 <= status < 300:
-                error = f"HTTP {status}"
-        except GrnsError as refused:
-            error = str(refused)
+        error = (await self._http.post(wakeup.to, {}, body)).error
         wakeup.failures = wakeup.failures + 1 if error else 0
         pause = min(_AGAIN_SECONDS * 2 ** min(wakeup.failures, 10), _LONGEST_PAUSE_SECONDS)
         wakeup.due_at = time.monotonic() + pause
         if error:
-            self._emit(NudgeFailed(wakeup.agent_type, host, error[:200], pause))
+            self._emit(NudgeFailed(wakeup.agent_type, wakeup.to.host_and_port, error, pause))
         else:
-            self._emit(AgentNudged(wakeup.agent_type, host))
+            self._emit(AgentNudged(wakeup.agent_type, wakeup.to.host_and_port))

@@ -80,10 +80,19 @@ class Destination:
         return self.scheme == "https"
 
     @property
+    def has_default_port(self) -> bool:
+        """Return whether the port is that of the scheme."""
+        return self.port == _PORTS[self.scheme]
+
+    @property
+    def host_and_port(self) -> str:
+        """Return `host:port`; the path, which may hold a secret, is left out."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def authority(self) -> str:
-        """Host and port as a request names them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        """Return host and port as the Host header has them, without a default port."""
+        return self.host_and_port.rpartition(":")[0] if self.has_default_port else self.host_and_port
 
     @property
     def url(self) -> str:

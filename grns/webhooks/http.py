@@ -1,14 +1,13 @@
-"""Posts a document to somebody else's server, once: to the address that was looked at, and nowhere else.
+"""Send one HTTP request to a server that a user has named: only to an address that the URL policy allows.
 
-Nothing is followed (no redirect, no proxy of the environment), nothing is kept (no cookie, no connection),
-and of the answer hardly more than its first line is read, in a bounded time.
+A host is resolved once, each of its addresses is checked, and the connection goes to one of these addresses.
+Redirects are not followed, no proxy or cookie is used, no connection is kept, and responses are bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import ssl
 import threading
@@ -16,30 +15,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import httpcore2
+
 from grns.model.url_policy import Destination, UrlPolicy
 
-# What a name leads to: an entry is as `socket.getaddrinfo` has it.
-Found = tuple[int, int, int, str, tuple[Any, ...]]
-Resolve = Callable[[str, int], Awaitable[Sequence[Found]]]
+# One entry of `socket.getaddrinfo`.
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+Resolve = Callable[[str, int], Awaitable[Sequence[AddressInfo]]]
 
 _CONNECT_SECONDS = 5.0
 _NO_ADDRESS = "no_allowed_address"
-_MOST_ADDRESSES = 4
-_LINE_BYTES = 8 * 1024
-_MOST_LINES = 100
-_MOST_INTERIM = 5
-# The end of an answer tells nothing; it is read for the sake of whoever writes it, for so long and so far.
-_REST_SECONDS = 1.0
-_REST_BYTES = 64 * 1024
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?\r?\n")
-_WITHOUT_BODY = (204, 304)
+_MAX_ADDRESSES = 4
+_BODY_SECONDS = 1.0
+_RESPONSE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What came of it: the `status` that was answered, or an `error` in one word. Neither repeats the URL.
+    """The `status` of a response, or an `error` code. Neither contains the URL.
 
-    `detail` is for the log of whoever runs this, and for nobody else: it may name addresses.
+    `detail` is for the log of the operator only: it may name addresses.
     """
 
     status: int | None = None
@@ -48,240 +43,213 @@ class SendResult:
     retry_after_seconds: float | None = None
 
     @property
-    def is_taken(self) -> bool:
-        """Say whether whoever was posted to has taken it."""
+    def is_success(self) -> bool:
+        """Return whether the status is 2xx."""
         return self.status is not None and 200 <= self.status < 300
 
 
-class _Refused(Exception):
-    """Why nothing was answered that counts."""
+class _RefusedError(Exception):
+    """A request that got no usable response, with its error code."""
 
     def __init__(self, error: str, detail: str) -> None:
         super().__init__(detail)
         self.error = error
 
 
-async def resolve(host: str, port: int) -> Sequence[Found]:
-    """Look a name up, in a thread of its own: whoever's servers never answer holds up nobody else."""
+async def resolve(host: str, port: int) -> Sequence[AddressInfo]:
+    """Resolve a name in a thread of its own: a name server that never answers blocks no other name."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Sequence[Found]] = loop.create_future()
+    answer: asyncio.Future[Sequence[AddressInfo]] = loop.create_future()
 
-    def settle(found: Sequence[Found] | OSError) -> None:
+    def settle(result: Sequence[AddressInfo] | OSError) -> None:
         if answer.done():
             return
-        if isinstance(found, OSError):
-            answer.set_exception(found)
+        if isinstance(result, OSError):
+            answer.set_exception(result)
         else:
-            answer.set_result(found)
+            answer.set_result(result)
 
-    def look() -> None:
-        found: Sequence[Found] | OSError
+    def resolve_in_thread() -> None:
+        result: Sequence[AddressInfo] | OSError
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            result = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            found = error
+            result = error
         except UnicodeError as error:
-            found = OSError(str(error))
+            result = OSError(str(error))
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, found)
+            loop.call_soon_threadsafe(settle, result)
 
-    threading.Thread(target=look, name="resolve", daemon=True).start()
+    threading.Thread(target=resolve_in_thread, name="resolve", daemon=True).start()
     return await answer
 
 
-def is_own(address: Found) -> bool:
-    """Return whether an address is one of this machine's: a datagram to it would come from the same one.
+def is_own(address: AddressInfo) -> bool:
+    """Return whether an address belongs to this machine: a datagram to it would come from the same address.
 
-    Nothing is sent. The address under which a router shows this machine to the world is not known here.
+    Nothing is sent. A public address that a router translates to this machine is not recognized.
     """
-    family, _, _, _, place = address
+    family, _, _, _, socket_address = address
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(place)
-            return bool(probe.getsockname()[0] == place[0])
-    except OSError:  # no way leads there, so it is not this machine
+            probe.connect(socket_address)
+            return bool(probe.getsockname()[0] == socket_address[0])
+    except OSError:  # there is no route to it, so it is not this machine
         return False
 
 
-def believing(file: str) -> ssl.SSLContext:
-    """Return what believes the certificates of a file, and those of the system; `OSError` without it."""
+def trust(file: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts the certificates of a file and of the system; `OSError` without it."""
     context = ssl.create_default_context()
     context.load_verify_locations(file)
     return context
 
 
-class WebhookHttp:
-    """Posts within `timeout_seconds`, each time over a connection of its own.
+@dataclass(slots=True)
+class _ResponseStream(httpcore2.AsyncNetworkStream):
+    """A connection whose writes do not wait, so that an early response is read; reads are bounded."""
 
-    `guard` judges addresses; `agent` is how we call ourselves; `tls` says whose certificates are believed,
-    those that the system believes where it is None. `lookup` is for tests: what names lead to.
-    """
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _left: int = _RESPONSE_BYTES
 
-    def __init__(
-        self,
-        *,
-        guard: UrlPolicy,
-        timeout_seconds: float,
-        agent: str,
-        tls: ssl.SSLContext | None = None,
-        lookup: Resolve = resolve,
-    ) -> None:
-        self._guard = guard
-        self._timeout_seconds = timeout_seconds
-        self._agent = agent
-        self._tls = tls
-        self._lookup = lookup
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return the next bytes; the end of the stream is an error, also after a body without a length."""
+        if self._left <= 0:
+            raise _RefusedError("bad_answer", f"the response has more than {_RESPONSE_BYTES} bytes")
+        data = await self.reader.read(max_bytes)
+        if not data:
+            raise _RefusedError("closed", "the server closed the connection before the response ended")
+        self._left -= len(data)
+        return data
 
-    async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> SendResult:
-        """Post JSON and return what came of it; nothing that can be wrong on the way is raised."""
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Queue bytes."""
+        self.writer.write(buffer)
+
+    async def aclose(self) -> None:
+        """Cut the connection: nothing more is read or written."""
+        self.writer.transport.abort()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> _ResponseStream:
+        """Begin TLS; the certificate must be that of the host, although an address was connected to."""
         try:
-            async with asyncio.timeout(self._timeout_seconds) as patience:
-                return await self._post(to, headers, body, patience)
-        except _Refused as error:
-            return SendResult(error=error.error, detail=str(error))
-        except TimeoutError:
-            return SendResult(error="timeout", detail=f"no answer within {self._timeout_seconds:g} s")
-        except ssl.SSLError as error:
-            return SendResult(error="tls", detail=_said(error))
-        except OSError as error:
-            return SendResult(error="closed", detail=_said(error))
-
-    async def _post(
-        self, to: Destination, headers: Mapping[str, str], body: bytes, patience: asyncio.Timeout
-    ) -> SendResult:
-        addresses = await self._addresses(to)
-        connection = await self._connected(addresses)
-        try:
-            reader, writer = await asyncio.open_connection(
-                sock=connection,
-                ssl=self._context() if to.is_tls else None,
-                server_hostname=to.host if to.is_tls else None,
-                limit=_LINE_BYTES,
-            )
+            await self.writer.start_tls(ssl_context, server_hostname=server_hostname)
         except BaseException:
-            connection.close()
+            self.writer.transport.abort()
             raise
-        try:
-            # Nobody waits until it is written: who answers early is heard all the same.
-            writer.write(self._request(to, headers, len(body)) + body)
-            return await _answer(reader, patience)
-        finally:
-            writer.transport.abort()  # it has answered, or is given up: nothing is waited for any more
+        return self
 
-    async def _addresses(self, to: Destination) -> Sequence[Found]:
-        """Return what a host leads to; not one of it may be forbidden.
 
-        A host that leads nowhere has the same `error` as one that leads to a forbidden address: otherwise the
-        owner of a webhook could ask which names exist in the network of this process.
+@dataclass(slots=True)
+class _VettedBackend(httpcore2.AsyncNetworkBackend):
+    """Resolves a host once, and connects to one of its addresses if the policy allows all of them."""
+
+    policy: UrlPolicy
+    lookup: Resolve
+
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> _ResponseStream:
+        """Connect to the first address that accepts a connection."""
+        trouble = ""
+        for address in await self._addresses(host, port):
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    return _ResponseStream(*await asyncio.open_connection(address, port))
+            except OSError as error:  # a timeout is one, too
+                trouble = f"{address}: {_detail(error)}"
+        raise _RefusedError("no_connection", trouble)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """Resolve a host, and check all of its addresses.
+
+        A host without addresses has the same `error` as one with a forbidden address: otherwise the owner of
+        a webhook could find out which names exist in the network of this process.
         """
         try:
-            found = await self._lookup(to.host, to.port)
+            infos = await self.lookup(host, port)
         except OSError as error:
-            raise _Refused(_NO_ADDRESS, _said(error)) from error
-        for one in found:
-            if not self._guard.allows(str(one[4][0]), is_own=is_own(one)):
-                raise _Refused(_NO_ADDRESS, f"{to.host} leads to {one[4][0]}")
-        if not found:
-            raise _Refused(_NO_ADDRESS, f"{to.host} leads nowhere")
-        return found[:_MOST_ADDRESSES]
-
-    async def _connected(self, addresses: Sequence[Found]) -> socket.socket:
-        """Return a connection to the first address that takes it."""
-        trouble = ""
-        for family, kind, protocol, _, address in addresses:
-            try:
-                connection = socket.socket(family, kind, protocol)
-            except OSError as error:  # as of version 6, where this machine has none
-                trouble = f"{address[0]}: {_said(error)}"
-                continue
-            try:
-                connection.setblocking(False)
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    await asyncio.get_running_loop().sock_connect(connection, address)
-            except OSError as error:  # a timeout is one, too
-                connection.close()
-                trouble = f"{address[0]}: {_said(error)}"
-            except BaseException:
-                connection.close()
-                raise
-            else:
-                return connection
-        raise _Refused("no_connection", trouble)
-
-    def _request(self, to: Destination, headers: Mapping[str, str], length: int) -> bytes:
-        lines = [
-            f"POST {to.target} HTTP/1.1",
-            f"Host: {to.authority}",
-            f"User-Agent: {self._agent}",
-            "Content-Type: application/json",
-            f"Content-Length: {length}",
-            "Accept-Encoding: identity",
-            "Connection: close",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+            raise _RefusedError(_NO_ADDRESS, _detail(error)) from error
+        for info in infos:
+            if not self.policy.allows(str(info[4][0]), is_own=is_own(info)):
+                raise _RefusedError(_NO_ADDRESS, f"{host} has the address {info[4][0]}")
+        if not infos:
+            raise _RefusedError(_NO_ADDRESS, f"{host} has no address")
+        return [str(info[4][0]) for info in infos[:_MAX_ADDRESSES]]
 
 
-async def _answer(reader: asyncio.StreamReader, patience: asyncio.Timeout) -> SendResult:
-    for _ in range(_MOST_INTERIM):
-        status = await _status(reader)
-        fields = await _fields(reader)
-        if status >= 200:
-            patience.reschedule(None)  # this is the answer, however slowly the rest of it comes
-            if status not in _WITHOUT_BODY:
-                await _read_rest(reader, fields.get("content-length", ""))
-            return SendResult(status, None if 200 <= status < 300 else f"http_{status}", "", _asked(fields))
-    raise _Refused("bad_answer", "interim answers, and no last one")
+@dataclass(slots=True, kw_only=True)
+class HttpSender:
+    """Sends requests within `timeout_seconds`, each over a new connection.
+
+    `policy` decides on addresses, `agent` is the User-Agent, `tls` has the trusted certificates (default:
+    those of the system). `lookup` resolves names; tests replace it.
+    """
+
+    policy: UrlPolicy
+    timeout_seconds: float
+    agent: str
+    tls: ssl.SSLContext | None = None
+    lookup: Resolve = resolve
+
+    async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> SendResult:
+        """Post JSON and return the result; network errors are results, not exceptions."""
+        if to.is_tls and self.tls is None:
+            self.tls = ssl.create_default_context()
+        try:
+            async with asyncio.timeout(self.timeout_seconds) as deadline:
+                return await self._post(to, headers, body, deadline)
+        except _RefusedError as error:
+            return SendResult(error=error.error, detail=str(error))
+        except TimeoutError:
+            return SendResult(error="timeout", detail=f"no response within {self.timeout_seconds:g} s")
+        except ssl.SSLError as error:
+            return SendResult(error="tls", detail=_detail(error))
+        except OSError as error:
+            return SendResult(error="closed", detail=_detail(error))
+        except httpcore2.ProtocolError as error:
+            return SendResult(error="bad_answer", detail=_detail(error))
+
+    async def _post(
+        self, to: Destination, headers: Mapping[str, str], body: bytes, deadline: asyncio.Timeout
+    ) -> SendResult:
+        backend = _VettedBackend(self.policy, self.lookup)
+        connection = httpcore2.AsyncHTTPConnection(
+            httpcore2.Origin(to.scheme.encode(), to.host.encode(), to.port),
+            ssl_context=self.tls,
+            network_backend=backend,
+        )
+        fields = {
+            "Host": to.authority,
+            "User-Agent": self.agent,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "Accept-Encoding": "identity",
+            "Connection": "close",
+            **headers,
+        }
+        url = httpcore2.URL(
+            scheme=to.scheme.encode(), host=to.host.encode(), port=to.port, target=to.target.encode()
+        )
+        async with connection.stream("POST", url, headers=list(fields.items()), content=body) as response:
+            deadline.reschedule(None)  # the status is known, however slowly the body comes
+            if response.status > 599:
+                raise _RefusedError("bad_answer", f"the response has the status {response.status}")
+            with contextlib.suppress(_RefusedError, OSError, httpcore2.ProtocolError):
+                async with asyncio.timeout(_BODY_SECONDS):
+                    async for _ in response.aiter_stream():
+                        pass  # it is not used; reading it spares its server an error
+            error = None if 200 <= response.status < 300 else f"http_{response.status}"
+            return SendResult(response.status, error, "", _retry_after(response))
 
 
-async def _status(reader: asyncio.StreamReader) -> int:
-    line = await _line(reader)
-    if not line:
-        raise _Refused("closed", "the connection was closed before an answer came")
-    found = _STATUS.fullmatch(line)
-    if found is None:
-        raise _Refused("bad_answer", f"it begins with {line[:40]!a}")
-    return int(found[1])
+def _retry_after(response: httpcore2.Response) -> float | None:
+    """Return the seconds of a Retry-After header; dates, which are rare, are ignored."""
+    fields = {name.lower(): value.decode("latin-1").strip() for name, value in response.headers}
+    text = fields.get(b"retry-after", "")
+    return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
-async def _fields(reader: asyncio.StreamReader) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for _ in range(_MOST_LINES):
-        line = await _line(reader)
-        if not line.endswith(b"\n"):
-            raise _Refused("closed", "the connection was closed within an answer")
-        if not line.strip():
-            return fields
-        name, _, value = line.decode("latin-1").partition(":")
-        fields[name.strip().lower()] = value.strip()
-    raise _Refused("bad_answer", f"its head has more than {_MOST_LINES} lines")
-
-
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.readline()
-    except ValueError as error:
-        raise _Refused("bad_answer", f"it has a line of more than {_LINE_BYTES} bytes") from error
-
-
-async def _read_rest(reader: asyncio.StreamReader, length: str) -> None:
-    left = min(int(length), _REST_BYTES) if length.isdecimal() and len(length) < 20 else _REST_BYTES
-    with contextlib.suppress(OSError):
-        async with asyncio.timeout(_REST_SECONDS):
-            while left > 0 and (part := await reader.read(left)):
-                left -= len(part)
-
-
-def _asked(fields: Mapping[str, str]) -> float | None:
-    """Return for how many seconds an answer asks to be left alone; a date, which few send, is not read."""
-    said = fields.get("retry-after", "")
-    return float(said) if said.isascii() and said.isdecimal() and len(said) < 10 else None
-
-
-def _said(error: BaseException) -> str:
+def _detail(error: BaseException) -> str:
     return (str(error) or type(error).__name__)[:300]

@@ -31,7 +31,7 @@ from grns.telemetry.service_signals import (
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
 from grns.webhooks.deliveries import Claimed, DeliveryEvent, Ending
-from grns.webhooks.http import SendResult, WebhookHttp
+from grns.webhooks.http import HttpSender, SendResult
 from grns.webhooks.model import Secret
 
 _NAME = "webhook_sender"
@@ -54,7 +54,7 @@ class WebhookSender(PeriodicService):
     """Sends deliveries; any number of senders may run."""
 
     database: Database
-    http: WebhookHttp
+    http: HttpSender
     guard: UrlPolicy
     settings: WebhookSettings
     name: str = _NAME
@@ -197,7 +197,7 @@ class WebhookSender(PeriodicService):
     def _ending(self, claimed: Claimed, posted: SendResult, seconds: float) -> Ending:
         """Decide what becomes of a delivery."""
         took = round(1000 * seconds)
-        if posted.is_taken:
+        if posted.is_success:
             return Ending("delivered", status_code=posted.status, duration_ms=took)
         is_gone = posted.status == _GONE
         is_lost = posted.error in _OUR_OWN

@@ -20,9 +20,10 @@ from grns.api.stream import EVENT_STREAM
 from grns.errors import ConflictError, RateLimitedError
 from grns.gateway import claims as agent_claims
 from grns.gateway import wakeups as agent_nudge
-from grns.model import wakeup_url as nudge_url
+from grns.model import wakeup_url
 from grns.postgres.database import Database, run
 from grns.postgres.statements import statement
+from grns.webhooks.http import HttpSender
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 from tests.support import api as kit
@@ -135,7 +136,10 @@ def test_nudge_urls_of_one_workspace_leave_places_for_others(
     """M5: the same for nudge URLs; one that is kept again by another key is counted once."""
     monkeypatch.setattr(agent_nudge, "_MOST", 4)
     nudges = agent_nudge.Wakeups(
-        database=shared, hosts=nudge_url.hosts("127.0.0.1:1"), post=_never, emit=lambda _: None
+        database=shared,
+        hosts=wakeup_url.hosts("127.0.0.1:1"),
+        http=HttpSender(policy=wakeup_url.POLICY, timeout_seconds=1.0, agent="grns"),
+        emit=lambda _: None,
     )
 
     def keep(number: int, principal: Principal) -> None:
@@ -152,10 +156,6 @@ def test_nudge_urls_of_one_workspace_leave_places_for_others(
     with pytest.raises(RateLimitedError):
         keep(2, of(OURS, 2))
     keep(2, of(THEIRS))
-
-
-async def _never(_url: str, _body: bytes) -> int:
-    return 0
 
 
 async def test_create_key_beyond_the_most_of_a_workspace_is_refused(

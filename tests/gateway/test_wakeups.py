@@ -10,14 +10,14 @@ import pytest
 
 from grns.access.principals import BOOTSTRAP, Principal
 from grns.api.route import PREFIX
-from grns.errors import InvalidInputError, RateLimitedError, UnavailableError
+from grns.errors import InvalidInputError, RateLimitedError
 from grns.gateway import wakeups as agent_nudge
-from grns.gateway.wakeup_http import post
 from grns.gateway.wakeups import Wakeups
-from grns.model import wakeup_url as nudge_url
+from grns.model import wakeup_url
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.telemetry.task_signals import AgentNudged, NudgeFailed
+from grns.webhooks.http import HttpSender
 from tests.support.api import Door, good, problem_of
 from tests.support.harness import LIMIT_SECONDS, eventually, submit
 from tests.support.operations import SignalRecorder
@@ -47,6 +47,11 @@ class Bell:
         writer.close()
 
 
+def http(timeout_seconds: float = 5.0) -> HttpSender:
+    """Return the HTTP client of wakeups."""
+    return HttpSender(policy=wakeup_url.POLICY, timeout_seconds=timeout_seconds, agent="grns")
+
+
 @pytest.fixture
 async def bell() -> AsyncIterator[Bell]:
     """An agent that listens."""
@@ -63,7 +68,7 @@ async def nudges(shared: Database, bell: Bell) -> AsyncIterator[tuple[Wakeups, S
     """What nudges there, and nowhere else; it looks when it is asked to."""
     emitted = SignalRecorder()
     found = Wakeups(
-        database=shared, hosts=nudge_url.hosts(f"127.0.0.1:{bell.port}"), post=post, emit=emitted.receive
+        database=shared, hosts=wakeup_url.hosts(f"127.0.0.1:{bell.port}"), http=http(), emit=emitted.receive
     )
     yield found, emitted
     await found.close()
@@ -172,11 +177,7 @@ async def test_nobody_else_is_asked(nudges: tuple[Wakeups, SignalRecorder], bell
             keep(found, url)
 
 
-async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("grns.gateway.wakeup_http._SECONDS", 0.2)
-
+async def test_wakeup_without_response_times_out() -> None:
     left = asyncio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,8 +189,8 @@ async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_a_while
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]
-        with pytest.raises(UnavailableError):
-            await post(f"http://127.0.0.1:{port}/", b"{}")
+        to = wakeup_url.POLICY.destination(f"http://127.0.0.1:{port}/")
+        assert (await http(0.2).post(to, {}, b"{}")).error == "timeout"
         await asyncio.wait_for(left.wait(), LIMIT_SECONDS)
 
 
@@ -202,7 +203,7 @@ async def test_a_claim_may_ask_for_nudges_where_the_operator_lets_it(
     assert str(bell.port) not in refused.text
     monkeypatch.setattr(agent_nudge, "LOOK_SECONDS", 0.05)
     nudges = door.context.agent_claims._nudges
-    nudges._hosts, nudges._post = nudge_url.hosts(f"127.0.0.1:{bell.port}"), post
+    nudges._hosts = wakeup_url.hosts(f"127.0.0.1:{bell.port}")
     assert (await local.post(f"{PREFIX}/queue/claim", json=order)).status_code == 204
     await submit(door.database)
 
