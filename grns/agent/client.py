@@ -18,8 +18,7 @@ from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp
 from grns.agent.task import AgentTask
 from grns.errors import Fail, GrnsError, InvalidInputError, LeaseLostError, Retry, UnavailableError
-from grns.model import traces
-from grns.model.failure import clean, said
+from grns.model.failure import clean, error_message, frames_of
 from grns.model.retry import asked_seconds
 
 _PATIENCE_SECONDS = 15.0  # behind the end of a wait: the answer may be late
@@ -146,8 +145,8 @@ class AgentClient:
         backoff or `after` (seconds or a timedelta), unless `retry` is False. `Retry` and `Fail` say all that
         themselves.
         """
-        message = clean(error) if isinstance(error, str) else said(error)
-        frames = [] if isinstance(error, str) else traces.frames(error, module="__main__").lines()
+        message = clean(error) if isinstance(error, str) else error_message(error)
+        frames = [] if isinstance(error, str) else frames_of(error, module="__main__").lines()
         named = error_class or (error.error_class if isinstance(error, (Retry, Fail)) else None)
         body = {
             "error": {

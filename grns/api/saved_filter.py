@@ -15,8 +15,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, read
 from grns.api.route import Routes
 from grns.api.task import SMALL
-from grns.model.filter import LONGEST, complete, parse
-from grns.model.filter_term import TERMS, Kind
+from grns.model.filter import LONGEST, TERMS, Kind, complete, parse
 from grns.tasks import saved_filters as saved_filter
 
 routes = Routes("filters")

@@ -20,9 +20,8 @@ from grns.errors import InvalidInputError, NotFoundError
 from grns.model.field_types import Reason as ReasonText
 from grns.model.filter import Filter, parse
 from grns.model.json import Limits
-from grns.model.submission import Submission
+from grns.model.submission import Edit, Submission, edit, edition
 from grns.model.task import Status, Task
-from grns.model.task_edit import Edit, edit, edition
 from grns.outbox import events as event
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page

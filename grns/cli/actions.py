@@ -17,7 +17,7 @@ from grns.cli.output import Column, Output, output_option, text
 from grns.cli.session import CliSession, with_session
 from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.model.filter import Filter
-from grns.model.task_edit import edit
+from grns.model.submission import edit
 from grns.operations import model
 from grns.operations.model import OBJECTS, Action, OperationRequest
 from grns.operations.service import Preview, create_operation, preview

@@ -15,8 +15,7 @@ from grns.cli.output import Column, Output, output_option
 from grns.cli.session import CliSession, with_session
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model import filter as grammar
-from grns.model.filter import Filter
-from grns.model.filter_term import TERMS
+from grns.model.filter import TERMS, Filter
 from grns.tasks import saved_filters
 
 _FIELDS, _LIST = "grns task filter terms", "grns task filter list"

@@ -21,10 +21,9 @@ from grns.diagnose.explain.read import read_situation
 from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
 from grns.model.filter import Filter
 from grns.model.json import dumps
-from grns.model.submission import submission
+from grns.model.submission import Edit, submission
+from grns.model.submission import edit as checked_edit
 from grns.model.task import Status
-from grns.model.task_edit import Edit
-from grns.model.task_edit import edit as checked_edit
 from grns.operations.model import Action
 from grns.settings import load
 from grns.stats.counts import count_states

@@ -12,10 +12,10 @@ from typing import Any
 
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import GrnsError, InvalidInputError, RejectedError, UnavailableError
-from grns.model import envelope, subjects, traces
+from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
-from grns.model.failure import said
+from grns.model.failure import error_message, traceback_text
 from grns.model.json import Limits
 from grns.nats.interface import Consumer, Delivery, Transport, whole_number
 from grns.postgres.database import Connection, Database
@@ -117,8 +117,8 @@ class Subscription:
 
     def _fault(self, delivery: Delivery, error: BaseException) -> EventNotHandled:
         return EventNotHandled(
-            self._name, delivery.subject, delivery.stream_seq, type(error).__name__, said(error)[:500],
-            "" if isinstance(error, UnavailableError) else traces.text(error),
+            self._name, delivery.subject, delivery.stream_seq, type(error).__name__,
+            error_message(error)[:500], "" if isinstance(error, UnavailableError) else traceback_text(error),
         )  # fmt: skip
 
     async def _handle(self, delivery: Delivery) -> None:

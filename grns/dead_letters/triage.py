@@ -15,8 +15,8 @@ from grns.dead_letters.message import MessagePatch
 from grns.errors import ConflictError, NotFoundError, StaleVersionError
 from grns.model import subjects
 from grns.model.json import Limits
+from grns.model.submission import Edit, edition
 from grns.model.task import Task
-from grns.model.task_edit import Edit, edition
 from grns.nats.interface import Message, Transport
 from grns.postgres.database import Database, Session, run
 from grns.tasks import edit as store

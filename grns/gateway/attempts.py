@@ -19,8 +19,7 @@ from uuid import UUID
 from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError, UnusableError
 from grns.gateway.registry import WorkerRegistry
 from grns.model.claim_token import ClaimToken
-from grns.model.failure import LONGEST_MESSAGE, clean, failed
-from grns.model.fingerprint import normalise
+from grns.model.failure import LONGEST_MESSAGE, clean, failed, normalize
 from grns.model.outcome import Finished, Outcome, Verb
 from grns.model.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.postgres import audit_log as change
@@ -250,4 +249,4 @@ def _lost(ticket: ClaimToken) -> LeaseLostError:
 
 def _place(frame: str) -> str:
     found = _FRAME.fullmatch(frame)
-    return f"{found[1]}:{found[2]}" if found else normalise(frame)
+    return f"{found[1]}:{found[2]}" if found else normalize(frame)

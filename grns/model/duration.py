@@ -1,8 +1,10 @@
-"""Durations as users write them: a number and its unit (`90`, `90s`, `1.5h`)."""
+"""Durations: as users write them (`90`, `90s`, `1.5h`), and many of them summed up by percentiles."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
@@ -10,7 +12,7 @@ _LARGEST_FIRST = (("d", 86_400), ("h", 3600), ("m", 60))
 
 
 def parse(text: str) -> float | None:
-    """Return the seconds that a text says, None where it says none."""
+    """Return the seconds of a duration; None if the text is not one."""
     found = _DURATION.fullmatch(text)
     if found is None or found[2] not in _UNITS:
         return None
@@ -18,8 +20,23 @@ def parse(text: str) -> float | None:
 
 
 def written(seconds: int) -> str:
-    """Return whole seconds in the largest unit that leaves no rest: `2h`, `90m`, `45s`."""
+    """Return whole seconds in the largest unit that divides them: `2h`, `90m`, `45s`."""
     for unit, size in _LARGEST_FIRST:
         if seconds and seconds % size == 0:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The 50th and the 99th percentile of durations, in seconds."""
+
+    p50: float
+    p99: float
+
+
+def percentiles(seconds: Iterable[float]) -> Percentiles:
+    """Return the percentiles by nearest rank; 0 if there are no durations."""
+    ordered = sorted(seconds) or [0.0]
+    last = len(ordered) - 1
+    return Percentiles(ordered[round(last * 0.5)], ordered[round(last * 0.99)])

@@ -267,3 +267,20 @@ def _check_string(text: str) -> None:
         raise InvalidInputError(
             "bad_string", "a string has the character U+0000, which Postgres cannot store"
         )
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return the target changed by a merge patch (RFC 7396); neither argument is changed.
+
+    Members of objects are replaced one by one, and `null` removes one; anything else, arrays too, is replaced
+    as a whole.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    members = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            members.pop(name, None)
+        else:
+            members[name] = merge_patch(members.get(name), value)
+    return members

@@ -1,6 +1,6 @@
-"""A submission: what somebody hands in to have a task created and run.
+"""Submissions, which create tasks, and edits, which change tasks that are not running.
 
-The same names everywhere: client, SQL function, HTTP, `cmd.task.submit`.
+Their fields have the same names everywhere: client, SQL function, HTTP, `cmd.task.submit`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.envelope import MessageId, TraceId, first_problem
+from grns.model.json import Limits, dumps, merge_patch
+from grns.model.task import Task
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600.0
 MAX_ATTEMPTS_LIMIT = 1000
@@ -49,10 +51,13 @@ class Submission(BaseModel):
 
 
 def submission(**fields: Any) -> Submission:
-    """Return a checked submission; `InvalidInputError('bad_submission')` names the field that is wrong.
+    """Return a checked submission.
 
-    Names that the model does not have are refused here: from code they are typing errors.
-    The payload is checked where it is turned into text, by `strict_json.dumps`.
+    Names that the model does not have are refused: in code they are typing errors. `json.dumps` checks the
+    payload when it becomes text.
+
+    Raises:
+        InvalidInputError: `bad_submission` names the wrong field.
     """
     unknown = sorted(fields.keys() - Submission.model_fields.keys())
     if unknown:
@@ -63,3 +68,38 @@ def submission(**fields: Any) -> Submission:
         return Submission.model_validate(fields)
     except ValidationError as error:
         raise InvalidInputError("bad_submission", first_problem(error)) from error
+
+
+class Edit(BaseModel):
+    """The changes of a task; None changes nothing. A `patch` is a merge patch (RFC 7396) of the payload."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    priority: Priority | None = None
+    delay_seconds: DelaySeconds | None = None
+    payload: dict[str, Any] | None = None
+    patch: dict[str, Any] | None = None
+
+    def payload_of(self, task: Task, limits: Limits) -> str | None:
+        """Return the new payload as text; None leaves it. Raises InvalidInputError if it cannot be stored."""
+        if self.payload is not None:
+            return dumps(self.payload, limits)
+        return None if self.patch is None else dumps(merge_patch(task.payload, self.patch), limits)
+
+
+def edit(**fields: Any) -> Edit:
+    """Return a checked edit. Raises InvalidInputError: `bad_edit` names the wrong field."""
+    try:
+        checked = Edit.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidInputError("bad_edit", first_problem(error)) from error
+    if checked.payload is not None and checked.patch is not None:
+        raise InvalidInputError("bad_edit", "patch: pass either a payload or a patch")
+    if checked == Edit():
+        raise InvalidInputError("bad_edit", "an edit names a priority, delay_seconds, a payload or a patch")
+    return checked
+
+
+def edition(task: Task) -> str:
+    """Return the entity tag of a task: it differs after each change."""
+    return f"{task.version}-{task.updated_at:%Y%m%d%H%M%S%f}"

@@ -10,8 +10,7 @@ from typing import Any
 
 from grns.errors import InvalidInputError
 from grns.model import filter as filters
-from grns.model.json import Limits, dumps, loads_stored
-from grns.model.merge_patch import merged
+from grns.model.json import Limits, dumps, loads_stored, merge_patch
 from grns.operations.model import Action, State, since
 from grns.postgres.database import Database, Row
 from grns.postgres.paging import Page
@@ -184,7 +183,7 @@ def _with_payload(one: Candidate, payload: str | None, taken: Taken, limits: Lim
     if payload is None:
         return replace(one, refusal="moved_meanwhile")  # it has been deleted
     try:
-        return replace(one, payload=dumps(merged(loads_stored(payload), taken.patch), limits))
+        return replace(one, payload=dumps(merge_patch(loads_stored(payload), taken.patch), limits))
     except InvalidInputError as error:
         return replace(one, refusal=error.code)
 

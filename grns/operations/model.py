@@ -14,8 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from grns.errors import InvalidInputError
 from grns.model import filter as filters
 from grns.model.envelope import first_problem
-from grns.model.filter import Filter
-from grns.model.filter_term import Number, Term
+from grns.model.filter import Filter, Number, Term
 from grns.model.json import dumps
 from grns.model.submission import AgentType
 from grns.model.task import REDRIVABLE, TERMINAL, Status

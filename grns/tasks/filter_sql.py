@@ -10,8 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnCollection, ColumnElement, and_, func, literal, or_, true
 
-from grns.model.filter import Filter
-from grns.model.filter_term import Number, Pattern, Term
+from grns.model.filter import Filter, Number, Pattern, Term
 from grns.postgres.tables import tasks
 
 Columns = ColumnCollection[str, Any]

@@ -20,8 +20,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from grns.model.filter import Filter
-from grns.model.filter_term import Pattern
+from grns.model.filter import Filter, Pattern
 from grns.model.subjects import PRIORITIES
 from grns.model.task import TERMINAL, Status
 from grns.postgres.paging import bad_cursor, instant

@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import Label, Select, and_, case, func, or_, select
 
-from grns.model.filter import Filter
-from grns.model.filter_term import Term
+from grns.model.filter import Filter, Term
 from grns.model.task import REDRIVABLE, Status
 from grns.postgres import query
 from grns.postgres.database import Database, Row, Session

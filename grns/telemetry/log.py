@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import structlog
 
 from grns.model import api_key as key
-from grns.model.traces import printable
+from grns.model.failure import printable
 from grns.telemetry import current
 from grns.telemetry.log_throttle import LogThrottle
 from grns.telemetry.signal import LEVELS, Signal, log_fields

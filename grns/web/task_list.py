@@ -9,8 +9,7 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from grns.errors import InvalidInputError
-from grns.model.filter import MOST_VALUES
-from grns.model.filter_term import TERMS
+from grns.model.filter import MOST_VALUES, TERMS
 from grns.model.task import Status
 from grns.operations.model import Action, request
 from grns.web import render

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from grns.errors import InvalidInputError
-from grns.model.filter import Filter, parse
-from grns.model.filter_term import Pattern, Term
+from grns.model.filter import Filter, Pattern, Term, parse
 
 
 def term(name: str, *values: str) -> str:

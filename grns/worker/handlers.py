@@ -12,9 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
-from grns.model import traces
 from grns.model.envelope import first_problem
-from grns.model.failure import clean, failed, said
+from grns.model.failure import clean, error_message, failed, frames_of, traceback_text
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff, asked_seconds
@@ -136,7 +135,7 @@ class Handlers:
         if isinstance(error, LeaseLostError):
             lease.end("lost")
         error_class, message = _describe(error, handler)
-        traceback = "" if _is_on_purpose(error) else redacted(traces.text(error))
+        traceback = "" if _is_on_purpose(error) else redacted(traceback_text(error))
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(
             (RetryRequested if is_asked_for else AttemptFailed)(
@@ -144,7 +143,7 @@ class Handlers:
                 traceback,
             )
         )  # fmt: skip
-        frames = traces.frames(error, module=getattr(handler.function, "__module__", None) or "")
+        frames = frames_of(error, module=getattr(handler.function, "__module__", None) or "")
         return failed(
             claim.task_type,
             error_class,
@@ -158,7 +157,7 @@ class Handlers:
 
 
 def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
-    message = said(error)
+    message = error_message(error)
     if isinstance(error, TimeoutError) and not message and handler.timeout_seconds is not None:
         message = f"no end after {handler.timeout_seconds} s"
     named = error.error_class if isinstance(error, (Retry, Fail)) else None

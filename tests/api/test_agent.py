@@ -21,7 +21,7 @@ from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
 from grns.model import claim_token as ticket
 from grns.model.claim_token import ClaimToken, SigningKey
-from grns.model.fingerprint import fingerprint
+from grns.model.failure import fingerprint
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause

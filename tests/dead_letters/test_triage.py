@@ -22,7 +22,7 @@ from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.model.events import PAYLOADS
 from grns.model.json import loads_stored
 from grns.model.subjects import shared_execute
-from grns.model.task_edit import edit, edition
+from grns.model.submission import edit, edition
 from grns.postgres.database import Database
 from grns.tasks.read import tasks
 from tests.dead_letters.test_message import body

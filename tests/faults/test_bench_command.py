@@ -22,7 +22,7 @@ from grns.dev.bench import place
 from grns.dev.bench.plan import Distance, Figures, Plan, Result
 from grns.dev.servers import LocalNats
 from grns.model import subjects
-from grns.model.percentiles import Percentiles
+from grns.model.duration import Percentiles
 from grns.nats import JetStream
 from grns.nats.interface import Message
 from grns.postgres.database import Database

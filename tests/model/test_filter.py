@@ -9,8 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grns.errors import InvalidInputError
-from grns.model.filter import LONGEST, MOST_VALUES, Filter, complete, parse
-from grns.model.filter_term import KINDS, TERMS, Kind, Number, Pattern, Term, read
+from grns.model.filter import (
+    KINDS,
+    LONGEST,
+    MOST_VALUES,
+    TERMS,
+    Filter,
+    Kind,
+    Number,
+    Pattern,
+    Term,
+    complete,
+    parse,
+    read,
+)
 from grns.model.task import REDRIVABLE, Status
 from tests.support.harness import ROOT
 

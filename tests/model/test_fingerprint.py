@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from grns.model.fingerprint import fingerprint, normalise
+from grns.model.failure import fingerprint, normalize
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from grns.model.fingerprint import fingerprint, normalise
     ids=lambda text: text[:20],
 )
 def test_what_differs_each_time_does_not_count(one: str, other: str) -> None:
-    assert normalise(one) == normalise(other)
+    assert normalize(one) == normalize(other)
     assert fingerprint("t", "ValueError", one) == fingerprint("t", "ValueError", other)
 
 
@@ -80,5 +80,5 @@ def test_any_message_has_one(message: str) -> None:
 )
 def test_no_message_takes_long(piece: str) -> None:
     began = time.process_time()
-    normalise(piece * 1_000_000)
+    normalize(piece * 1_000_000)
     assert time.process_time() - began < 0.5

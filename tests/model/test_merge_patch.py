@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.model.merge_patch import merged
+from grns.model.json import merge_patch
 
 RFC_7396 = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -38,12 +38,12 @@ values = st.recursive(
 
 @pytest.mark.parametrize(("target", "patch", "result"), RFC_7396)
 def test_the_table_of_the_rfc(target: Any, patch: Any, result: Any) -> None:
-    assert merged(target, patch) == result
+    assert merge_patch(target, patch) == result
 
 
 @given(values, values)
 def test_neither_is_changed_and_twice_is_as_once(target: Any, patch: Any) -> None:
     before = copy.deepcopy((target, patch))
-    once = merged(target, patch)
-    assert merged(once, patch) == once
+    once = merge_patch(target, patch)
+    assert merge_patch(once, patch) == once
     assert (target, patch) == before

@@ -11,8 +11,8 @@ import pytest
 
 from grns.errors import InvalidInputError
 from grns.model.json import Limits
+from grns.model.submission import edit, edition
 from grns.model.task import Status, Task
-from grns.model.task_edit import edit, edition
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, UTC)
 TASK = Task(

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from grns.dead_letters import listing
-from grns.model.filter import Filter, parse
-from grns.model.filter_term import Term
+from grns.model.filter import Filter, Term, parse
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.tasks import search as task_page

@@ -15,7 +15,7 @@ import pytest
 from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
 from grns.model.events import PAYLOADS
-from grns.model.fingerprint import fingerprint
+from grns.model.failure import fingerprint
 from grns.model.outcome import Claim, Verb
 from grns.model.task import LETTERS, TERMINAL, TRANSITIONS, Status, Transition
 from grns.postgres.database import Database, Session

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
 from grns.maintenance.reaper import reap
-from grns.model.fingerprint import fingerprint
+from grns.model.failure import fingerprint
 from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff
 from grns.postgres.database import Database

@@ -12,7 +12,7 @@ from grns.dev.bench.plan import Distance
 from grns.dev.bench.show import BenchProgress, Step
 from grns.errors import UnavailableError
 from grns.model import subjects
-from grns.model.percentiles import spread
+from grns.model.duration import percentiles
 from grns.model.task import random_uuid
 from grns.nats.interface import Message, Transport
 from grns.postgres.database import Database
@@ -47,7 +47,7 @@ async def _middle(trip: Trip, count: int, step: Step, before: int) -> float:
         await trip()
         took.append(time.perf_counter() - began)
         step(before + number)
-    return spread(took).p50
+    return percentiles(took).p50
 
 
 async def _echo(transport: Transport) -> Trip:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grns.model.percentiles import Percentiles
+from grns.model.duration import Percentiles
 
 # What `{"filling":""}` takes by itself.
 LEAST_PAYLOAD_BYTES = 14

@@ -14,7 +14,7 @@ from grns.dev.bench.show import BenchProgress, Step
 from grns.dev.bench.stage import BenchStage
 from grns.errors import GrnsError, WaitTimeoutError
 from grns.model import subjects
-from grns.model.percentiles import Percentiles, spread
+from grns.model.duration import Percentiles, percentiles
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
 
@@ -95,7 +95,7 @@ async def start(bench: Bench) -> Percentiles:
                 raise GrnsError(f"the task {task.id} ended {task.status} and returned no time")
             waits.append(task.result - began)
             step(number)
-    return spread(waits)
+    return percentiles(waits)
 
 
 async def _submit(bench: Bench, step: Step = lambda _done: None) -> None:

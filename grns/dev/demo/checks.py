@@ -16,7 +16,7 @@ import nats
 from nats.aio.msg import Msg
 from rich.table import Table
 
-from grns.model.percentiles import spread
+from grns.model.duration import percentiles
 from grns.model.task import STATUS_AFTER, TERMINAL, Status
 
 # task type: the final status of each of its tasks, and the least number of attempts
@@ -243,7 +243,7 @@ def summary(state: DemoState, observer: EventObserver) -> Table:
     table.add_row("retries", str(kinds["evt.task.retry_scheduled"]))
     table.add_row("re-executions after the kill", str(repeated))
     table.add_row("throughput", f"{len(state.tasks) / work_seconds:.0f} tasks/s over {work_seconds:.1f} s")
-    for title, durations in (("queue wait", spread(waits)), ("run", spread(runs))):
+    for title, durations in (("queue wait", percentiles(waits)), ("run", percentiles(runs))):
         table.add_row(f"{title}, p50 / p99", f"{durations.p50 * 1000:.0f} ms / {durations.p99 * 1000:.0f} ms")
     table.add_section()
     for kind in sorted(kinds | observer.kinds):
