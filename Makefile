@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Bytecode is cached: tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 # An option of a command, where it is given: --seed 1 for SEED=1.
 lower = $(shell echo $(1) | tr A-Z_ a-z-)
 given = $(if $($(1)),--$(call lower,$(1)) $($(1)))
