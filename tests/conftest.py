@@ -32,7 +32,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("grns")
 
 # Files in memory: a database has hundreds, and a disk takes several times as long to create them.
-_MEMORY = Path("/dev/shm")  # noqa: S108
+_MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 

@@ -106,6 +106,7 @@ ping_interval: "20s"
 write_deadline: "10s"
 jetstream {{
     store_dir: {json.dumps(str(self.store), ensure_ascii=False)}
+    max_file_store: 1TB
     limits {{ default_max_consumers: -1 }}
 }}
 {self._extra_config}
