@@ -381,7 +381,7 @@ def slow(directory: Path) -> Iterator[LocalNats]:
     """A broker that writes each message to the disk before it answers: whoever else answers is first."""
     data = directory / f"nats-{uuid4().hex}"
     store = json.dumps(str(data / "slow"))
-    config = f"jetstream {{ store_dir: {store}, sync_interval: always }}"
+    config = f"jetstream {{ store_dir: {store}, max_file_store: 1TB, sync_interval: always }}"
     with LocalNats(data, extra_config=config) as server:
         yield server
 
