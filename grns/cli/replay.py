@@ -19,7 +19,7 @@ from grns.cli.progress import progress
 from grns.cli.session import CliSession, with_session
 from grns.errors import ConflictError, InvalidInputError, WaitTimeoutError
 from grns.model.subjects import RELAY_NUDGE
-from grns.outbox import replay_requests as store
+from grns.outbox import replay as store
 from grns.postgres.database import Database
 
 _DAY_SECONDS = 86_400.0

@@ -1,9 +1,9 @@
-"""The log as the relay reads it, and the relay's cursor."""
+"""The event log as the relay reads it, and the relay's cursor."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -12,6 +12,15 @@ from grns.model import subjects
 from grns.postgres.database import Database, Row, Session
 from grns.runtime.leader import LeaderLease
 
+# Rows are ordered by number and only nearly by time, and the broker stores them in neither order: this many
+# rows before and after a bound are read, too.
+MARGIN_ROWS = 20_000
+# Rows read at a time; fewer if they are large.
+FIRST_ROWS, MOST_ROWS = 100, 1000
+READ_BYTES = 8 * 1024 * 1024
+# Rows of a page at most: what is in flight when a relay dies is sent twice.
+_PAGE_ROWS = 500
+_READ_SECONDS = 0.25  # the leader lease is not renewed meanwhile
 _NOTHING = (None, None)
 
 Span = tuple[int, int]  # numbers from the first up to, but not including, the second
@@ -35,7 +44,7 @@ class LogEntry(NamedTuple):  # made for each message: a dataclass takes several 
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """What one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
+    """The rows that one snapshot of the log shows. All transactions below `xmin` had ended in it."""
 
     entries: list[LogEntry]
     xmin: int
@@ -43,7 +52,7 @@ class LogSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """One page of the log: where it ended, None where there was nothing, and what of it is wanted."""
+    """One page of the log: its last number (None if it is empty) and its matching rows."""
 
     last_seq: int | None
     entries: Sequence[LogEntry]
@@ -55,7 +64,7 @@ class LogRange:
 
 
 class LostRange(NamedTuple):
-    """Of a stream that is given back what it has lost: from which number on, and up to where it has it."""
+    """Rows that a stream has lost: those after `since`; up to `settled` it has them again."""
 
     since: int
     settled: int
@@ -63,9 +72,9 @@ class LostRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastAcknowledged:
-    """Where a stream was when it last acknowledged something: which one it was, and its highest number.
+    """The epoch and highest number of a stream at its last acknowledgement.
 
-    And what of the log it has lost, where it has not got all of that back.
+    `lost` are the rows that it has lost and does not have again yet.
     """
 
     epoch: str | None
@@ -75,8 +84,10 @@ class LastAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class RelayCursor:
-    """How far the log has been published: everything up to `low`, and `published` beyond it;
-    and what the streams of events and dead letters had then. It holds on one timeline of the server."""
+    """How far the log has been published: everything up to `low`, and `published` beyond it.
+
+    `places` has the positions of the streams of events and dead letters. It holds for one server timeline.
+    """
 
     timeline: int
     low: int
@@ -85,7 +96,7 @@ class RelayCursor:
 
 
 async def read_cursor(database: Database | Session) -> RelayCursor:
-    """Read how far the log has been published; a leader does once it holds the lease."""
+    """Read how far the log has been published; the leader does so once it holds the lease."""
     (row,) = await database.run("read_relay_cursor")
     spans = list(zip(row["published_from"], row["published_to"], strict=True))
     places = {
@@ -102,9 +113,9 @@ def _place(row: Row, name: str) -> LastAcknowledged:
 
 
 async def hold(database: Database | Session, lease: LeaderLease, cursor: RelayCursor) -> int | None:
-    """Persist the cursor and renew the lease; None if another relay leads, or this is another server.
+    """Persist the cursor and renew the lease; return None if another relay leads or the server changed.
 
-    Returns the id of the transaction that did so: those that took a number before have lower ones.
+    Returns the id of this transaction: transactions that took a number before it have lower ids.
     """
     sent_at = time.monotonic()
     events, dead_letters = cursor.places[subjects.EVT_STREAM], cursor.places[subjects.DLQ_STREAM]
@@ -121,7 +132,7 @@ async def hold(database: Database | Session, lease: LeaderLease, cursor: RelayCu
 
 
 async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> LogSnapshot:
-    """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
+    """Read the missing numbers that became visible, and rows beyond `high`, in one snapshot."""
     rows = await database.run(
         "read_log", [span[0] for span in missing], [span[1] for span in missing], high, limit
     )
@@ -142,7 +153,7 @@ async def read_range(
     until: datetime | None = None,
     workspace: str | None = None,
 ) -> LogRange:
-    """Read one page of the log, and of it those kinds that one of `patterns` (regular expressions) finds."""
+    """Read one page of the log; return rows whose kind matches one of `patterns` (regular expressions)."""
     rows = await database.run(
         "read_stretch", after, up_to, limit, since, until, workspace, list(patterns), most_bytes
     )
@@ -150,12 +161,12 @@ async def read_range(
 
 
 async def first_since(database: Database | Session, moment: datetime, high: int) -> int:
-    """Return a number of the log such that rows from there on are younger than a moment, by bisection."""
+    """Find, by bisection, a number of the log from which on all rows are younger than `moment`."""
     return await _first_since(database, moment, None, 0.0, high)
 
 
 async def first_near(database: Database | Session, row: int, seconds: float, high: int) -> int:
-    """Return one such that what is before it was written so many seconds before that row, or earlier."""
+    """Find a number before which all rows were written at least `seconds` before the row `row`."""
     return await _first_since(database, None, row, seconds, high)
 
 
@@ -165,3 +176,34 @@ async def _first_since(
     rows = await database.run("read_log_age", moment, row, seconds, high)
     number: int = rows[0]["seq"]
     return number
+
+
+# Reads a page: after a number, up to a number, maximum rows, maximum bytes.
+ReadPage = Callable[[int, int, int, int], Awaitable[LogRange]]
+
+
+@dataclass(slots=True)
+class RangeReader:
+    """Reads one range of the log page by page; matching rows may be far apart."""
+
+    read_page: ReadPage
+    _rows: int = _PAGE_ROWS
+
+    async def next(self, after: int, up_to: int) -> tuple[int, Sequence[LogEntry]]:
+        """Read pages until one has matching rows or 0.25 s are over; return the last number and the rows."""
+        until = time.monotonic() + _READ_SECONDS
+        while after < up_to:
+            page = await self.read_page(after, up_to, self._rows, READ_BYTES)
+            after = up_to if page.last_seq is None else page.last_seq
+            self._rows = min(next_rows(self._rows, page.entries), _PAGE_ROWS)
+            if page.entries or time.monotonic() > until:
+                return after, page.entries
+        return after, []
+
+
+def next_rows(rows: int, entries: Sequence[LogEntry]) -> int:
+    """Return the number of rows to read next: twice as many each time, fewer if they were large."""
+    size = sum(len(entry.payload) for entry in entries)
+    if size > READ_BYTES:
+        return max(1, min(rows, len(entries)) * READ_BYTES // size)
+    return min(2 * rows, MOST_ROWS)

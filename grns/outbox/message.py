@@ -1,43 +1,30 @@
-"""One row of the log on its way to the broker."""
+"""One row of the event log on its way to the broker."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from grns.nats.interface import Receipt
 from grns.outbox.log import LogEntry
 
 
+@dataclass(slots=True, eq=False)
 class OutboxMessage:
-    """One row of the log on its way. A replayed one is published again for those who lost it."""
+    """One row of the log on its way. A replay publishes a row again that was published before."""
 
-    __slots__ = (
-        "entry",
-        "followers",
-        "is_held",
-        "is_replay",
-        "is_stub",
-        "is_trial",
-        "is_waiting",
-        "key",
-        "on_receipt",
-        "sent_ns",
-        "tries",
-    )
+    entry: LogEntry
+    is_replay: bool = False
+    on_receipt: Callable[[Receipt], None] | None = None
+    key: str = field(init=False)  # messages with the same key stay in order: one task in one stream
+    followers: deque[OutboxMessage] | None = None
+    is_stub: bool = False
+    is_waiting: bool = False  # among the replays that are ready
+    is_held: bool = False  # its stream did not take it, and its followers wait for it
+    is_trial: bool = False  # it is being tried again
+    tries: int = 0
+    sent_ns: int = 0  # set if spans are on
 
-    def __init__(
-        self, entry: LogEntry, *, is_replay: bool = False, on_receipt: Callable[[Receipt], None] | None = None
-    ) -> None:
-        self.entry = entry
-        self.on_receipt = on_receipt
-        self.is_replay = is_replay
-        self.is_stub = False
-        # What has to stay in order: one task in one stream.
-        self.key = f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
-        self.followers: deque[OutboxMessage] | None = None
-        self.is_waiting = False  # among the replays that are ready
-        self.is_held = False  # it was not taken, and those behind it wait for it
-        self.is_trial = False  # it is being tried again
-        self.tries = 0
-        self.sent_ns = 0  # when it was sent, where somebody wants to know
+    def __post_init__(self) -> None:
+        self.key = f"{self.entry.kind[:3]} {self.entry.task_id or self.entry.message_id}"

@@ -1,4 +1,4 @@
-"""What is on its way to the broker: in order per task, never two unacknowledged of one task in one stream."""
+"""Publish the event log in order: never two unacknowledged messages of one task in one stream."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -23,85 +24,74 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 _IDLE_SECONDS = 0.125
 _REFUSED_RETRY_SECONDS = 5.0
-# What streams do not take waits here, and keeps nothing else from being read, up to so much of it.
+# The relay goes on reading while streams refuse messages, until this many are held.
 _MOST_HELD = 20_000
 _MOST_HELD_BYTES = 64 * 1024 * 1024
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class OrderedPublisher:
-    """Sends parcels through the transport's window.
+    """Sends outbox messages through the transport's window.
 
-    `on_done` hears of each live row that the broker has (or that counts as had);
-    `may_send` is asked before each send. A refusal never occupies the window. What a stream does
-    not take is held, with all that waits behind it; it does not count among what is under way.
+    `on_done` receives the number of each live row that the broker has (or that counts as published);
+    `may_send` is asked before each send. A refused message never occupies the window: it is held with its
+    followers until its stream takes it, and held messages do not count as in flight.
     """
 
-    def __init__(
-        self,
-        *,
-        transport: Transport,
-        on_done: Callable[[int], None],
-        on_receipt: Callable[[Receipt], None],
-        on_trouble: Callable[[], None],
-        may_send: Callable[[], bool],
-        max_bytes: int,
-        emit: Emit,
-        spans: Spans = NO_SPANS,
-    ) -> None:
-        self._transport = transport
-        self._on_done = on_done
-        self._on_receipt = on_receipt
-        self._on_trouble = on_trouble
-        self._may_send = may_send
-        self._max_bytes = max_bytes
-        self._emit = emit
-        self._spans = spans
-        self._first: dict[str, OutboxMessage] = {}
-        self._ready: deque[OutboxMessage] = deque()
-        self._ready_replays: deque[OutboxMessage] = deque()
-        self._retry_queues: defaultdict[str, RetryQueue] = defaultdict(RetryQueue)  # by stream
-        self._is_closed = False
-        self._work = asyncio.Event()
-        self._published: Counter[str] = Counter()
-        self._failure: Exception | None = None
-        self.pending = 0
-        self.pending_bytes = 0
-        self.replays = 0
-        self.replay_bytes = 0
-        self.held = 0
-        self.held_bytes = 0
+    transport: Transport
+    on_done: Callable[[int], None]
+    on_receipt: Callable[[Receipt], None]
+    on_trouble: Callable[[], None]
+    may_send: Callable[[], bool]
+    max_bytes: int
+    emit: Emit
+    spans: Spans = NO_SPANS
+    pending: int = 0
+    pending_bytes: int = 0
+    replays: int = 0
+    replay_bytes: int = 0
+    held: int = 0
+    held_bytes: int = 0
+    _first: dict[str, OutboxMessage] = field(default_factory=dict)
+    _ready: deque[OutboxMessage] = field(default_factory=deque)
+    _ready_replays: deque[OutboxMessage] = field(default_factory=deque)
+    _retry_queues: defaultdict[str, RetryQueue] = field(default_factory=lambda: defaultdict(RetryQueue))
+    _is_closed: bool = False
+    _work: asyncio.Event = field(default_factory=asyncio.Event)
+    _published: Counter[str] = field(default_factory=Counter)
+    _failure: Exception | None = None
 
-    def tell(self) -> None:
-        """Tell how much has been published since this was last asked for."""
+    def emit_published(self) -> None:
+        """Emit how many messages were published since the last call."""
         counted, self._published = self._published, Counter()
         for kind, messages in counted.items():
-            self._emit(MessagesPublished(kind, messages))
+            self.emit(MessagesPublished(kind, messages))
 
     @property
-    def under_way(self) -> int:
-        """How many live rows are on their way to streams that take what they get."""
+    def in_flight(self) -> int:
+        """Live rows that are not acknowledged, without held ones."""
         return self.pending - self.held - self.replays
 
     @property
-    def under_way_bytes(self) -> int:
-        """How large their payloads are together."""
+    def in_flight_bytes(self) -> int:
+        """Bytes of the payloads of live rows in flight."""
         return self.pending_bytes - self.held_bytes - self.replay_bytes
 
     @property
     def holds_too_much(self) -> bool:
-        """Say whether so much is held that there is room for nothing else."""
+        """Return whether so many messages are held that the relay must stop reading."""
         return self.held >= _MOST_HELD or self.held_bytes >= _MOST_HELD_BYTES
 
     @property
     def oldest_age_seconds(self) -> float:
-        """The age of some oldest row that waits, 0 where none does."""
+        """The age of the first waiting row, 0 if none waits."""
         first = next(iter(self._first.values()), None)
         if first is None:
             return 0.0
         return max(0.0, (datetime.now(UTC) - first.entry.created_at).total_seconds())
 
     def add(self, message: OutboxMessage) -> None:
-        """Queue a parcel behind those of the same task."""
+        """Queue a message after those with the same key."""
         self.pending += 1
         self.pending_bytes += len(message.entry.payload)
         if message.is_replay:
@@ -117,10 +107,10 @@ class OrderedPublisher:
         if first.is_held:
             self._count_held(message, 1)
         if first.is_waiting and not message.is_replay:
-            self._make_ready(first)  # live rows wait for it now: it goes with them
+            self._make_ready(first)  # live rows wait for it now
 
     async def run(self) -> None:
-        """Send until closed, live rows before replayed ones; raise what an answer ran into."""
+        """Send until closed, live rows before replays; raise an unexpected error of an answer."""
         while not self._is_closed:
             if self._failure is not None:
                 raise self._failure
@@ -128,46 +118,46 @@ class OrderedPublisher:
             if not self._ready and not self._ready_replays:
                 await self._idle()
                 continue
-            # However long there is no broker, or no room: whether it may send is asked after that.
-            room = await self._transport.ready()
+            # This may wait long for a broker or for room, so `may_send` is asked after it.
+            room = await self.transport.ready()
             if not self._send(room):
                 await self._idle()
 
     def close(self) -> None:
-        """Send nothing more; answers that still come are not looked at."""
+        """Stop sending; ignore answers that still come."""
         self._is_closed = True
         self._work.set()
 
     def _send(self, room: int) -> int:
-        """Send what is ready as long as it may and there is room; return how many that were."""
-        max_bytes = min(self._max_bytes, self._transport.max_message_bytes)
-        post, settle, is_shown = self._transport.post, self._settle, self._spans.is_on
+        """Send ready messages while `may_send` allows it and there is room; return their number."""
+        max_bytes = min(self.max_bytes, self.transport.max_message_bytes)
+        post, settle, has_spans = self.transport.post, self._settle, self.spans.is_on
         for sent in range(room):
             message = self._next()
             if message is None:
                 return sent
-            if is_shown:
+            if has_spans:
                 message.sent_ns = time.time_ns()
             post(_message(message, max_bytes), partial(settle, message))
             failpoint.reach("relay.published")
         return room
 
     def _next(self) -> OutboxMessage | None:
-        if not self._may_send():
+        if not self.may_send():
             return None
         while self._ready:
             if self._may_try(message := self._ready.popleft()):
                 return message
         while self._ready_replays:
             message = self._ready_replays.popleft()
-            if message.is_waiting:  # else it has gone with the live rows
+            if message.is_waiting:  # else it was sent with the live rows
                 message.is_waiting = False
                 if self._may_try(message):
                     return message
         return None
 
     def _may_try(self, message: OutboxMessage) -> bool:
-        """Say whether to send it; what its stream would not take is kept for later, and costs nothing."""
+        """Return whether to send a message; keep it for later if its stream is blocked."""
         retries = self._retries(message)
         if message.is_trial or not retries.is_blocked:
             return True
@@ -184,12 +174,14 @@ class OrderedPublisher:
             return
 
     def _make_ready(self, message: OutboxMessage) -> None:
-        message.is_waiting = message.is_replay and all(one.is_replay for one in message.followers or ())
+        message.is_waiting = message.is_replay and all(
+            follower.is_replay for follower in message.followers or ()
+        )
         (self._ready_replays if message.is_waiting else self._ready).append(message)
         self._work.set()
 
     def _revive(self) -> None:
-        """Try again what it is time for: before what was never tried, so that it is answered soon."""
+        """Move messages whose retry is due to the front, so that they are answered soon."""
         for retries in self._retry_queues.values():
             while (message := retries.due()) is not None:
                 self._ready.appendleft(message)
@@ -198,31 +190,31 @@ class OrderedPublisher:
         if self._is_closed:
             return
         try:
-            self._take_in(message, answer)
-        except Exception as error:  # else nobody would ever be done with it, and all of its task behind it
+            self._handle_answer(message, answer)
+        except Exception as error:  # `run` raises it: this message and its followers would never end
             self._failure = error
             self._work.set()
 
-    def _take_in(self, message: OutboxMessage, answer: Receipt | GrnsError) -> None:
+    def _handle_answer(self, message: OutboxMessage, answer: Receipt | GrnsError) -> None:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
             self._note_taken(message)
             self._published[message.entry.kind] += 1
-            if self._spans.is_on and not message.is_replay:
-                self._show(message)
-            self._on_receipt(answer)
+            if self.spans.is_on and not message.is_replay:
+                self._add_span(message)
+            self.on_receipt(answer)
             if message.on_receipt is not None:
                 message.on_receipt(answer)
             self._end(message)
         elif isinstance(answer, BrokerRefusedError):
             self._refused(message, answer)
         else:
-            self._on_trouble()
+            self.on_trouble()
             self._postpone(message)
 
-    def _show(self, message: OutboxMessage) -> None:
+    def _add_span(self, message: OutboxMessage) -> None:
         entry = message.entry
-        self._spans.published(
+        self.spans.published(
             kind=entry.kind,
             message_id=entry.message_id,
             trace_id=entry.trace_id,
@@ -232,16 +224,16 @@ class OrderedPublisher:
         )
 
     def _refused(self, message: OutboxMessage, answer: BrokerRefusedError) -> None:
-        self._emit(MessageRefused(message.entry.kind, message.entry.seq, answer.code))
+        self.emit(MessageRefused(message.entry.kind, message.entry.seq, answer.code))
         if answer.code == "too_large" and not message.is_stub:
             message.is_stub = True
             self._make_ready(message)
         elif answer.code == "full" and message.entry.kind == subjects.EXECUTE:
             self._note_taken(message)
-            self._end(message)  # the lane is full: the task is queued, and the workers' poll finds it
+            self._end(message)  # its subject is full: fallback polling finds the task
         elif answer.code == "full":
             self._postpone(message)
-        else:  # whatever else the stream takes, this it does not
+        else:  # the stream refuses this message, not others
             self._hold(message)
             self._retries(message).keep(message, _REFUSED_RETRY_SECONDS)
 
@@ -259,14 +251,14 @@ class OrderedPublisher:
         return self._retry_queues[message.entry.kind[:3]]
 
     def _hold(self, message: OutboxMessage) -> None:
-        """Count it, and what waits behind it, as held, until its stream takes it."""
+        """Count a message and its followers as held until its stream takes it."""
         if not message.is_held:
             message.is_held = True
-            for one in (message, *(message.followers or ())):
-                self._count_held(one, 1)
+            for held in (message, *(message.followers or ())):
+                self._count_held(held, 1)
 
     def _count_held(self, message: OutboxMessage, sign: int) -> None:
-        if not message.is_replay:  # those are few at a time, by themselves
+        if not message.is_replay:  # few replays are in flight at a time
             self.held += sign
             self.held_bytes += sign * len(message.entry.payload)
 
@@ -277,11 +269,11 @@ class OrderedPublisher:
             self.replays -= 1
             self.replay_bytes -= len(message.entry.payload)
         else:
-            self._on_done(message.entry.seq)
+            self.on_done(message.entry.seq)
         followers = message.followers
         if message.is_held:
-            for one in (message, *(followers or ())):
-                self._count_held(one, -1)
+            for held in (message, *(followers or ())):
+                self._count_held(held, -1)
         if followers is None:
             del self._first[message.key]
             return

@@ -1,8 +1,8 @@
-"""The relay: publishes the log, in order; only the relay publishes.
+"""The relay: publishes the event log in order. No other service publishes.
 
 One relay leads at a time: it holds a lease in Postgres, and stops sending by its own clock before another
-relay can hold it. How far it has got is persisted about once a second; after a crash what was not persisted
-is sent again, under the same message ids.
+relay can hold it. Its progress is persisted about once a second; after a crash, rows published since then
+are sent again under the same message ids.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
 from grns.nats.interface import Transport
 from grns.outbox import log
-from grns.outbox.log_range import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
+from grns.outbox.log import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 from grns.outbox.message import OutboxMessage
 from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.outbox.replay import Replayer
-from grns.outbox.stream_loss import StreamLossDetector
+from grns.outbox.stream_loss import StreamLossDetector, positions
 from grns.outbox.watermark import Watermark
 from grns.postgres.database import Database, Session
 from grns.runtime.leader import LeaderLease
@@ -33,12 +33,12 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
-# Between two readings, where no nudge comes: while something is under way, and while nothing is.
+# Pause between two reads without a nudge: while messages are in flight, and while none is.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.1, 0.3
 
 
 class RelayLeadership:
-    """The relay's work while it leads: one connection, one epoch, what is done and what is under way."""
+    """The work of the leading relay: one connection, one epoch, published rows and rows in flight."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class RelayLeadership:
         self._read_rows = FIRST_ROWS
         self._progress = Watermark(cursor.low, cursor.published)
         self._watch = StreamLossDetector(
-            session,
-            transport,
-            places=cursor.places,
+            session=session,
+            transport=transport,
+            positions=positions(cursor.places),
             replay_seconds=settings.relay_replay_seconds,
             emit=emit,
         )
-        self._replays = Replayer(session, epoch=lease.epoch, emit=emit)
+        self._replays = Replayer(session=session, epoch=lease.epoch, emit=emit)
         self._publisher = OrderedPublisher(
             transport=transport,
             on_done=self._progress.done.add,
@@ -78,27 +78,27 @@ class RelayLeadership:
         self._sending = asyncio.create_task(self._publisher.run())
 
     def is_full(self, most_pending: int) -> bool:
-        """Say whether enough has been read that is not acknowledged.
+        """Return whether enough rows are read and not acknowledged.
 
-        What is replayed does not count: nothing new waits for it. What one stream does not take keeps
-        the others waiting only where there is very much of it.
+        Replays do not count: no live row waits for them. Messages that a stream refuses count only if there
+        are very many.
         """
         publisher = self._publisher
-        is_enough = publisher.under_way >= most_pending or publisher.under_way_bytes >= READ_BYTES
+        is_enough = publisher.in_flight >= most_pending or publisher.in_flight_bytes >= READ_BYTES
         return is_enough or publisher.holds_too_much
 
     @property
     def is_busy(self) -> bool:
-        """Say whether something has been read that is not acknowledged."""
+        """Return whether rows have been read that are not acknowledged."""
         return self._publisher.pending > 0
 
     async def keep(self) -> None:
-        """Persist and renew, if it is time; `UnavailableError` where the lead is lost."""
+        """Persist and renew if it is time; raise `UnavailableError` if the lease is lost."""
         if self._lease.is_due:
             await self.persist()
 
     async def persist(self) -> None:
-        """Persist what is done, and renew the lead with it."""
+        """Persist the progress, and renew the lease in the same statement."""
         done = self._progress.done
         known = self._cursor
         self._cursor = replace(
@@ -113,7 +113,7 @@ class RelayLeadership:
         if xid is None:
             raise UnavailableError("another relay leads now, or Postgres was failed over")
         self._progress.bound(xid)
-        self._publisher.tell()
+        self._publisher.emit_published()
         if self._publisher.holds_too_much:
             self._emit(RelayHeldUp(self._publisher.held, self._publisher.held_bytes))
         self._emit(
@@ -126,7 +126,7 @@ class RelayLeadership:
         )
 
     async def read(self) -> bool:
-        """Read what is new and what was missing, and hand it on; True where there may be more."""
+        """Read new and missing rows and queue them; return True if there may be more."""
         progress, limit = self._progress, self._read_rows
         reading = await log.read(self._session, progress.missing, progress.high, limit)
         if reading.entries:
@@ -138,11 +138,11 @@ class RelayLeadership:
         return len(reading.entries) >= limit
 
     async def look_after_broker(self) -> None:
-        """Make streams that are gone, and see what the broker has lost: also while nothing is taken."""
+        """Create missing streams, and detect what the broker has lost."""
         await self._watch.look(self._progress.done.low, self._progress.high)
 
     async def replay_losses(self) -> None:
-        """Replay what the broker lost, beside the live rows."""
+        """Replay what the broker lost, along with live rows."""
         publisher = self._publisher
         has_room = publisher.replays < MOST_ROWS and publisher.replay_bytes < READ_BYTES
         if self._watch.is_replaying and has_room:
@@ -150,27 +150,27 @@ class RelayLeadership:
                 self._publisher.add(message)
 
     async def replay_on_request(self) -> None:
-        """Send again what somebody has asked for, beside the live rows; not while the broker has losses."""
+        """Replay on request, along with live rows; not while a loss is replayed."""
         replays = self._replays
         for entry in await replays.next(self._progress.high, is_held=self._watch.is_replaying):
             self._publisher.add(OutboxMessage(entry, is_replay=True, on_receipt=replays.note))
 
     async def end(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self._publisher.close()
         await self._watch.end()
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
 
     def check(self) -> None:
-        """Raise what ended the sending, if anything did: that is a bug, not a fault that passes."""
+        """Raise the error that ended the sending, if any: it is a bug."""
         if self._sending.done():
             self._sending.result()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Relay(PeriodicService):
-    """Leads, or stands by to."""
+    """Leads, or waits as a standby."""
 
     database: Database
     transport: Transport
@@ -182,11 +182,11 @@ class Relay(PeriodicService):
     _resources: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
 
     async def begin(self) -> None:
-        """Let those who commit wake the relay."""
+        """Subscribe to nudges from processes that commit events."""
         await self.transport.on_nudge(subjects.RELAY_NUDGE, self.wake)
 
     async def end(self) -> None:
-        """Persist what is done and release the lease, so that a standby need neither wait nor repeat."""
+        """Persist the progress and release the lease, so that a standby takes over at once."""
         if self._leadership is None:
             return
         try:
@@ -204,7 +204,7 @@ class Relay(PeriodicService):
         try:
             return await self._lead(leadership)
         except GrnsError as error:
-            # Whatever is known may be wrong on the next connection: the cursor is read again.
+            # The state in memory may be wrong on the next connection: the cursor is read again.
             await self._stand_by(str(error))
             raise
 

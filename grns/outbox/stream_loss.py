@@ -1,22 +1,22 @@
-"""Has the broker lost what it had acknowledged? If so, what has to be replayed to it?
+"""Detect what the broker has lost although it had acknowledged it, and replay it.
 
-A stream that was made anew has another epoch; one whose tail was cut off is shorter than
-what it acknowledged, or acknowledges a new message with a number it gave out before.
+A stream that was created again has another epoch. A stream that lost its end is shorter than what it
+acknowledged, or acknowledges a new message with a number that it gave out before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from grns.errors import DriftError, GrnsError
 from grns.model import subjects
 from grns.nats.interface import Receipt, StreamState, Transport, whole_number
 from grns.outbox import log
-from grns.outbox.log_range import MARGIN_ROWS, RangeReader
-from grns.outbox.loss_replay import LossReplay
 from grns.outbox.message import OutboxMessage
 from grns.postgres.database import Session
 from grns.telemetry.service_signals import BrokerLost, EventsReplayed, TickFailed
@@ -24,23 +24,77 @@ from grns.telemetry.signal import Emit
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
-_SUSPECT = "to be looked at"
-# Of commands nothing has to be replayed: the workers' poll finds their tasks.
+_SUSPECT = "to be looked at"  # the epoch of a stream that the next leader must check
+# Commands are not replayed: fallback polling finds their tasks.
 _PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
 
 
-class StreamPosition:
-    """What one stream has acknowledged: where it was then, and which stream it was."""
+@dataclass(slots=True)
+class _Page:
+    after: int
+    left: int
 
-    def __init__(self, stream: str, place: log.LastAcknowledged) -> None:
-        self.stream = stream
-        self.epoch = place.epoch
-        self.last_seq = place.last_seq
-        self.lost = place.lost  # what another leader has not sent again
-        self.went_back = False
+
+@dataclass(slots=True)
+class LossReplay:
+    """A range of the log that is sent again, page by page, to the streams that have lost it.
+
+    `since` is its start. A stream that loses messages again during the replay has lost them from there on:
+    nothing proves that anybody received them in between.
+    """
+
+    since: int
+    after: int  # all up to here has been read
+    up_to: int
+    patterns: frozenset[str]
+    events: int = 0
+    _pages: deque[_Page] = field(default_factory=deque)
+
+    @property
+    def lost(self) -> log.LostRange:
+        """Where it starts, and up to where the broker has it again: the next leader resumes there."""
+        return log.LostRange(self.since, self._pages[0].after if self._pages else self.after)
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether all of it has been read."""
+        return self.after >= self.up_to
+
+    def take(self, after: int, entries: Sequence[log.LogEntry]) -> Callable[[Receipt], None]:
+        """Note a page that ends at `after`; return the function that takes its receipts."""
+        page = _Page(self.after, len(entries))
+        if entries:
+            self._pages.append(page)
+        self.after = after
+        self.events += len(entries)
+        return partial(self._note, page)
+
+    def extend(self, lost: log.LostRange, up_to: int, pattern: str) -> None:
+        """Send more again: messages in flight may be lost with the rest."""
+        self.after = min(self.lost.settled, lost.settled)
+        self.since = min(self.since, lost.since)
+        self.up_to = max(self.up_to, up_to)
+        self.patterns |= {pattern}
+        self._pages.clear()
+
+    def _note(self, page: _Page, _receipt: Receipt) -> None:
+        page.left -= 1
+        while self._pages and not self._pages[0].left:
+            self._pages.popleft()
+
+
+@dataclass(slots=True)
+class StreamPosition:
+    """The epoch and highest number that one stream has acknowledged."""
+
+    stream: str
+    epoch: str | None
+    last_seq: int
+    lost: log.LostRange | None  # an earlier leader has not sent it again
+    went_back: bool = False
 
     def note(self, receipt: Receipt) -> bool:
-        """Take in one acknowledgement; True where its number was given out before."""
+        """Note one acknowledgement; return True if its number was given out before."""
         is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
         self.went_back = self.went_back or is_odd
         if receipt.seq > self.last_seq:
@@ -48,7 +102,7 @@ class StreamPosition:
         return is_odd
 
     def loss(self, state: StreamState, acknowledged: int, went_back: bool) -> str | None:
-        """Say what has become of what was acknowledged; None where nothing has."""
+        """Return why acknowledged messages are lost; None if they are not."""
         if self.epoch is None:
             return None
         if state.epoch != self.epoch:
@@ -60,10 +114,10 @@ class StreamPosition:
 
 @dataclass(frozen=True)
 class StreamFinding:
-    """What a stream has answered: where it is, and what it has lost, if anything.
+    """The state of a stream, and the `reason` if it has lost messages.
 
-    `survived` is the number of the log that its last message says, where only its end is gone, and
-    the message has certainly not come after that. Up to `low` all of the log was done.
+    `survived` is the log number of its last message, if only its end is lost and this message was stored
+    before the loss. All rows up to `low` were published.
     """
 
     position: StreamPosition
@@ -73,166 +127,169 @@ class StreamFinding:
     low: int
 
 
+@dataclass(slots=True, kw_only=True)
 class StreamLossDetector:
-    """Looks at the streams now and then, and whenever something is odd."""
+    """Compares the streams with what they acknowledged, every 30 s and after each suspicious answer."""
 
-    def __init__(
-        self,
-        session: Session,
-        transport: Transport,
-        *,
-        places: Mapping[str, log.LastAcknowledged],
-        replay_seconds: float,
-        emit: Emit,
-    ) -> None:
-        self._session = session
-        self._transport = transport
-        self._memories = {stream: StreamPosition(stream, places[stream]) for stream in _PATTERNS}
-        self._replay_seconds = replay_seconds
-        self._emit = emit
-        self._look_at = 0.0
-        self._looked_at = 0.0
-        self._asking: asyncio.Task[list[StreamFinding]] | None = None
-        self._resend: LossReplay | None = None
-        self._pages = RangeReader(self._read)
+    session: Session
+    transport: Transport
+    positions: dict[str, StreamPosition]
+    replay_seconds: float
+    emit: Emit
+    _look_at: float = 0.0
+    _looked_at: float = 0.0
+    _asking: asyncio.Task[list[StreamFinding]] | None = None
+    _replay: LossReplay | None = None
+    _pages: log.RangeReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pages = log.RangeReader(self._read)
 
     @property
     def places(self) -> dict[str, log.LastAcknowledged]:
-        """What to persist: a loss that was not looked at yet, or not made good yet, is the next leader's."""
+        """Positions to persist: the next leader takes over losses that are not replayed yet."""
         return {
             stream: log.LastAcknowledged(
                 _SUSPECT if position.went_back else position.epoch, position.last_seq, self._lost(position)
             )
-            for stream, position in self._memories.items()
+            for stream, position in self.positions.items()
         }
 
     def _lost(self, position: StreamPosition) -> log.LostRange | None:
-        resend = self._resend
-        if resend is not None and _PATTERNS[position.stream] in resend.patterns:
-            return resend.lost
+        replay = self._replay
+        if replay is not None and _PATTERNS[position.stream] in replay.patterns:
+            return replay.lost
         return position.lost
 
     @property
     def is_replaying(self) -> bool:
-        """Say whether something is being replayed."""
-        return self._resend is not None
+        """Return whether a loss is being replayed."""
+        return self._replay is not None
 
     def note(self, receipt: Receipt) -> None:
-        """Look at one acknowledgement."""
-        position = self._memories.get(receipt.stream)
+        """Note one acknowledgement."""
+        position = self.positions.get(receipt.stream)
         if position is not None and position.note(receipt):
             self.suspect()
 
     def suspect(self) -> None:
-        """Look again soon."""
+        """Ask the streams again soon."""
         self._look_at = min(self._look_at, self._looked_at + _LOOK_AGAIN_SECONDS)
 
     async def look(self, low: int, high: int) -> None:
-        """See whether the streams are there and hold what they acknowledged, if it is time to.
+        """Check, if it is time, whether the streams exist and hold what they acknowledged.
 
-        Up to `low` all of the log is done, so nothing of that is sent as new any more; beyond `high`
-        nothing has been read.
-        The broker is asked beside the caller, whose lead does not wait for it: a later call takes it in.
+        All rows up to `low` are published, so none of them is sent as a live row again; nothing beyond `high`
+        has been read. A background task asks the broker, so that the leader does not wait; a later call takes
+        its answer.
         """
-        for position in self._memories.values():
+        for position in self.positions.values():
             if position.lost is not None:
                 self._send_again(position, position.lost, high)
         if self._asking is None:
             if time.monotonic() >= self._look_at:
                 self._asking = asyncio.create_task(self._ask(low))
         elif self._asking.done():
-            asked, self._asking = self._asking, None
-            for finding in asked.result():
+            answered, self._asking = self._asking, None
+            for finding in answered.result():
                 await self._take_in(finding, high)
 
     async def end(self) -> None:
-        """Look no more."""
+        """Stop asking the streams."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _ask(self, low: int) -> list[StreamFinding]:
-        """Make the streams that are gone, and ask each where it is, while messages go on being sent."""
+        """Create missing streams, and ask each for its state; messages are sent meanwhile."""
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
         known = {
-            position.stream: (position.last_seq, position.went_back) for position in self._memories.values()
+            position.stream: (position.last_seq, position.went_back) for position in self.positions.values()
         }
-        found: list[StreamFinding] = []
+        findings: list[StreamFinding] = []
         try:
-            await self._transport.provision()
-        except GrnsError as error:  # what is wrong with one stream says nothing of what the others have lost
+            await self.transport.provision()
+        except GrnsError as error:  # an error of one stream says nothing about losses of the others
             self._fail(error)
-        for position in self._memories.values():
-            if not self._transport.is_connected:
+        for position in self.positions.values():
+            if not self.transport.is_connected:
                 break
             try:
-                found.append(await self._find(position, *known[position.stream], low))
+                findings.append(await self._find(position, *known[position.stream], low))
             except GrnsError as error:
                 self._fail(error)
-        return found
+        return findings
 
     def _fail(self, error: GrnsError) -> None:
-        """Tell what could not be looked at; look again soon where that may pass by itself."""
-        self._emit(TickFailed("broker_watch", str(error)))
+        """Report a stream that could not be checked; check again soon if the error may be temporary."""
+        self.emit(TickFailed("broker_watch", str(error)))
         if not isinstance(error, DriftError):
             self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
 
     async def next_replay(self, *, is_settled: bool) -> Sequence[OutboxMessage]:
-        """Return what to replay next; ends the replay once all of it is `is_settled`."""
-        if (resend := self._resend) is None:
+        """Return the messages to replay next; end the replay once all are acknowledged (`is_settled`)."""
+        if (replay := self._replay) is None:
             return []
-        if resend.is_read:
+        if replay.is_read:
             if is_settled:
-                self._emit(EventsReplayed(resend.events))
-                self._resend = None
+                self.emit(EventsReplayed(replay.events))
+                self._replay = None
             return []
-        after, entries = await self._pages.next(resend.after, resend.up_to)
-        on_receipt = resend.take(after, entries)
+        after, entries = await self._pages.next(replay.after, replay.up_to)
+        on_receipt = replay.take(after, entries)
         return [OutboxMessage(entry, is_replay=True, on_receipt=on_receipt) for entry in entries]
 
     async def _read(self, after: int, up_to: int, limit: int, most_bytes: int) -> log.LogRange:
-        patterns = sorted(self._resend.patterns) if self._resend is not None else []
-        return await log.read_range(self._session, after, up_to, limit, most_bytes, patterns)
+        patterns = sorted(self._replay.patterns) if self._replay is not None else []
+        return await log.read_range(self.session, after, up_to, limit, most_bytes, patterns)
 
     async def _find(
         self, position: StreamPosition, acknowledged: int, went_back: bool, low: int
     ) -> StreamFinding:
-        """Compare one stream with what it had acknowledged when the look began."""
-        state = await self._transport.state(position.stream)
+        """Compare one stream with what it had acknowledged when the check began."""
+        state = await self.transport.state(position.stream)
         reason = position.loss(state, acknowledged, went_back)
         is_cut = reason is not None and state.epoch == position.epoch and not went_back
-        last = await self._transport.last_message(position.stream) if is_cut else None
+        last = await self.transport.last_message(position.stream) if is_cut else None
         survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
         if survived is not None and survived > low:
-            survived = None  # it may have been stored just now, behind what is gone
+            survived = None  # it may have been stored just now, after the loss
         return StreamFinding(position, state, reason, survived, low)
 
     async def _take_in(self, finding: StreamFinding, high: int) -> None:
-        """Have replayed what a stream has lost, and remember where it is."""
+        """Replay what a stream has lost, and note its state."""
         position, state, reason = finding.position, finding.state, finding.reason
         if reason is not None:
             since = await self._lost_since(finding, high)
-            self._emit(BrokerLost(reason, since))
+            self.emit(BrokerLost(reason, since))
             self._send_again(position, log.LostRange(since, since), high)
             position.went_back = False
             position.last_seq = state.last_seq
         position.epoch = state.epoch
 
     async def _lost_since(self, finding: StreamFinding, high: int) -> int:
-        """Return the number of the log from which on messages may be lost."""
-        # So many seconds before what was done last, and not ago: the broker may have been away for longer.
-        first = await log.first_near(self._session, finding.low, self._replay_seconds, high)
-        since = max(0, first - 1 - MARGIN_ROWS)
+        """Return the number of the log after which messages may be lost."""
+        # Seconds before the last published row, not before now: the broker may have been away for longer.
+        first = await log.first_near(self.session, finding.low, self.replay_seconds, high)
+        since = max(0, first - 1 - log.MARGIN_ROWS)
         if finding.survived is not None:
-            since = max(since, min(finding.survived, high) - MARGIN_ROWS)
+            since = max(since, min(finding.survived, high) - log.MARGIN_ROWS)
         lost = self._lost(finding.position)
         return since if lost is None else min(since, lost.since)
 
     def _send_again(self, position: StreamPosition, lost: log.LostRange, high: int) -> None:
-        """Send again what one stream has lost, together with what is being sent again already."""
+        """Replay what one stream has lost, together with a replay in progress."""
         pattern, position.lost = _PATTERNS[position.stream], None
-        if self._resend is None:
-            self._resend = LossReplay(lost, high, frozenset({pattern}))
+        if self._replay is None:
+            self._replay = LossReplay(lost.since, lost.settled, high, frozenset({pattern}))
         else:
-            self._resend.extend(lost, high, pattern)
+            self._replay.extend(lost, high, pattern)
+
+
+def positions(places: Mapping[str, log.LastAcknowledged]) -> dict[str, StreamPosition]:
+    """Return the positions of the streams whose losses are replayed, as the cursor has them."""
+    return {
+        stream: StreamPosition(stream, places[stream].epoch, places[stream].last_seq, places[stream].lost)
+        for stream in _PATTERNS
+    }

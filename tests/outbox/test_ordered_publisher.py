@@ -199,12 +199,12 @@ async def test_nothing_new_waits_for_replays_to_be_read(
     for number in range(50):
         outbound.add(OutboxMessage(row(f"gr-{number}", LARGE), is_replay=True))
     assert (outbound.replays, outbound.replay_bytes) == (50, 50 * len(LARGE))
-    assert (outbound.under_way, outbound.under_way_bytes) == (0, 0)
+    assert (outbound.in_flight, outbound.in_flight_bytes) == (0, 0)
     outbound.add(OutboxMessage(row("gr-0")))
-    assert (outbound.under_way, outbound.under_way_bytes) == (1, 2)
+    assert (outbound.in_flight, outbound.in_flight_bytes) == (1, 2)
     async with sending(outbound):
         await is_empty(outbound)
-    assert (outbound.replays, outbound.replay_bytes, outbound.under_way_bytes) == (0, 0, 0)
+    assert (outbound.replays, outbound.replay_bytes, outbound.in_flight_bytes) == (0, 0, 0)
 
 
 # ---------------------------------------------------------------- too large
@@ -319,7 +319,7 @@ async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
 ) -> None:
     """Else its row would stay on its way for ever, and all of its task behind it."""
     outbound = make(transport, done, told)
-    outbound._on_done = _fail
+    outbound.on_done = _fail
     outbound.add(OutboxMessage(row("gr-a")))
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(outbound.run(), 10.0)
@@ -360,14 +360,14 @@ async def test_a_stream_that_is_silent_does_not_occupy_the_window(
         assert set(done) == {entry.seq for entry in events}
 
         async def are_all_held() -> bool:  # but for those few that are being tried again
-            return (made.held, made.under_way) == (len(letters), 0)
+            return (made.held, made.in_flight) == (len(letters), 0)
 
         await eventually(are_all_held)
         assert 40 <= len(heard) < 250, "a few are tried, and not all of them all the time"
         await manage(broker.url, "STREAM.CREATE.GRNS_DLQ", config)
         await is_empty(made)
     await listener.close()
-    assert (made.held, made.held_bytes, made.under_way, made.under_way_bytes) == (0, 0, 0, 0)
+    assert (made.held, made.held_bytes, made.in_flight, made.in_flight_bytes) == (0, 0, 0, 0)
     assert {int(one.headers["Grns-Seq"]) for one in await read_stream(broker.url, "GRNS_DLQ")} == {
         entry.seq for entry in letters
     }
@@ -391,7 +391,7 @@ async def test_only_the_stream_decides_however_fast_others_answer(
 ) -> None:
     troubles: list[None] = []
     async with connected(slow) as transport, sending(made := make(transport, done, told)):
-        made._on_trouble = lambda: troubles.append(None)
+        made.on_trouble = lambda: troubles.append(None)
         rows = [row(f"gr-{number % 100}") for number in range(300)]
         async with rude(slow.url, "evt.>") as answered:
             for entry in rows:

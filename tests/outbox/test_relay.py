@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from grns.outbox.log import LogEntry
-from grns.outbox.log_range import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
+from grns.outbox.log import FIRST_ROWS, MOST_ROWS, READ_BYTES, LogEntry, next_rows
 
 
 def rows(count: int, size: int) -> list[LogEntry]:

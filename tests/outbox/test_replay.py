@@ -19,8 +19,8 @@ from grns.cli import run
 from grns.dev.servers import LocalNats
 from grns.nats import config
 from grns.nats.interface import Message, Receipt, Transport
-from grns.outbox import log_range as stretch
-from grns.outbox import replay_requests as replay
+from grns.outbox import log as stretch
+from grns.outbox import replay
 from grns.outbox.replay import Replayer
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
@@ -183,7 +183,7 @@ async def test_what_handlers_have_forgotten_is_replayed_only_on_demand(
             asked = await fetch(database, "select from grns.replays")
             code, found, said = await replayed(capfd, "--since", since)
             assert (code, found) == (4, None)
-            assert "event handlers remember what they handled: 9.5 days" in said
+            assert "event handlers remember which events they have handled: 9.5 days" in said
             assert "try: grns events replay --since 9.5d" in said
             assert len(await fetch(database, "select from grns.replays")) == len(asked)
         code, found, said = await replayed(capfd, "--since", "10d", "--forgotten")
@@ -308,7 +308,7 @@ async def leading(database: Database, emit: Emit) -> AsyncIterator[Replayer]:
     async with database.session() as session:
         lease = LeaderLease("relay", str(uuid4()), 0.0)
         assert await lease.acquire(session)
-        yield Replayer(session, epoch=lease.epoch, emit=emit)
+        yield Replayer(session=session, epoch=lease.epoch, emit=emit)
 
 
 async def asked(database: Database) -> int:

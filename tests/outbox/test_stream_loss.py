@@ -12,10 +12,9 @@ import pytest
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.nats.interface import Message, Receipt, Transport
-from grns.outbox import replay_requests as replay
-from grns.outbox import stream_loss as broker_watch
+from grns.outbox import replay
 from grns.outbox.log import LastAcknowledged, LostRange
-from grns.outbox.stream_loss import StreamLossDetector
+from grns.outbox.stream_loss import StreamLossDetector, positions
 from grns.postgres.database import Database, Session
 from grns.settings import load
 from grns.telemetry.service_signals import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone, TickFailed
@@ -227,7 +226,13 @@ def watching(
     session: Session, transport: Transport, told: list[Signal], places: Mapping[str, LastAcknowledged]
 ) -> StreamLossDetector:
     """Return what looks at streams that were in these places."""
-    return StreamLossDetector(session, transport, places=places, replay_seconds=3600.0, emit=told.append)
+    return StreamLossDetector(
+        session=session,
+        transport=transport,
+        positions=positions(places),
+        replay_seconds=3600.0,
+        emit=told.append,
+    )
 
 
 async def has_found(watch: StreamLossDetector, told: list[Signal], low: int, high: int) -> BrokerLost:
@@ -292,7 +297,7 @@ async def test_what_one_leader_has_not_sent_again_the_next_one_does(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From where the broker has it; from the beginning, where it has lost something once more meanwhile."""
-    monkeypatch.setattr(broker_watch, "MARGIN_ROWS", 5)
+    monkeypatch.setattr("grns.outbox.log.MARGIN_ROWS", 5)
     await insert_events(database, 100)
     await fetch(database, "update grns.events set created_at = now() - interval '2 hours' where seq <= 80")
     async with App(load()).connections("test") as (_, transport), database.session() as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.outbox import log
-from grns.outbox.log_range import RangeReader
+from grns.outbox.log import RangeReader
 from grns.postgres.database import Database
 from tests.support.store import fetch
 
@@ -17,7 +17,7 @@ async def test_large_rows_behind_small_ones_come_a_few_at_a_time(
     database: Database, monkeypatch: pytest.MonkeyPatch, patterns: list[str]
 ) -> None:
     """The pages have grown by then; and each row that is wanted comes, once and in its order."""
-    monkeypatch.setattr("grns.outbox.log_range.READ_BYTES", _BYTES)
+    monkeypatch.setattr("grns.outbox.log.READ_BYTES", _BYTES)
     rows = await fetch(
         database,
         "insert into grns.events (version, workspace, kind, trace_id, payload)"
