@@ -1,4 +1,4 @@
-"""Puts the HTTP API and the dashboard together."""
+"""Wiring of the HTTP API and the dashboard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 from grns.bootstrap.app import App
 from grns.bootstrap.gateway import GatewayFactory
-from grns.bootstrap.tools import examination
+from grns.bootstrap.tools import doctor
 
 
 def api(
@@ -27,11 +27,15 @@ def api(
     port: int | None = None,
     invitation: Invitation | None = None,
 ) -> ApiServer:
-    """Return the server of the HTTP API and the dashboard; it has taken its port.
+    """Return the server of the HTTP API and the dashboard, bound to its port.
 
-    That is the one of the settings where none is named. Without an `invitation`, a token that creates the
-    first key is printed as long as there is no key. Raises `UnavailableError` where it is taken, and
-    `SettingsError` where what the server needs is not installed.
+    Args:
+        port: Port to use. Defaults to the setting.
+        invitation: Token that creates the first key. Defaults to a new one, printed until there is a key.
+
+    Raises:
+        UnavailableError: The port is taken.
+        SettingsError: A package that the server needs is not installed.
     """
     try:
         from grns.api.server import ApiServer
@@ -42,16 +46,17 @@ def api(
         raise missing from error
 
     settings = app.settings
-    answers = context(app, database, transport, invitation=invitation)
+    api_context = context(app, database, transport, invitation=invitation)
     secret = None if settings.session_secret is None else settings.session_secret.get_secret_value()
-    site = make_site(answers, secret=secret)
-    return ApiServer(answers, site, host=settings.api_host, port=settings.api_port if port is None else port)
+    site = make_site(api_context, secret=secret)
+    port = settings.api_port if port is None else port
+    return ApiServer(api_context, site, host=settings.api_host, port=port)
 
 
 def context(
     app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None
 ) -> ApiContext:
-    """Return what the API answers requests with."""
+    """Return the context of all requests."""
     from grns.api.context import ApiContext
     from grns.api.doctor_cache import DoctorCache
     from grns.api.invitation import Invitation
@@ -73,6 +78,6 @@ def context(
         emit=app.telemetry.emit,
         metrics=app.exposition,
         invitation=invitation or Invitation(),
-        rounds=DoctorCache(lambda: examination(app, database, transport, is_open=True).read()),
+        rounds=DoctorCache(lambda: doctor(app, database, transport, is_open=True).read()),
         spans=app.spans,
     )

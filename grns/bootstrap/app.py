@@ -1,4 +1,4 @@
-"""One process: what all that runs in it shares. `assembly/` makes of that what runs."""
+"""One process: the settings, telemetry and connections that its services share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 VERSION = version("grns")
 
-# How long an answer to a handler's own statement may take.
+# Timeout of a handler's own statement.
 _HANDLERS_ANSWER_SECONDS = 60.0
 _TRANSPORT_SIGNALS: dict[str, Callable[[str, str], Signal]] = {
     "broker_error": TransportFailing,
@@ -51,9 +51,9 @@ class App:
         self.telemetry = Telemetry(*self.listeners)
 
     def trace(self, service: str, *, is_guest: bool = False) -> None:
-        """Make spans from now on, if the settings name a collector; `SettingsError` if that cannot be.
+        """Export spans if the settings name a collector. Raises SettingsError if it cannot.
 
-        A guest is in somebody else's program, and changes nothing there.
+        A guest runs in a program of the user and leaves its tracer and loggers unchanged.
         """
         if self.settings.otlp_endpoint is None:
             return
@@ -65,7 +65,7 @@ class App:
             raise missing from error
         endpoint = self.settings.otlp_endpoint.get_secret_value()
         if not endpoint.startswith(("http://", "https://")):
-            raise SettingsError("GRNS_OTLP_ENDPOINT is no URL of HTTP, as http://127.0.0.1:4318")
+            raise SettingsError("GRNS_OTLP_ENDPOINT must be an HTTP URL such as http://127.0.0.1:4318")
         self.spans = spans = open_spans(endpoint, service=service)
         if not is_guest:
             take_over(spans)
@@ -75,14 +75,14 @@ class App:
         settings = self.settings
         return Database(
             settings.require_database_url(),
-            name=f"{name} {os.getpid()}",  # pg_stat_activity knows no process id of ours
+            name=f"{name} {os.getpid()}",  # pg_stat_activity does not show our process id
             size=size or settings.database_pool_size,
             is_tuned=settings.database_startup_params,
             answer_seconds=max(2.0, settings.lease_seconds / 3),
         )
 
     def handlers_database(self) -> Database:
-        """Return the pool for handlers' own transactions, not yet open: they may take long, ours may not."""
+        """Return the pool for handlers' own transactions, not yet open; their statements may take longer."""
         return Database(
             self.settings.require_database_url(),
             name=f"handlers {os.getpid()}",
@@ -95,7 +95,7 @@ class App:
         """Return a connection to the broker, not yet open."""
         emit, servers = self.telemetry.emit, self.settings.nats_hosts()
 
-        def tell(what: str, detail: dict[str, Any]) -> None:
+        def on_change(what: str, detail: dict[str, Any]) -> None:
             if what == "jetstream_out_of_room":
                 emit(JetStreamOutOfRoom(detail["error"]))
                 return
@@ -104,16 +104,16 @@ class App:
             kind = _TRANSPORT_SIGNALS.get(what, TransportChanged)
             emit(kind(what, ", ".join(f"{name}={value}" for name, value in detail.items())))
 
-        return JetStream(self.settings, name=f"grns {name}", on_fact=tell)
+        return JetStream(self.settings, name=f"grns {name}", on_fact=on_change)
 
     @asynccontextmanager
     async def connections(
         self, name: str, *, size: int | None = None, is_patient: bool = False, is_service: bool = False
     ) -> AsyncIterator[tuple[Database, Transport]]:
-        """Open both connections, and close them afterwards.
+        """Open both connections and close them afterwards.
 
-        A patient process begins its work without the broker, which is connected to when it comes. A service
-        is patient, and waits for Postgres, too.
+        A patient process starts without the broker and connects when it is there. A service is patient and
+        waits for Postgres too.
         """
         database, transport = self.database(name, size=size), self.transport(name)
         is_patient = is_patient or is_service
@@ -129,11 +129,11 @@ class App:
         return await wait_for_postgres(work, emit=self.telemetry.emit)
 
     def new_owner(self) -> str:
-        """Return a name for one that may lead: no two have the same."""
+        """Return a unique name for the owner of a leader lease."""
         return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     def exposition(self) -> bytes:
-        """Return the metrics of this process, as Prometheus reads them; none where none are kept."""
+        """Return the metrics of this process in Prometheus' format; empty if it has none."""
         from grns.telemetry.metrics import MetricsListener
 
         return b"".join(

@@ -1,4 +1,4 @@
-"""`grns.connect`: a client in somebody else's program."""
+"""`grns.connect`: a client in a program of the user."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from grns.telemetry.log import LoggingListener
 async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator[Client]:
     """Open a client: `async with grns.connect() as client:`.
 
-    Settings come from the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …) unless given
-    here by name. Needs Postgres; the broker is connected to in the background. What goes wrong there, and
-    in handlers of events, is told to the logger `grns`. `actor` (255 printable characters at most, no space)
-    is who asks, as `billing`: the log has it with all that is submitted, cancelled and redriven here.
+    Needs Postgres; connects to the broker in the background and logs its errors, and those of handlers of
+    events, to the logger `grns`.
+
+    Args:
+        actor: Name of the program, such as `billing`: 1 to 255 printable characters without spaces. The event
+            log stores it with each task that this client submits, cancels or redrives.
+        **settings: Settings by name. Defaults to the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …).
     """
     if actor is not None:
         check_actor(actor)
@@ -34,11 +37,11 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
             app.connections("client", is_patient=True) as (database, transport),
             handlers_database.opened(),
         ):
-            made = tools.client(app, database, transport, handlers_database, actor=actor)
+            client = tools.client(app, database, transport, handlers_database, actor=actor)
             try:
-                yield made
+                yield client
             finally:
-                await made.close()
+                await client.close()
     finally:
         if app.spans.is_on:
             await asyncio.to_thread(app.spans.close)

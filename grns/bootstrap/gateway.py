@@ -1,4 +1,4 @@
-"""Puts together what agents over HTTP are served with."""
+"""Wiring of the gateway for HTTP workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAKEUP_SECONDS = 5.0
 
 
 class GatewayFactory:
-    """Puts together what agents over HTTP are served with."""
+    """Wiring of the gateway for HTTP workers."""
 
     def __init__(self, app: App, database: Database, transport: Transport) -> None:
         self.settings = app.settings
@@ -34,11 +34,11 @@ class GatewayFactory:
         )
 
     def claims(self) -> HttpClaims:
-        """Return what agents ask for tasks."""
+        """Return the claims of HTTP workers."""
         return HttpClaims(
             database=self.database,
             make_claimer=self.claimer,
-            make_queue=self.room,
+            make_queue=self.queue,
             registry=self.registry,
             nudges=Wakeups(
                 database=self.database,
@@ -51,24 +51,24 @@ class GatewayFactory:
         )
 
     def writes(self) -> HttpAttempts:
-        """Return what agents tell what came of them."""
+        """Return the attempts of HTTP workers."""
         return HttpAttempts(registry=self.registry, emit=self.emit)
 
-    def claimer(self, claims: Claims, who: Claimant) -> Claimer:
-        """Return what takes commands to claims for one agent."""
+    def claimer(self, claims: Claims, claimant: Claimant) -> Claimer:
+        """Return the claimer of one HTTP worker."""
         return Claimer(
             claims=claims,
             dead_letters=DeadLetterQueue(self.database, emit=self.emit),
             envelope_limits=self.settings.envelope_limits,
-            task_types=list(who.handled),
+            task_types=list(claimant.handled),
             emit=self.emit,
         )
 
-    def room(self, who: Claimant) -> LongPollQueue:
-        """Return a room for the agents of one type."""
+    def queue(self, claimant: Claimant) -> LongPollQueue:
+        """Return the long-poll queue of one pool."""
         return LongPollQueue(
-            claimant=who,
-            claimer=self.claimer(Claims(self.database, who, batch_limit=1), who),
+            claimant=claimant,
+            claimer=self.claimer(Claims(self.database, claimant, batch_limit=1), claimant),
             database=self.database,
             transport=self.transport,
             pace=self.pace,

@@ -1,4 +1,4 @@
-"""Puts the services together."""
+"""Wiring of the services."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grns.stats.aggregator import LEASE_SECONDS, StatsAggregator
 from grns.webhooks.http import HttpSender, trust
 from grns.webhooks.sender import WebhookSender
 
-# Who asks, as the log has it of what came over the bus: its sender is known to the broker alone.
+# The actor of commands over the bus: only the broker knows their sender.
 _BUS = "nats"
 
 
@@ -38,10 +38,10 @@ def relay(app: App, database: Database, transport: Transport) -> Relay:
     )
 
 
-def request_desk(app: App, database: Database, _transport: Transport) -> CommandServer:
-    """Return a request desk, with a connection of its own to the broker."""
+def command_server(app: App, database: Database, _transport: Transport) -> CommandServer:
+    """Return a command server, with a connection of its own to the broker."""
     settings, emit = app.settings, app.telemetry.emit
-    transport = app.transport("request desk")
+    transport = app.transport("command server")
     handler = CommandHandler(
         database=database,
         transport=transport,
@@ -70,7 +70,7 @@ def retry_scheduler(app: App, database: Database, transport: Transport) -> Retry
     return RetryScheduler(database=database, transport=transport, emit=app.telemetry.emit)
 
 
-def counter(app: App, database: Database, _transport: Transport) -> StatsAggregator:
+def stats_aggregator(app: App, database: Database, _transport: Transport) -> StatsAggregator:
     """Return a stats aggregator."""
     lease = LeaderLease("stats", app.new_owner(), LEASE_SECONDS)
     return StatsAggregator(database=database, lease=lease, emit=app.telemetry.emit)
@@ -120,10 +120,10 @@ def _webhook_http(app: App) -> HttpSender:
 
 DAEMONS: Mapping[str, Callable[[App, Database, Transport], Service]] = {
     "relay": relay,
-    "command-server": request_desk,
+    "command-server": command_server,
     "reaper": reaper,
     "scheduler": retry_scheduler,
-    "stats": counter,
+    "stats": stats_aggregator,
     "janitor": janitor,
     "operations": operation_runner,
     "webhooks": webhook_sender,

@@ -1,4 +1,4 @@
-"""Puts together what programs and operators use."""
+"""Wiring of clients and of the tools of operators."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def client(
     *,
     actor: str | None = None,
 ) -> Client:
-    """Return a client; it needs `handlers_database` to be open only where it subscribes.
+    """Return a client of the workspace; only subscriptions need `handlers_database` to be open.
 
-    `actor` is who asks, as the log is to have it of all that is done with this client.
+    The event log stores `actor` with the changes made by this client.
     """
     settings = app.settings
     return Client(
@@ -42,7 +42,7 @@ def client(
 
 
 def triage(app: App, database: Database, transport: Transport, *, workspace: str | None = None) -> Triage:
-    """Return what an operator can do in a workspace, ours where none is named."""
+    """Return the triage of dead letters in a workspace. Defaults to that of the settings."""
     settings = app.settings
     return Triage(
         database=database,
@@ -54,21 +54,19 @@ def triage(app: App, database: Database, transport: Transport, *, workspace: str
 
 
 def pauses(app: App, database: Database, transport: Transport) -> PoolPauses:
-    """Return what pauses and resumes the pools of the workspace."""
+    """Return the pauses of the pools of the workspace."""
     return PoolPauses(database=database, transport=transport, workspace=app.settings.workspace)
 
 
 def explainer(app: App, database: Database, transport: Transport) -> Explainer:
-    """Return what explains the tasks of the workspace."""
+    """Return the explainer of the tasks of the workspace."""
     return Explainer(database=database, whole=database, transport=transport, workspace=app.settings.workspace)
 
 
-def examination(
-    app: App, database: Database, transport: Transport, *, is_open: bool = False
-) -> SnapshotCollector:
-    """Return what a doctor reads; neither connection has to be there. `is_open`: they were opened before."""
+def doctor(app: App, database: Database, transport: Transport, *, is_open: bool = False) -> SnapshotCollector:
+    """Return the collector of `grns doctor`, which needs neither server. `is_open`: they are connected."""
     if not isinstance(transport, JetStream):
-        raise InvalidInputError("bad_transport", "only JetStream can be examined")
+        raise InvalidInputError("bad_transport", "doctor needs JetStream")
     return SnapshotCollector(
         database=database, transport=transport, settings=app.settings, version=VERSION, is_open=is_open
     )

@@ -1,4 +1,4 @@
-"""Puts a worker together, and its keeper."""
+"""Wiring of a worker and of its heartbeat process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from grns.worker.worker import Worker
 
 @dataclass(frozen=True)
 class HeartbeatConfig:
-    """What a worker tells its keeper."""
+    """The configuration that a worker passes to its heartbeat process."""
 
     book_descriptor: int
     slots: int
@@ -41,35 +41,28 @@ class HeartbeatConfig:
     settings: Settings
 
     def dump(self) -> bytes:
-        """Return the orders as one line."""
-        return json.dumps(
-            {
-                "slots": self.slots,
-                "agent_id": self.agent_id,
-                "worker_pid": self.worker_pid,
-                "settings": reveal(self.settings),
-            }
-        ).encode()
+        """Return the configuration as one line."""
+        fields = {"slots": self.slots, "agent_id": self.agent_id, "worker_pid": self.worker_pid}
+        return json.dumps(fields | {"settings": reveal(self.settings)}).encode()
 
     @classmethod
     def read(cls, line: bytes, book_descriptor: int) -> HeartbeatConfig:
-        """Read what `dump` wrote."""
-        said = json.loads(line)
-        settings = load(**said["settings"])
-        return cls(book_descriptor, said["slots"], said["agent_id"], said["worker_pid"], settings)
+        """Return the configuration that `dump` wrote."""
+        fields = json.loads(line)
+        return cls(book_descriptor, **fields | {"settings": load(**fields["settings"])})
 
 
-def heartbeat(app: App, orders: HeartbeatConfig, database: Database, transport: Transport) -> Heartbeat:
-    """Return the keeper of the worker that is our parent."""
+def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: Transport) -> Heartbeat:
+    """Return the heartbeat of the worker that started this process."""
     return Heartbeat(
         database=database,
         transport=transport,
-        book=SharedLeaseTable.attach(orders.book_descriptor, orders.slots),
-        agent_id=orders.agent_id,
+        book=SharedLeaseTable.attach(config.book_descriptor, config.slots),
+        agent_id=config.agent_id,
         workspace=app.settings.workspace,
         lease_seconds=app.settings.lease_seconds,
         ack_wait_seconds=app.settings.ack_wait_seconds,
-        is_worker_running=partial(is_running, orders.worker_pid),
+        is_worker_running=partial(is_running, config.worker_pid),
         emit=app.telemetry.emit,
     )
 
@@ -82,7 +75,7 @@ def worker(
 
 
 class _WorkerFactory:
-    """Puts one worker together."""
+    """Wires one worker; its parts share what the constructor makes."""
 
     def __init__(
         self, app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
@@ -143,7 +136,7 @@ class _WorkerFactory:
         )
 
     def context(self, claim: Claim, lease: Lease) -> Context:
-        """Return what a handler sees of its task."""
+        """Return the context of a handler."""
         return Context(
             claim,
             lease,
@@ -154,13 +147,13 @@ class _WorkerFactory:
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:
-        """Return the process that keeps this worker's leases."""
-        orders = HeartbeatConfig(
+        """Return the heartbeat process of the worker."""
+        config = HeartbeatConfig(
             self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
         )
         return HeartbeatProcess(
             book_descriptor=self.book_descriptor,
-            orders=orders.dump(),
+            orders=config.dump(),
             lease_seconds=self.settings.lease_seconds,
             beats=lambda: self.book.beats,
             emit=self.emit,
@@ -194,7 +187,7 @@ class _WorkerFactory:
         )
 
     def pause_watch(self, worker: Worker) -> PauseWatch:
-        """Return what tells the worker that its pool is paused."""
+        """Return the watch of the pauses of the worker's pool."""
         return PauseWatch(
             database=self.database,
             claimant=self.claimant,

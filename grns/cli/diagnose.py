@@ -79,7 +79,7 @@ async def doctor(session: CliSession, out: Output, is_strict: bool, has_all: boo
 
     Exit code 1: an error was found. 5: PostgreSQL or NATS cannot be reached, and nothing else is wrong.
     """
-    snapshot = await tools.examination(session.app, session.database, session.transport).read()
+    snapshot = await tools.doctor(session.app, session.database, session.transport).read()
     findings = diagnose(snapshot)
     record = {
         "is_well": worst(findings) in ("ok", "note"),

@@ -1,6 +1,6 @@
 """Settings: flag > environment (`GRNS_*`) > secret file (`GRNS_*FILE`) > `grns.toml` > default.
 
-`grns.toml`, and what `grns dev` announces, are looked for here and in the directories above.
+`grns.toml` and the file of a running `grns dev` are read from this directory or the nearest one above.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import os
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from grns.errors import SettingsError
 from grns.model.envelope import first_problem
-from grns.settings.export import reveal, variables
 from grns.settings.groups import (
     ApiSettings,
     ConnectionSettings,
@@ -73,26 +72,26 @@ class Settings(
 
 
 def load(**flags: Any) -> Settings:
-    """Return the settings; flags that are None do not count. `SettingsError` names what is wrong."""
+    """Return the settings; flags that are None do not count. Raises SettingsError with the wrong setting."""
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
-        raise _unfit(error, flags) from error
-    except ValueError as error:  # a secret's file that is no text
+        raise _invalid(error, flags) from error
+    except ValueError as error:  # a secret file that is not text
         raise SettingsError(f"cannot read the settings: {error}") from error
 
 
-def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
-    """Return what is wrong with a value, with the place where it was set and can be mended."""
+def _invalid(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
+    """Return the error of a value, with the place where it is set."""
     name, _, problem = first_problem(error).partition(": ")
     if flags.get(name) is not None:
         return SettingsError(f"{name}: {problem}")
     variable = f"{PREFIX}{name.upper()}"
     for place in (variable, f"{variable}_FILE"):
         if os.environ.get(place):
-            found = SettingsError(f"{place}: {problem}")
-            found.add_note(f"unset {place}")
-            return found
+            invalid = SettingsError(f"{place}: {problem}")
+            invalid.add_note(f"unset {place}")
+            return invalid
     for path in files():
         if name in TomlFile(Settings, path).toml_data:
             return with_hint(f"{path}: {name}: {problem}", path)
@@ -100,18 +99,35 @@ def _unfit(error: ValidationError, flags: dict[str, Any]) -> SettingsError:
 
 
 def misspelt() -> list[str]:
-    """Return a sentence for each variable that looks like one of ours, and each file that is not read."""
+    """Return a warning for each variable that resembles a setting and each file that is not read."""
     names = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     known = {*names, *(f"{name}_FILE" for name in names), *_OTHER_VARIABLES}
-    found = [
+    warnings = [
         f"{name} is not read: it belongs to another user, or every user may write to it"
         for name in (FILE, ANNOUNCED)
         if name.is_file() and not is_trusted(name)
     ]
-    return found + [
-        f"{variable} is set, and there is no such setting: did you mean {near[0]}?"
+    return warnings + [
+        f"{variable} is not a setting: did you mean {near[0]}?"
         for variable in sorted(os.environ)
         if variable.upper().startswith(PREFIX)
         and variable.upper() not in known
         and (near := get_close_matches(variable.upper(), sorted(known), n=1, cutoff=_ALIKE))
     ]
+
+
+def reveal(settings: BaseSettings) -> dict[str, Any]:
+    """Return all settings as JSON values, secrets included, for another process of grns."""
+    values = settings.model_dump(mode="json")
+    for name, value in settings:
+        if isinstance(value, SecretStr):
+            values[name] = value.get_secret_value()
+    return values
+
+
+def variables(settings: BaseSettings) -> dict[str, str]:
+    """Return all settings as environment variables, secrets included, for a process that reads no others."""
+    return {
+        f"{PREFIX}{name.upper()}": "" if value is None else str(value)
+        for name, value in reveal(settings).items()
+    }

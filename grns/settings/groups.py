@@ -1,6 +1,6 @@
-"""Settings by the part of grns that they are for. Durations are in seconds, sizes in bytes.
+"""Settings by component. Durations are in seconds, sizes in bytes.
 
-Each service takes its own group: a `Settings` is all of them.
+Each service takes its own group; `Settings` has all of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Days = Annotated[float, Field(gt=0, le=36500, allow_inf_nan=False)]
 
 
 def _number(text: object) -> object:
-    """Return the number that the environment, which knows only text, means."""
+    """Return the number that a text of the environment stands for."""
     return int(text) if isinstance(text, str) and text.isdecimal() else text
 
 
 class SettingsGroup(BaseModel):
-    """Settings of one part, which do not change."""
+    """Settings of one component."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -105,11 +105,11 @@ class ConnectionSettings(SettingsGroup):
 
     @property
     def nats_prefix(self) -> str:
-        """What the names of all streams and subjects begin with at the broker."""
+        """Prefix of all streams and subjects at the broker."""
         return "" if self.nats_namespace is None else f"{self.nats_namespace}_"
 
     def require_database_url(self) -> str:
-        """Return the database URL; `SettingsError` says how to give one."""
+        """Return the database URL. Raises SettingsError if it is not set."""
         if self.database_url is None:
             raise SettingsError(
                 "no database is named: no `grns dev` runs in this directory or above;"
@@ -118,15 +118,15 @@ class ConnectionSettings(SettingsGroup):
         return self.database_url.get_secret_value()
 
     def database_host(self) -> str:
-        """Return where the database is: host, port and name, and no user or password."""
+        """Return host, port and name of the database, without user and password."""
         return "" if self.database_url is None else server_url.place(self.database_url.get_secret_value())
 
     def nats_hosts(self) -> str:
-        """Return where the broker is: hosts and ports, and no user, password or token."""
+        """Return hosts and ports of the broker, without user, password and token."""
         return " ".join(server_url.place(url) for url in self.nats_servers())
 
     def nats_servers(self) -> list[str]:
-        """Return the broker's URLs, each server once: nats-py counts failures for the first of its name."""
+        """Return the URLs of the broker, each server once: nats-py counts failures by name."""
         urls = self.nats_url.get_secret_value().split(",")
         return server_url.distinct(url.strip() for url in urls if url.strip())
 
@@ -152,7 +152,7 @@ class LimitSettings(SettingsGroup):
 
     @property
     def envelope_limits(self) -> Limits:
-        """Limits of a message: a little more room than a payload, for the fields around it."""
+        """Limits of a message: those of a payload and the fields around it."""
         return Limits(document_bytes=self.envelope_max_bytes, depth=66, nodes=10_100)
 
 
@@ -167,17 +167,17 @@ class LeaseSettings(SettingsGroup):
 
     @property
     def reap_tick_seconds(self) -> float:
-        """How often the reaper looks."""
+        """Interval of the reaper."""
         return self.reaper_interval_seconds or min(2.0, self.lease_seconds / 5)
 
     @property
     def renew_seconds(self) -> float:
-        """How often a worker renews its leases."""
+        """Interval at which a worker renews its leases."""
         return self.lease_seconds / 3
 
     @property
     def ack_wait_seconds(self) -> float:
-        """How long the broker waits for a sign of life before it delivers again."""
+        """Time after which the broker delivers a command again unless the worker reports progress."""
         return min(30.0, self.lease_seconds)
 
 
@@ -211,7 +211,7 @@ class RelaySettings(LimitSettings):
 
 
 class JanitorSettings(SettingsGroup):
-    """What the janitor deletes and verifies, and when."""
+    """Retention and intervals of the janitor."""
 
     janitor_interval_seconds: Seconds = Field(10.0, description="interval of the janitor")
     log_retention_days: Days = Field(30.0, description="retention of the event log")
@@ -242,12 +242,12 @@ class JanitorSettings(SettingsGroup):
 
     @property
     def remembered_days(self) -> float:
-        """How long handled message ids are remembered: all that the log can bring back, by default."""
+        """Retention of handled message ids: by default as long as the event log can bring them back."""
         return self.processed_retention_days or self.log_retention_days
 
 
 class WebhookSettings(SettingsGroup):
-    """How webhooks are sent, and where to."""
+    """Delivery of webhooks and the URLs they may have."""
 
     webhook_window: int = Field(
         50, ge=1, le=1000, description="maximum deliveries in flight per webhook sender"
@@ -274,12 +274,12 @@ class WebhookSettings(SettingsGroup):
 
     @property
     def webhook_failing_seconds(self) -> float:
-        """How long a webhook may take nothing before it is disabled."""
+        """Time without a successful delivery after which a webhook is disabled."""
         return self.webhook_failing_days * _DAY_SECONDS
 
     @property
     def webhook_guard(self) -> UrlPolicy:
-        """What webhooks may name, and be sent to."""
+        """URLs and addresses that webhooks may use."""
         return guard(self.webhook_allow_networks, allows_http=self.webhook_allow_http)
 
 
@@ -317,7 +317,7 @@ class ApiSettings(SettingsGroup):
     @classmethod
     def _secret_is_long(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not _LONG_SECRET.fullmatch(value.get_secret_value()):
-            raise PydanticCustomError("secret", "no secret of 32 to 200 letters, digits, - and _")
+            raise PydanticCustomError("secret", "not a secret of 32 to 200 letters, digits, - and _")
         return value
 
 

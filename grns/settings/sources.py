@@ -1,4 +1,4 @@
-"""Where settings come from: secret files, `grns.toml`, and what `grns dev` announces."""
+"""Sources of settings: secret files, `grns.toml`, and the file of a running `grns dev`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from grns.errors import SettingsError
 
 PREFIX = "GRNS_"
 FILE = Path("grns.toml")
-# Written by `grns dev` while it runs, so that a second terminal finds the servers.
+# `grns dev` writes it while it runs, so that commands in other terminals find the servers.
 ANNOUNCED = Path(".grns/dev.toml")
 
 
 class SecretFiles(PydanticBaseSettingsSource):
-    """Reads `GRNS_<NAME>FILE`: the setting's value is that file's content."""
+    """Reads `GRNS_<NAME>_FILE`: the value of the setting is the content of that file."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         path = os.environ.get(f"{PREFIX}{field_name.upper()}_FILE")
@@ -34,15 +34,13 @@ class SecretFiles(PydanticBaseSettingsSource):
             ) from error
 
     def __call__(self) -> dict[str, Any]:
-        found = (
-            (name, self.get_field_value(field, name)[0])
-            for name, field in self.settings_cls.model_fields.items()
-        )
-        return {name: value for name, value in found if value is not None}
+        fields = self.settings_cls.model_fields.items()
+        values = ((name, self.get_field_value(field, name)[0]) for name, field in fields)
+        return {name: value for name, value in values if value is not None}
 
 
 class TomlFile(TomlConfigSettingsSource):
-    """Reads one file; what it says wrong is told with its name."""
+    """Reads one file; its errors name it."""
 
     def __init__(self, settings_cls: type[BaseSettings], path: Path) -> None:
         try:
@@ -57,23 +55,23 @@ class TomlFile(TomlConfigSettingsSource):
 
 
 def files() -> list[Path]:
-    """Return the files to read, the nearest first: of each name, the first one found upwards."""
-    found = [(depth, path) for name in (FILE, ANNOUNCED) for depth, path in _nearest(name)]
-    return [path for _, path in sorted(found, key=lambda one: one[0])]
+    """Return the files to read, the nearest first: of each name, the nearest file."""
+    nearest = [entry for name in (FILE, ANNOUNCED) for entry in _nearest(name)]
+    return [path for _, path in sorted(nearest, key=lambda entry: entry[0])]
 
 
 def announced() -> Path | None:
-    """Return the file in which the nearest `grns dev`, here or above, says where its servers are."""
+    """Return the file of the nearest `grns dev`, in this directory or above, with the URLs of its servers."""
     return next((path for _, path in _nearest(ANNOUNCED)), None)
 
 
 def _nearest(name: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the first such file upwards, if there is one, and how far up it is."""
+    """Yield the nearest file of a name, in this directory or above, and how many directories up it is."""
     try:
         here = Path.cwd()
-    except OSError:  # a directory that has been deleted has no files, and is below nothing
+    except OSError:  # the directory was deleted
         return
-    if is_trusted(name):  # as a relative path, which is how its reader is told of it
+    if is_trusted(name):  # a relative path, for messages
         yield 0, name
         return
     for depth, directory in enumerate(here.parents, 1):
@@ -83,21 +81,19 @@ def _nearest(name: Path) -> Iterator[tuple[int, Path]]:
 
 
 def is_trusted(path: Path) -> bool:
-    """Tell whether the file exists and only this user or root can have written it.
+    """Return whether the file exists and only this user or root can have written it.
 
-    Any user may put a file into a shared directory, such as /tmp, and so name the servers that get our tasks.
+    Any user may put a file into a shared directory such as /tmp, and so name the servers that get the tasks.
     """
     try:
-        facts = path.stat()
+        info = path.stat()
     except OSError:
         return False
-    return (
-        stat.S_ISREG(facts.st_mode) and facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH
-    )
+    return stat.S_ISREG(info.st_mode) and info.st_uid in (os.getuid(), 0) and not info.st_mode & stat.S_IWOTH
 
 
 def with_hint(sentence: str, path: Path) -> SettingsError:
-    """Return the error with the advice to edit the file."""
+    """Return an error that advises to edit the file."""
     error = SettingsError(sentence)
     error.add_note(f"edit {path}")
     return error

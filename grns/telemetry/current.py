@@ -1,4 +1,4 @@
-"""Which attempt the code that runs here belongs to: what is logged meanwhile says so, whoever logs it."""
+"""The attempt that the running code belongs to: its log lines name it, whichever logger writes them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _CURRENT: ContextVar[Claim | None] = ContextVar("grns_current", default=None)
 
 
 def begin(claim: Claim) -> None:
-    """Say that all that follows in this asyncio task, and in what it starts, belongs to an attempt."""
+    """Set the attempt of this asyncio task and of the tasks and threads that it starts."""
     _CURRENT.set(claim)
 
 
 def end() -> None:
-    """Say that it does not any more: what is started from here is another's."""
+    """Clear the attempt of this asyncio task."""
     _CURRENT.set(None)
 
 
 def name(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add the attempt to a line of the log, where that does not name another itself."""
+    """Add the attempt to a log line, unless the line names another task."""
     claim = _CURRENT.get()
     if claim is not None and event.get("task_id", claim.id) == claim.id:
         event.setdefault("task_id", claim.id)

@@ -1,8 +1,7 @@
-"""Failpoints: exact moments at which a test makes a process die, stop, fail or lose a connection.
+"""Failpoints: named places at which a test kills, stops or fails a process or cuts its connection.
 
-`GRNS_FAILPOINTS="worker.after_claim=kill@0.01,relay.published=raise#3"`: at the named
-moment, with probability 0.01, or at the third time it is reached. Unset, a failpoint is
-one test of a constant.
+`GRNS_FAILPOINTS="worker.after_claim=kill@0.01,relay.published=raise#3"`: each time with probability 0.01; the
+third time. If the variable is not set, a failpoint costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ ARMED = bool(_RULES)
 
 
 def reach(name: str, drop: Callable[[], None] | None = None) -> None:
-    """Do what the rule for `name` says, if there is one. `drop` cuts the connection in question."""
+    """Execute the rule for `name`, if there is one. `drop` cuts the connection."""
     rule = _RULES.get(name)
     if rule is None or not rule.is_due():
         return

@@ -1,7 +1,7 @@
-"""Spans as OpenTelemetry has them, exported by OTLP. Only imported where somebody has asked for it.
+"""Spans of OpenTelemetry, exported by OTLP. Imported only if `GRNS_OTLP_ENDPOINT` is set.
 
-Ids are made so that the two sides of a queue find each other without a word in between: a message's span
-has the id that its `traceparent` names, a submission's comes from the task's id, a claim's from the lease's.
+Ids follow from what both sides of a queue know: the span of a message has the id in its `traceparent`, that
+of a submission comes from the task id, that of a claim from the lease id.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ _SAMPLED, _UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEF
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids, unless the next ones were named."""
+    """Random ids, unless `name` set the next ones."""
 
     def __init__(self) -> None:
         self._named = threading.local()
 
     def name(self, trace_id: int | None, span_id: int | None) -> None:
-        """Have the next span be this one; None is any."""
+        """Set the ids of the next span; None is a random id."""
         self._named.trace_id, self._named.span_id = trace_id, span_id
 
     def generate_trace_id(self) -> int:
-        """Return the trace's id."""
+        """Return the id of the next trace."""
         return getattr(self._named, "trace_id", None) or super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        """Return the span's id."""
+        """Return the id of the next span."""
         return getattr(self._named, "span_id", None) or super().generate_span_id()
 
     def is_trace_id_random(self) -> bool:
-        """Say that it need not be: whoever submits may choose it."""
+        """Return False: clients may choose trace ids."""
         return False
 
 
 class OtelSpans(Spans):
-    """Makes spans and hands them to a processor."""
+    """Creates spans and passes them to a processor."""
 
     is_on = True
 
@@ -89,20 +89,20 @@ class OtelSpans(Spans):
     def submitting(
         self, *, task_id: str, task_type: str, trace_id: str, parent: str | None = None
     ) -> Iterator[None]:
-        """Show that a task is submitted, within the span of whoever does it if that is of the same trace."""
-        wanted, active = _trace(trace_id), trace.get_current_span().get_span_context()
+        """Return a span around a submission, within the current span if that is of the same trace."""
+        trace_number, active = _trace(trace_id), trace.get_current_span().get_span_context()
         links = []
         above = self._named_by(parent)
-        if active.is_valid and active.trace_id == wanted:
+        if active.is_valid and active.trace_id == trace_number:
             above = active
         elif active.is_valid:
             links.append(Link(active))
         span = self._start(
             f"submit {task_type}",
             SpanKind.PRODUCER,
-            trace_id=wanted,
+            trace_id=trace_number,
             span_id=_span_of(task_id),
-            parent=above if above is not None and above.trace_id == wanted else None,
+            parent=above if above is not None and above.trace_id == trace_number else None,
             links=links,
             attributes={"grns.task.id": task_id, "grns.task.type": task_type},
         )
@@ -111,7 +111,7 @@ class OtelSpans(Spans):
 
     @contextmanager
     def submitting_many(self, count: int, *, parent: str | None = None) -> Iterator[None]:
-        """Show that many tasks are submitted together: their traces are many, so it is one of its own."""
+        """Return a span around a submission of many tasks, with a trace of its own."""
         active = trace.get_current_span().get_span_context()
         span = self._start(
             "submit",
@@ -133,8 +133,8 @@ class OtelSpans(Spans):
         task_id: str | None,
         began_ns: int,
     ) -> None:
-        """Show that a message was published, linked to what led to it: another one, or its submission."""
-        wanted = _trace(trace_id)
+        """Record that a message was published, linked to its cause: another message or a submission."""
+        trace_number = _trace(trace_id)
         cause = None
         if causation_id is not None:
             cause = _span(causation_id)
@@ -151,26 +151,26 @@ class OtelSpans(Spans):
         span = self._start(
             f"publish {kind}",
             SpanKind.PRODUCER,
-            trace_id=wanted,
+            trace_id=trace_number,
             span_id=_span(message_id),
-            links=[] if cause is None else [_link(wanted, cause)],
+            links=[] if cause is None else [_link(trace_number, cause)],
             began_ns=began_ns,
             attributes=attributes,
         )
         span.end()
 
     def claimed(self, claim: Claim, source: str, *, began_ns: int, headers: Mapping[str, str]) -> None:
-        """Show that a task was claimed, linked to the span in which what led to that was published."""
-        wanted = _trace(claim.trace_id)
+        """Record that a task was claimed, linked to the span in which its command was published."""
+        trace_number = _trace(claim.trace_id)
         links = []
         if (sent := self._named_by(headers.get("traceparent"))) is not None:
             links.append(Link(sent))
         elif claim.causation_id is not None:
-            links.append(_link(wanted, _span(str(claim.causation_id))))
+            links.append(_link(trace_number, _span(str(claim.causation_id))))
         span = self._start(
             f"claim {claim.task_type}",
             SpanKind.CONSUMER,
-            trace_id=wanted,
+            trace_id=trace_number,
             span_id=_span(str(claim.lease_id)),
             links=links,
             began_ns=began_ns,
@@ -179,7 +179,7 @@ class OtelSpans(Spans):
         span.end()
 
     def running(self, claim: Claim) -> Running:
-        """Return the span of the handler, within that of its claim."""
+        """Return the span of the handler, within the span of its claim."""
         return _Running(
             self._start(
                 f"run {claim.task_type}",
@@ -190,7 +190,7 @@ class OtelSpans(Spans):
         )
 
     def finished(self, claim: Claim, status: str, *, began_ns: int) -> None:
-        """Show that what came of an attempt was written, or that it was not its own to write any more."""
+        """Record that the outcome of an attempt was written, or that its lease was lost."""
         span = self._start(
             f"finish {claim.task_type}",
             SpanKind.INTERNAL,
@@ -203,7 +203,7 @@ class OtelSpans(Spans):
         span.end()
 
     def close(self) -> None:
-        """Send what has not been sent, for a moment: a collector that is away must not keep a process."""
+        """Send the remaining spans, for two seconds at most: a collector must not delay the exit."""
         closing = threading.Thread(target=self.provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
@@ -232,21 +232,21 @@ class OtelSpans(Spans):
             self._ids.name(None, None)
 
     def _claim_span(self, claim: Claim) -> SpanContext:
-        """Return the span of a claim: whether it is sampled, its trace alone decides, in any process."""
+        """Return the span of a claim; its trace alone decides, in any process, whether it is sampled."""
         trace_id = _trace(claim.trace_id)
         judged = self.provider.sampler.should_sample(Context(), trace_id, "claim")
         flags = _SAMPLED if judged.decision is Decision.RECORD_AND_SAMPLE else _UNSAMPLED
         return SpanContext(trace_id, _span(str(claim.lease_id)), is_remote=False, trace_flags=flags)
 
     def _named_by(self, header: str | None) -> SpanContext | None:
-        found = None if header is None else envelope.read_traceparent(header)
-        if found is None:
+        parts = None if header is None else envelope.read_traceparent(header)
+        if parts is None:
             return None
-        return SpanContext(int(found[0], 16), int(found[1], 16), is_remote=True, trace_flags=_SAMPLED)
+        return SpanContext(int(parts[0], 16), int(parts[1], 16), is_remote=True, trace_flags=_SAMPLED)
 
 
 class _Running(Running):
-    """The handler's span, current from `with` on, so that what it calls finds it."""
+    """The span of a handler: the current span inside `with`."""
 
     __slots__ = ("_span", "_token")
 
@@ -264,7 +264,7 @@ class _Running(Running):
         self._span.end()
 
     def note(self, outcome: Outcome) -> None:
-        """Say what came of it: classes of errors, and not what they say, which may be anything."""
+        """Record the outcome: the class of an error, not its message, which may hold secrets."""
         self._span.set_attribute("grns.outcome", outcome.verb.value)
         if outcome.verb in (Verb.FAIL, Verb.RETRY):
             self._span.set_attribute("error.type", outcome.error_class or "unknown")
@@ -280,7 +280,7 @@ class _ExporterLog(logging.Handler):
 
 
 def open_spans(endpoint: str, *, service: str) -> OtelSpans:
-    """Return spans that are sent to an OTLP/HTTP collector; `OTEL_…` variables say the rest."""
+    """Return spans that are sent to an OTLP/HTTP collector; `OTEL_…` variables configure the rest."""
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}{_PATH}", timeout=_SEND_SECONDS)
     return OtelSpans(BatchSpanProcessor(exporter), service=service)
 
@@ -299,7 +299,7 @@ def take_over(spans: OtelSpans) -> None:
 
 @contextmanager
 def _ended(span: Span) -> Iterator[None]:
-    """Have a span be current, and end it with what was raised."""
+    """Make a span the current one and end it with the error that was raised."""
     with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield
@@ -318,12 +318,12 @@ def _trace(trace_id: str) -> int:
 
 
 def _span(identity: str) -> int:
-    """Return the span of something that has a UUID."""
+    """Return the id of the span that belongs to a UUID."""
     return int(envelope.message_span(identity), 16)
 
 
 def _span_of(task_id: str) -> int:
-    """Return the span in which a task was submitted."""
+    """Return the id of the span in which a task was submitted."""
     return int(hashlib.sha256(task_id.encode()).hexdigest()[:16], 16) or 1
 
 

@@ -1,8 +1,7 @@
-"""Spans: what of a task's way a tracer is to be shown. Here are none; `otel` has those that are exported.
+"""Spans of a task's life for a tracer. Those here do nothing; `otel` has the ones that are exported.
 
-Who does the work says what it does, and whoever is asked for spans makes some, or does nothing, which costs
-as much as a call. A task's spans all belong to its trace; what is on two sides of a queue is linked, not
-nested: nobody knows how long it was in there.
+All spans of a task belong to its trace. Spans on two sides of a queue are linked, not nested, because the
+time in the queue is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from grns.model.outcome import Claim, Outcome
 
 
 class Running:
-    """The span of a handler that runs, and is current while it does."""
+    """The span of a running handler: the current span inside `with`."""
 
     __slots__ = ()
 
@@ -27,18 +26,18 @@ class Running:
         """End."""
 
     def note(self, outcome: Outcome) -> None:
-        """Say what came of it."""
+        """Record the outcome."""
 
 
 class Spans:
-    """Makes no spans."""
+    """Records nothing."""
 
     is_on = False
 
     def current_trace(self) -> str | None:
-        """Return the trace that the program around us is in, None where it traces nothing.
+        """Return the current trace of the program that uses the client, None if it traces nothing.
 
-        What it submits belongs there. Where it has not loaded OpenTelemetry, nothing is loaded here.
+        Tasks that it submits belong to it. Does not load OpenTelemetry.
         """
         tracer = sys.modules.get("opentelemetry.trace")
         if tracer is None:
@@ -49,11 +48,11 @@ class Spans:
     def submitting(
         self, *, task_id: str, task_type: str, trace_id: str, parent: str | None = None
     ) -> AbstractContextManager[object]:
-        """Show that a task is submitted; `parent` is the trace header of whoever asks from elsewhere."""
+        """Return a span around a submission; `parent` is the trace header of a remote client."""
         return _NOTHING
 
     def submitting_many(self, count: int, *, parent: str | None = None) -> AbstractContextManager[object]:
-        """Show that many tasks are submitted together; `parent` as above."""
+        """Return a span around a submission of many tasks; `parent` as above."""
         return _NOTHING
 
     def published(
@@ -66,20 +65,20 @@ class Spans:
         task_id: str | None,
         began_ns: int,
     ) -> None:
-        """Show that a message was published: from when it was sent until now, when the broker has it."""
+        """Record that a message was published: from its sending until the acknowledgement, now."""
 
     def claimed(self, claim: Claim, source: str, *, began_ns: int, headers: Mapping[str, str]) -> None:
-        """Show that a task was claimed; `headers` are those of its command, if one had come."""
+        """Record that a task was claimed; `headers` are those of its command, if there was one."""
 
     def running(self, claim: Claim) -> Running:
-        """Return the span of the handler: whatever it starts is part of it."""
+        """Return the span of the handler."""
         return _RUNNING
 
     def finished(self, claim: Claim, status: str, *, began_ns: int) -> None:
-        """Show that what came of an attempt was written."""
+        """Record that the outcome of an attempt was written."""
 
     def close(self) -> None:
-        """Send what has not been sent, for as long as that takes no more than a moment."""
+        """Send the remaining spans, for two seconds at most."""
 
 
 _NOTHING = nullcontext()

@@ -33,7 +33,7 @@ async def examined(database_url: str, nats_url: str = NOWHERE, **said: Any) -> S
     app = App(settings_for(database_url, nats_url, **said))
     database, transport = app.database("doctor", size=2), app.transport("doctor")
     try:
-        return await tools.examination(app, database, transport).read()
+        return await tools.doctor(app, database, transport).read()
     finally:
         await transport.close()
         await database.close()

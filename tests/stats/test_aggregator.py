@@ -36,7 +36,7 @@ async def counting(
         for _ in range(count):
             note = Note()
             app = App(settings_for(database.url), (note,))
-            counter = daemons.counter(app, database, app.transport("test"))
+            counter = daemons.stats_aggregator(app, database, app.transport("test"))
             counter.tick_seconds = 0.05
             resources.push_async_callback(asyncio.wait_for, asyncio.create_task(counter.run()), 30)
             resources.callback(counter.stop)

@@ -81,7 +81,7 @@ async def serving(
             app = App(settings_for(database_url, nats_url, **settings), (note,))
             connecting = app.connections("desk", is_patient=True)
             database, transport = await resources.enter_async_context(connecting)
-            desk = daemons.request_desk(app, database, transport)
+            desk = daemons.command_server(app, database, transport)
             resources.push_async_callback(asyncio.wait_for, asyncio.create_task(desk.run()), 30)
             resources.callback(desk.stop)
         yield note
