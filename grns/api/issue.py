@@ -125,7 +125,7 @@ async def list_issue_tasks(
     """List the dead and failed tasks of an issue, the latest first."""
     async with request_context.reading() as database:
         wanted = await together(request_context, database, text, saved)
-        found = parse(f"state:dead,failed fingerprint:{fingerprint} {wanted}")
+        found = parse(f"status:dead,failed fingerprint:{fingerprint} {wanted}")
         return answer(
             await task_page.list_tasks(
                 database, workspace=request_context.workspace, wanted=found, limit=limit, after=cursor

@@ -102,10 +102,10 @@ async def resume_operation(http: Request, request_context: Operator, number: Num
     return await _change(http, request_context, number, store.resume_operation)
 
 
-@routes.post("/operations/{number}/abort", takes=Reason, answers=Operation)
-async def abort_operation(http: Request, request_context: Operator, number: Number) -> Response:
-    """Abort a bulk operation. Tasks that it has moved stay moved."""
-    return await _change(http, request_context, number, store.abort_operation)
+@routes.post("/operations/{number}/cancel", takes=Reason, answers=Operation)
+async def cancel_operation(http: Request, request_context: Operator, number: Number) -> Response:
+    """Cancel a bulk operation. Tasks that it has moved stay moved."""
+    return await _change(http, request_context, number, store.cancel_operation)
 
 
 async def _change(http: Request, request_context: RequestContext, number: int, change: Change) -> Answer:

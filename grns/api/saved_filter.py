@@ -62,7 +62,7 @@ class Terms(BaseModel):
 @routes.get("/terms", answers=Terms)
 async def list_terms(
     _visit: Reader,
-    beginning: Annotated[str | None, Query(max_length=1000, description="Of a term, as `state:de`.")] = None,
+    beginning: Annotated[str | None, Query(max_length=1000, description="Of a term, as `status:de`.")] = None,
 ) -> Response:
     """List the terms of filters, for help and completion."""
     found = [] if beginning is None else complete(beginning)

@@ -33,7 +33,7 @@ routes = Routes("tasks")
 
 SMALL = Limits(document_bytes=64 * 1024)
 TaskId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The task's id.")]
-FilterText = Annotated[str, Query(alias="filter", description="Which ones, as `state:dead type:fetch_*`.")]
+FilterText = Annotated[str, Query(alias="filter", description="Which ones, as `status:dead type:fetch_*`.")]
 SavedName = Annotated[
     str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="And as a filter says that was saved.")
 ]

@@ -77,7 +77,9 @@ root = LazyGroup(
         ],
         "Tasks": [
             LazyCommand("task", "Submit, list, show, edit, cancel, redrive and discard tasks.", "task:task"),
-            LazyCommand("operation", "Show, pause, resume and abort bulk operations.", "operation:operation"),
+            LazyCommand(
+                "operation", "Show, pause, resume and cancel bulk operations.", "operation:operation"
+            ),
             LazyCommand("pool", "List, pause and resume pools.", "pool:pool"),
             LazyCommand("events", "Follow, export and replay events.", "event:events"),
             LazyCommand(

@@ -86,7 +86,11 @@ def action_options(action: Action) -> Callable[[Callable[..., Any]], Callable[..
             "--filter", "expression", metavar="FILTER", help="All tasks that match, such as type:fetch_page."
         ),
         click.option(
-            "--saved", metavar="NAME", type=option.Token("name"), help="Also apply the saved filter NAME."
+            "--saved-filter",
+            "saved",
+            metavar="NAME",
+            type=option.Token("name"),
+            help="Also apply the saved filter NAME.",
         ),
         click.option(
             "--rate", "rate_per_minute", type=Rate(), metavar="RATE", help="With a filter: 10/s, 600/min."
@@ -105,7 +109,7 @@ def action_options(action: Action) -> Callable[[Callable[..., Any]], Callable[..
                 "--patch", metavar="JSON", type=Patch(), help="Merge patch of each payload: JSON, @FILE, -."
             ),
             click.option(
-                "--agent-type", metavar="NAME", type=option.Token("agent_type"),
+                "--pool", "agent_type", metavar="NAME", type=option.Token("agent_type"),
                 help="With a filter: pool that runs the tasks instead.",
             ),
         ]  # fmt: skip
@@ -134,10 +138,10 @@ def act(
 ) -> None:
     """Do an action to the tasks with these ids, or as an operation to those that match a filter."""
     if bool(ids) == (expression is not None or saved is not None):
-        raise click.UsageError("name some ids, or use --filter or --saved")
+        raise click.UsageError("name some ids, or use --filter or --saved-filter")
     if ids:
         if is_detached or any(fields.values()):
-            raise click.UsageError("--rate, --detach, --canary and --agent-type go with --filter")
+            raise click.UsageError("--rate, --detach, --canary and --pool go with --filter")
         if action is Action.DISCARD and not is_trial:
             option.confirm(f"discard {counted(len(ids), 'task')}", is_sure=is_sure, count=len(ids))
         if is_trial:
@@ -261,7 +265,7 @@ def _request(action: Action, query: Filter, fields: Mapping[str, Any]) -> Operat
         return model.request(action=action, filter=str(query), **fields)
     except InvalidInputError as error:
         raise (
-            failure.hinted(error, "grns task filter terms") if error.code == "bad_filter" else error
+            failure.hinted(error, "grns task filter fields") if error.code == "bad_filter" else error
         ) from error
 
 

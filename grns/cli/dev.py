@@ -44,7 +44,7 @@ _OVERRIDING = ("GRNS_DATABASE_URL", "GRNS_DATABASE_URL_FILE", "GRNS_NATS_URL", "
 
 _POOL = "workers.digest:pool"
 # What it digests has to be there on every machine.
-_TRY = '%s task submit digest_file --agent-type digest --payload \'{"path": "%s"}\' --wait'
+_TRY = '%s task submit digest_file --pool digest --payload \'{"path": "%s"}\' --wait'
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 40.0  # more than a worker's grace
 

@@ -118,13 +118,13 @@ async def _follow(out: Output, log: EventLog) -> None:
 @events.command(
     examples=[
         "grns events export --since 1d > events.jsonl",
-        "grns events export --kind 'evt.task.*' --into events.jsonl",
+        "grns events export --kind 'evt.task.*' --append-to events.jsonl",
     ]
 )
 @_selection_options
 @click.option("--until", type=option.Moment(), metavar="TIME", help="End: only events before this time.")
 @click.option(
-    "--into",
+    "--append-to",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -142,8 +142,8 @@ async def export(
     The export ends at the high-water mark and prints the SEQ to continue from on standard error: pass it to
     --after.
 
-    With --into, run the same command again to append new events, even after a killed export: an incomplete
-    line at the end is removed first.
+    With --append-to, run the same command again to append new events, even after a killed export: an
+    incomplete line at the end is removed first.
     """
     end_on_signals()
     with _sink(path, session.workspace) as (write, written_up_to):

@@ -91,7 +91,7 @@ def _number(last: bytes, path: Path, workspace: str) -> int:
         raise _bad_file(path, "its last line is not an event of an export") from error
     if owner != workspace:
         others = ConflictError(f"{path} holds events of workspace {owner}, and this is {workspace}")
-        raise failure.hinted(others, f"grns events export --workspace {owner} --into {path}")
+        raise failure.hinted(others, f"grns events export --workspace {owner} --append-to {path}")
     return number
 
 

@@ -18,7 +18,7 @@ from grns.model import filter as grammar
 from grns.model.filter import TERMS, Filter
 from grns.tasks import saved_filters
 
-_FIELDS, _LIST = "grns task filter terms", "grns task filter list"
+_FIELDS, _LIST = "grns task filter fields", "grns task filter list"
 
 _NAME = click.argument("name", metavar="NAME", type=option.Token("name"))
 _SAVED_COLUMNS = (
@@ -39,7 +39,7 @@ def _completed(_ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add TERMs, `--filter` and `--saved`, passed on as `query` (a `Filter`) and `saved`."""
+    """Add TERMs, `--filter` and `--saved-filter`, passed on as `query` (a `Filter`) and `saved`."""
 
     @wraps(function)
     def call(*args: Any, terms: Sequence[str], expression: str | None, **kwargs: Any) -> Any:
@@ -48,13 +48,17 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     added: Callable[..., Any] = call
     for add in (
         click.option(
-            "--saved", metavar="NAME", type=option.Token("name"), help="Also apply the saved filter NAME."
+            "--saved-filter",
+            "saved",
+            metavar="NAME",
+            type=option.Token("name"),
+            help="Also apply the saved filter NAME.",
         ),
         click.option(
             "--filter",
             "expression",
             metavar="FILTER",
-            help="Filter expression, ANDed with the TERMs, such as -state:dead.",
+            help="Filter expression, ANDed with the TERMs, such as -status:dead.",
         ),
         click.argument("terms", metavar="[TERM]...", nargs=-1, shell_complete=_completed),
     ):
@@ -83,33 +87,33 @@ async def with_saved(session: CliSession, query: Filter, saved: str | None) -> F
 
 @click.group("filter", cls=Group)
 def filters() -> None:
-    """List the terms of filters; save filters under a name."""
+    """List the fields of filters; save filters under a name."""
 
 
-@filters.command(examples=["grns task filter terms", "grns task filter terms -o json"])
+@filters.command(examples=["grns task filter fields", "grns task filter fields -o json"])
 @output_option
-def terms(out: Output) -> None:
-    """List the terms of filters."""
+def fields(out: Output) -> None:
+    """List the fields of filters."""
     rows = [
         {"name": kind.name, "says": kind.says, "example": kind.example, "values": kind.values}
         for kind in TERMS
     ]
     out.rows(rows, _TERM_COLUMNS)
     if out.is_table:
-        failure.note("a task must match each term, by one of its values (a,b); -state:dead: by none of them")
+        failure.note("a task must match each term, by one of its values (a,b); -status:dead: by none of them")
 
 
 @filters.command(
     examples=[
-        "grns task filter save flaky state:dead 'error:Timeout*'",
-        "grns task filter save old 'state:queued age:>1d'",
+        "grns task filter save flaky status:dead 'error:Timeout*'",
+        "grns task filter save old 'status:queued age:>1d'",
     ]
 )
 @_NAME
 @click.argument("terms", metavar="TERM...", nargs=-1, required=True, shell_complete=_completed)
 @output_option
 def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
-    """Save a filter under NAME, for --saved NAME."""
+    """Save a filter under NAME, for --saved-filter NAME."""
     query = read_filter(*terms)
     _save(name, query)
     out.record({"name": name, "text": str(query)}, lambda: failure.note(f"{name} is {query}"))

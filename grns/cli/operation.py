@@ -45,7 +45,7 @@ _COLUMNS = (
 
 @click.group(cls=Group)
 def operation() -> None:
-    """Show, pause, resume and abort bulk operations."""
+    """Show, pause, resume and cancel bulk operations."""
 
 
 @operation.command(
@@ -85,7 +85,7 @@ async def show(session: CliSession, out: Output, number: int) -> None:
 @output_option
 @with_session("read", missing=_LIST)
 async def watch(session: CliSession, out: Output, number: int, timeout: float | None) -> None:
-    """Watch an operation until it ends. Exit code 0: done, 1: aborted or paused, 6: timeout."""
+    """Watch an operation until it ends. Exit code 0: done, 1: cancelled or paused, 6: timeout."""
     await watch_operation(session, out, number, timeout)
 
 
@@ -152,9 +152,9 @@ _add(
     "the supplier is back",
 )
 _add(
-    "abort",
-    service.abort_operation,
-    "Abort an operation. Tasks that it has moved stay moved.",
+    "cancel",
+    service.cancel_operation,
+    "Cancel an operation. Tasks that it has moved stay moved.",
     "wrong filter",
 )
 

@@ -43,7 +43,6 @@ STYLES = {
     "paused": "yellow",
     "done": "green",
     "delivered": "green",
-    "aborted": "bright_black",
     "new": "yellow",
     "acknowledged": "cyan",
     "ignored": "bright_black",

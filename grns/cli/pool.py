@@ -75,13 +75,16 @@ async def list_pools(session: CliSession, out: Output, limit: int, after: str | 
 
 
 @pool.command(
-    examples=["grns pool pause worker --reason deploy --for 30m", "grns pool pause worker --type fetch_page"]
+    examples=[
+        "grns pool pause worker --reason deploy --duration 30m",
+        "grns pool pause worker --type fetch_page",
+    ]
 )
 @_AGENT_TYPE
 @option.TASK_TYPE
 @click.option("--reason", help="Reason, shown with the pool.")
 @click.option(
-    "--for",
+    "--duration",
     "seconds",
     type=option.Duration(code="bad_until"),
     metavar="TIME",

@@ -46,7 +46,7 @@ _EVERYTHING = ("^(evt|dlq)[.]",)
 )
 @click.option("--all-workspaces", "is_everywhere", is_flag=True, help="Events of all workspaces.")
 @click.option(
-    "--forgotten",
+    "--include-forgotten",
     "is_forgotten",
     is_flag=True,
     help="Include events older than the deduplication history: handlers may run twice.",
@@ -61,7 +61,7 @@ def replay(since: float | datetime, until: float | datetime | None, **given: Any
     minutes on streams that grns created), and subscribers get the others once more.
 
     Event handlers remember what they handled (processed_retention_days, by default as long as the event log)
-    and skip it. Pass --forgotten for older events.
+    and skip it. Pass --include-forgotten for older events.
 
     Commands cannot be replayed: workers find their tasks in PostgreSQL.
     """
@@ -120,7 +120,9 @@ async def _requested(
         raise
     except ConflictError as error:
         raise failure.hinted(
-            ConflictError(f"{error}: {remembered_days:g} days; --forgotten lets them handle it again"),
+            ConflictError(
+                f"{error}: {remembered_days:g} days; --include-forgotten lets them handle it again"
+            ),
             f"grns events replay --since {remembered_days:g}d",
         ) from error
     except InvalidInputError as error:

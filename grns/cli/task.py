@@ -67,12 +67,14 @@ def task() -> None:
 @task.command(
     examples=[
         """grns task submit fetch_page --payload '{"url": "https://example.org"}' --wait""",
-        "grns task submit send_report --agent-type reports --delay 1h --payload @report.json",
+        "grns task submit send_report --pool reports --delay 1h --payload @report.json",
     ]
 )
 @click.argument("task_type", metavar="TYPE", type=option.Token("task_type", code=_BAD))
 @click.option("--payload", metavar="JSON", help="A JSON object, @FILE, or - for standard input.")
-@click.option("--agent-type", metavar="NAME", default="worker", show_default=True, help="Pool that runs it.")
+@click.option(
+    "--pool", "agent_type", metavar="NAME", default="worker", show_default=True, help="Pool that runs it."
+)
 @click.option(
     "--priority",
     type=option.Whole(0, 3, code=_BAD),
@@ -135,7 +137,10 @@ task.add_command(submit_many)
 
 @task.command(
     "list",
-    examples=["grns task list state:dead 'type:fetch_*' 'age:<1h'", "grns task list --saved flaky -o json"],
+    examples=[
+        "grns task list status:dead 'type:fetch_*' 'age:<1h'",
+        "grns task list --saved-filter flaky -o json",
+    ],
 )
 @filter_options
 @click.option(
@@ -146,7 +151,7 @@ task.add_command(submit_many)
 )
 @option.TASK_TYPE
 @click.option(
-    "--agent-type", metavar="NAME", type=option.Token("agent_type"), help="Only tasks of this pool."
+    "--pool", "agent_type", metavar="NAME", type=option.Token("agent_type"), help="Only tasks of this pool."
 )
 @option.page_options(option.CursorType())
 @output_option
@@ -155,10 +160,10 @@ def list_tasks(
 ) -> None:
     """List the tasks that match all TERMs, the latest first. Without a TERM, list all.
 
-    TERM is state:dead, type:fetch_*, agent:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or the
-    beginning of an id; `grns task filter terms` lists all. Write '-state:dead' after -- or in --filter.
+    TERM is status:dead, type:fetch_*, pool:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or the
+    beginning of an id; `grns task filter fields` lists all. Write '-status:dead' after -- or in --filter.
     """
-    named = {"state": status, "type": task_type, "agent": agent_type}
+    named = {"status": status, "type": task_type, "pool": agent_type}
     terms = [f"{name}:{value}" for name, value in named.items() if value]
     _list(query=read_filter(str(query), *terms), **given)
 
@@ -177,7 +182,7 @@ async def _list(
     out.page(page, _COLUMNS, nothing="no such tasks", now=await session.now())
 
 
-@task.command("count", examples=["grns task count", "grns task count state:dead type:fetch_page"])
+@task.command("count", examples=["grns task count", "grns task count status:dead type:fetch_page"])
 @filter_options
 @output_option
 @with_session("read")
@@ -300,8 +305,8 @@ async def _edit(session: CliSession, out: Output, change: Edit, reason: str | No
 def cancel(**given: Any) -> None:
     """Cancel tasks. A running task is asked to stop and can still succeed.
 
-    With --filter or --saved, cancel all matching tasks as a bulk operation: it is counted first and runs in
-    the background.
+    With --filter or --saved-filter, cancel all matching tasks as a bulk operation: it is counted first and
+    runs in the background.
     """
     actions.act(action=Action.CANCEL, **given)
 
@@ -317,9 +322,9 @@ def cancel(**given: Any) -> None:
 def redrive(**given: Any) -> None:
     """Redrive (run again) dead, failed or cancelled tasks, with their attempts reset.
 
-    With --patch, each payload is changed first. With --filter or --saved, redrive all matching tasks as a
-    bulk operation: it is counted first and runs in the background, at a --rate, after a --canary, in another
-    pool.
+    With --patch, each payload is changed first. With --filter or --saved-filter, redrive all matching tasks
+    as a bulk operation: it is counted first and runs in the background, at a --rate, after a --canary, in
+    another pool.
     """
     actions.act(action=Action.REDRIVE, **given)
 
@@ -335,8 +340,8 @@ def redrive(**given: Any) -> None:
 def discard(**given: Any) -> None:
     """Discard dead, failed or cancelled tasks: hide them from lists.
 
-    With --filter or --saved, discard all matching tasks as a bulk operation: it is counted first and runs in
-    the background.
+    With --filter or --saved-filter, discard all matching tasks as a bulk operation: it is counted first and
+    runs in the background.
     """
     actions.act(action=Action.DISCARD, **given)
 

@@ -34,7 +34,7 @@ _QUIT = ("q", "Q")
 
 @click.command(cls=Command, examples=["grns top", "grns top --once -o json"])
 @click.option(
-    "--every",
+    "--interval",
     "seconds",
     type=click.FloatRange(0.2, 3600),
     default=2.0,

@@ -185,7 +185,9 @@ async def delete(session: CliSession, webhook_id: str, is_trial: bool, is_sure: 
     failure.note(f"webhook {webhook_id} is deleted")
 
 
-@webhook.command(examples=["grns webhook rotate WEBHOOK_ID", "grns webhook rotate WEBHOOK_ID --overlap 0"])
+@webhook.command(
+    examples=["grns webhook rotate-secret WEBHOOK_ID", "grns webhook rotate-secret WEBHOOK_ID --overlap 0"]
+)
 @_ID
 @click.option(
     "--overlap",
@@ -197,7 +199,7 @@ async def delete(session: CliSession, webhook_id: str, is_trial: bool, is_sure: 
     help="Time for which the old secret stays valid. Use 0 if it leaked.",
 )
 @output_option
-def rotate(out: Output, webhook_id: str, overlap_seconds: float) -> None:
+def rotate_secret(out: Output, webhook_id: str, overlap_seconds: float) -> None:
     """Rotate the signing secret and print the new one once. The old one stays valid for a while."""
     check_overlap(overlap_seconds)
     _rotate(out, overlap_seconds, webhook_id=webhook_id)

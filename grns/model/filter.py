@@ -1,8 +1,8 @@
 """The filter language: which tasks are wanted, in one line, the same at every door.
 
-    state:dead type:fetch_* -agent:batch error:"*connection reset*" attempt:>2 payload.url:"https://a.example/"
+    status:dead type:fetch_* -pool:batch error:"*connection reset*" attempt:>2 payload.url:"https://a.example/"
 
-All terms have to hold. Of several values of one (`state:dead,failed`, or the term again) one has to fit;
+All terms have to hold. Of several values of one (`status:dead,failed`, or the term again) one has to fit;
 bounds (`attempt:>2,<9`) have to fit together. With a minus in front none of its values may. `*` stands for
 any text, at the end of a value and in errors anywhere. What has blanks, commas or quotes in it is quoted; a
 backslash takes its meaning from the character behind it. A word alone is how an id or a trace id begins.
@@ -61,9 +61,9 @@ class Kind:
 
 
 TERMS = (
-    Kind("state", "where the task is", "choice", "state:dead,failed", tuple(Status)),
+    Kind("status", "status of the task", "choice", "status:dead,failed", tuple(Status)),
     Kind("type", "its task type", "text", "type:fetch_*"),
-    Kind("agent", "the agent type that it is for", "text", "agent:worker"),
+    Kind("pool", "pool that runs it", "text", "pool:worker"),
     Kind("worker", "the worker that runs it now", "text", "worker:worker-7f3a*"),
     Kind("priority", "how urgent it is, 0 critical to 3 background", "number", "priority:<2", tuple("0123")),
     Kind("attempt", "how often it was claimed", "number", "attempt:>2"),
@@ -212,7 +212,7 @@ class Filter:
     @property
     def states(self) -> frozenset[Status]:
         """The states that a task can have that it finds."""
-        found = frozenset(Status(value) for value in self._allowed("state"))
+        found = frozenset(Status(value) for value in self._allowed("status"))
         if self.patterns("worker") is not None:
             found &= {Status.RUNNING}
         if "no" not in self._allowed("discarded"):

@@ -39,11 +39,11 @@ class State(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     DONE = "done"
-    ABORTED = "aborted"
+    CANCELLED = "cancelled"
     FAILED = "failed"
 
 
-ENDED = frozenset({State.DONE, State.ABORTED, State.FAILED})
+ENDED = frozenset({State.DONE, State.CANCELLED, State.FAILED})
 
 # Where a task can be for something to be done to it …
 OBJECTS: dict[Action, frozenset[Status]] = {
@@ -112,8 +112,8 @@ def _settled(action: Action, text: str) -> Filter:
     """Return a filter that says which states it means; `InvalidInputError` where the action can do nothing
     in one."""
     wanted = filters.parse(text)
-    if not any(term.name == "state" and not term.is_negated for term in wanted.terms):
-        wanted = filters.parse(f"state:{','.join(_MEANT[action])} {wanted}")
+    if not any(term.name == "status" and not term.is_negated for term in wanted.terms):
+        wanted = filters.parse(f"status:{','.join(_MEANT[action])} {wanted}")
     if others := wanted.states - OBJECTS[action]:
         able = ", ".join(sorted(OBJECTS[action]))
         raise InvalidInputError(

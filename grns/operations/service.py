@@ -156,11 +156,11 @@ async def resume_operation(
     return await _change(database, number, workspace, "resume", actor, reason)
 
 
-async def abort_operation(
+async def cancel_operation(
     database: Database | Session, number: int, *, workspace: str, actor: str, reason: str | None = None
 ) -> Operation:
     """End an operation before it is done. What it has moved stays so."""
-    return await _change(database, number, workspace, "abort", actor, reason)
+    return await _change(database, number, workspace, "cancel", actor, reason)
 
 
 async def _change(

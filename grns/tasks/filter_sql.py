@@ -17,9 +17,9 @@ Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
 
 _COLUMNS = {
-    "state": "status",
+    "status": "status",
     "type": "task_type",
-    "agent": "agent_type",
+    "pool": "agent_type",
     "worker": "owner_agent_id",
     "fingerprint": "fingerprint",
     "trace": "trace_id",

@@ -209,7 +209,7 @@ def _by_state(wanted: Filter, states: frozenset[Status], workspace: str) -> tupl
 
 def _lanes(wanted: Filter) -> tuple[list[tuple[Condition, ...]], list[tuple[Condition, ...]]]:
     """Return the agent types, and the priorities, that tasks can have that are wanted: none for any."""
-    agents = wanted.texts("agent") or ()
+    agents = wanted.texts("pool") or ()
     of_agents: list[tuple[Condition, ...]] = [(tasks.c.agent_type == agent,) for agent in agents]
     if not 0 < len(agents) <= _MOST_AGENTS:
         of_agents = [()]

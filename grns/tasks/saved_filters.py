@@ -18,7 +18,7 @@ async def save(
         BadInput: `bad_filter`, the filter has no terms: an operation on it would mean all tasks.
     """
     if not wanted.terms:
-        raise InvalidInputError("bad_filter", "a saved filter needs at least one term, such as state:dead")
+        raise InvalidInputError("bad_filter", "a saved filter needs at least one term, such as status:dead")
     async with database.transaction() as connection:
         await run(connection, "save_filter", workspace, name, str(wanted), actor)
         await change.note(

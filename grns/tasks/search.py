@@ -145,12 +145,12 @@ def _is_counted(term: Term) -> bool:
     """Say whether the counts are kept by what a term asks for."""
     if term.name == "type":
         return not term.is_negated and all(pattern.is_exact for pattern in term.patterns)
-    return term.name == "state"
+    return term.name == "status"
 
 
 def _issues(wanted: Filter, states: frozenset[Status]) -> Sequence[str] | None:
     """Return the fingerprints of the issues whose open tasks are just what is wanted, if that is so."""
-    if states != _OPEN or any(term.name not in ("state", "fingerprint") for term in wanted.terms):
+    if states != _OPEN or any(term.name not in ("status", "fingerprint") for term in wanted.terms):
         return None
     return wanted.texts("fingerprint")
 

@@ -71,7 +71,7 @@ def of_types(queued: Sequence[Mapping[str, Any]], workers: Sequence[Mapping[str,
             "bad",
             f"No worker of pool {pool} has a handler for {kind}.",
             "/tasks",
-            f"state:queued type:{kind}",
+            f"status:queued type:{kind}",
         )
         for pool, kind in unserved
     ]

@@ -12,7 +12,7 @@ NOTICES = {
     "issue": "The issue was changed.",
     "paused": "It is paused: nothing more of it is claimed. What runs goes on.",
     "resumed": "It goes on.",
-    "aborted": "The operation has ended. What it has moved stays so.",
+    "operation_cancelled": "The operation is cancelled. Moved tasks stay moved.",
     "operation": "The operation was begun.",
     "resent": "The message was sent again.",
     "saved": "The view was saved.",

@@ -23,9 +23,9 @@ CONFIRMED_ABOVE = 100
 # Since it was counted, there may be so many more; then it is counted again.
 _MORE = 1.1
 
-_NO_FILTER = "Write a filter: where none is written, nothing is done. All that are dead are state:dead."
+_NO_FILTER = "Write a filter: where none is written, nothing is done. All that are dead are status:dead."
 
-_SAID = {"pause": "paused", "resume": "resumed", "abort": "aborted"}
+_SAID = {"pause": "paused", "resume": "resumed", "cancel": "operation_cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ async def change_operation(call: PageRequest) -> Response:
     """Pause an operation, let it go on, or end it."""
     number, change = call.request.path_params["number"], call.request.path_params["change"]
     if change not in _SAID:
-        raise InvalidInputError("bad_operation", "an operation is paused, resumed or aborted")
+        raise InvalidInputError("bad_operation", "an operation is paused, resumed or cancelled")
     await call.act(f"/operations/{number}/{change}", {"reason": call.form.text("reason")})
     return call.go(f"/operations/{number}", said=_SAID[change])
 

@@ -39,7 +39,9 @@ async def overview(call: PageRequest) -> Response:
     pools = (await call.ask("/pools", limit=_POOLS))["items"]
     workers = (await call.ask("/workers", limit=_WORKERS))["items"]
     queued = (
-        await call.ask("/tasks", filter="state:queued", limit=_QUEUED) if counts["states"]["queued"] else None
+        await call.ask("/tasks", filter="status:queued", limit=_QUEUED)
+        if counts["states"]["queued"]
+        else None
     )
     issues = await call.ask("/issues", state=["new", "regressed"], limit=_ISSUES)
     alarms = [

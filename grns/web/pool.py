@@ -54,7 +54,7 @@ async def _shown(call: PageRequest, agent_type: str) -> Response:
         task_types=sorted({kind for worker in ours for kind in worker["task_types"]}),
         lasts=list(_LASTS),
         alarms=alarm.of_pools([found]),
-        agent=term("agent", agent_type),
+        agent=term("pool", agent_type),
         lanes=_LANES,
     )
 

@@ -118,7 +118,7 @@ async def _tabs(call: PageRequest, state: str | None, rest: str) -> list[Tab]:
     counts = (await call.ask("/counts"))["states"] if not rest and call.query("saved") is None else {}
     tabs = [Tab("all", rest, state is None, sum(counts.values()) if counts else None)]
     for one in Status:
-        text = together(term("state", one.value), rest)
+        text = together(term("status", one.value), rest)
         tabs.append(Tab(one.value, text, state == one.value, counts.get(one.value)))
     return tabs
 

@@ -17,8 +17,8 @@ def split(text: str) -> tuple[str | None, str]:
         found = parse(text)
     except InvalidInputError:  # the list says so
         return None, text
-    rest = Filter(tuple(one for one in found.terms if one.name != "state"))
-    states = [one for one in found.terms if one.name == "state"]
+    rest = Filter(tuple(one for one in found.terms if one.name != "status"))
+    states = [one for one in found.terms if one.name == "status"]
     if len(states) == 1 and not states[0].is_negated and len(states[0].patterns) == 1:
         return states[0].patterns[0].pieces[0], str(rest)
     return None, str(rest) if not states else text

@@ -20,7 +20,7 @@ async def workers(call: PageRequest) -> Response:
     page = await call.ask("/workers", limit=_LIMIT, cursor=call.query("cursor"))
     is_all = page["next_cursor"] is None and call.query("cursor") is None
     # Of a part of the workers nobody can say what none of them does.
-    queued = (await call.ask("/tasks", filter="state:queued", limit=_QUEUED))["items"] if is_all else []
+    queued = (await call.ask("/tasks", filter="status:queued", limit=_QUEUED))["items"] if is_all else []
     return await call.show(
         "workers.html",
         rows=page["items"],

@@ -118,7 +118,7 @@ async def _theirs(database: Database) -> dict[str, str]:
     )
     key, _ = await create_key(database, workspace=THEIRS, name="theirs", scopes=["read"], actor=ACTOR)
     await saved_filter.save(
-        database, workspace=THEIRS, name="theirs", wanted=parse("state:dead"), actor=ACTOR
+        database, workspace=THEIRS, name="theirs", wanted=parse("status:dead"), actor=ACTOR
     )
     _, webhook = await create_webhook(
         database,

@@ -32,7 +32,7 @@ BODIES: dict[str, Any] = {
     "edit_task": {"priority": 0},
     "edit_issue": {"state": "acknowledged"},
     "create_operation": {"action": "redrive", "filter": ""},
-    "save_filter": {"text": "state:dead"},
+    "save_filter": {"text": "status:dead"},
     "create_webhook": {"url": "https://example.org/y", "kinds": ["evt.task.dead"]},
     "edit_webhook": {"is_enabled": False},
     "create_key": {"name": "ci", "scopes": ["read"]},

@@ -124,23 +124,23 @@ async def test_workspaces_are_made_and_listed(door: Door) -> None:
 async def test_filters_are_kept_listed_and_forgotten(local: httpx2.AsyncClient) -> None:
     path = f"{PREFIX}/filters"
     for name in ("b", "a"):
-        good(await local.put(f"{path}/{name}", json={"text": "state:dead"}))
+        good(await local.put(f"{path}/{name}", json={"text": "status:dead"}))
     listed = good(await local.get(path))["items"]
     assert [(row["name"], row["text"], row["saved_by"]) for row in listed] == [
-        ("a", "state:dead", actor_of(local)),
-        ("b", "state:dead", actor_of(local)),
+        ("a", "status:dead", actor_of(local)),
+        ("b", "status:dead", actor_of(local)),
     ]
-    assert good(await local.delete(f"{path}/a"))["text"] == "state:dead"
+    assert good(await local.delete(f"{path}/a"))["text"] == "status:dead"
     assert problem_of(await local.get(f"{path}/a"), 404) == "not_found"
     assert problem_of(await local.delete(f"{path}/a"), 404) == "not_found"
-    for wrong in ({}, {"text": ""}, {"text": "state:lost"}):
+    for wrong in ({}, {"text": ""}, {"text": "status:lost"}):
         assert problem_of(await local.put(f"{path}/a", json=wrong), 400) == "bad_filter"
 
 
 async def test_terms_are_told_and_completed(local: httpx2.AsyncClient) -> None:
-    said = good(await local.get(f"{PREFIX}/terms", params={"beginning": "state:de"}))
+    said = good(await local.get(f"{PREFIX}/terms", params={"beginning": "status:de"}))
     assert {"state", "type", "payload"} <= {row["name"] for row in said["items"]}
-    assert [row["text"] for row in said["completions"]] == ["state:dead"]
+    assert [row["text"] for row in said["completions"]] == ["status:dead"]
 
 
 # ---------------------------------------------------------------- probes and the document

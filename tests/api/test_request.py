@@ -108,7 +108,7 @@ async def test_a_parameter_of_the_type_is_fine(local: httpx2.AsyncClient) -> Non
         ("PATCH", "/issues/beef", {"status": "resolved"}),
         ("POST", "/pools/worker/pause", {"for": 5}),
         ("POST", "/keys", {"name": "x", "scopes": ["read"], "workspace": "acme"}),
-        ("PUT", "/filters/mine", {"filter": "state:dead"}),
+        ("PUT", "/filters/mine", {"filter": "status:dead"}),
     ],
 )
 async def test_a_field_that_there_is_not_is_refused(
@@ -129,8 +129,8 @@ async def test_a_field_that_there_is_not_is_refused(
         ("/tasks?cursor=nonsense", "bad_cursor"),
         ("/tasks?cursor=%00", "bad_cursor"),
         ("/tasks?cursor=" + "x" * 2000, "bad_cursor"),
-        ("/tasks?fliter=state:dead", "bad_parameter"),
-        ("/tasks?filter=state:lost", "bad_filter"),
+        ("/tasks?fliter=status:dead", "bad_parameter"),
+        ("/tasks?filter=status:lost", "bad_filter"),
         ("/tasks?filter=" + "a" * 5000, "bad_filter"),
         ("/tasks/%00", "bad_parameter"),
         ("/tasks/" + "x" * 5000, "bad_parameter"),

@@ -50,7 +50,7 @@ async def test_what_a_filter_finds_is_counted(local: httpx2.AsyncClient, shared:
         await place(shared, road)
     path = f"{TASKS}/count"
     assert good(await local.get(path, params={"filter": "error:Value*"})) == {"count": 2, "is_exact": True}
-    good(await local.put(f"{PREFIX}/filters/bad", json={"text": "state:dead"}))
+    good(await local.put(f"{PREFIX}/filters/bad", json={"text": "status:dead"}))
     found = good(await local.get(path, params={"filter": "error:Nothing", "saved": "bad"}))
     assert found == {"count": 0, "is_exact": True}
     assert problem_of(await local.get(path, params={"filter": "colour:red"}), 400) == "bad_filter"
@@ -160,8 +160,8 @@ async def test_lists_are_filtered_also_as_it_was_saved(local: httpx2.AsyncClient
     await submit(shared, "other", priority=0)
     found = good(await local.get(TASKS, params={"filter": "type:fetch_* priority:0"}))
     assert [row["id"] for row in found["items"]] == [wanted]
-    said = good(await local.put(f"{PREFIX}/filters/mine", json={"text": "priority:0   state:queued"}))
-    assert said == {"name": "mine", "text": "state:queued priority:0"}
+    said = good(await local.put(f"{PREFIX}/filters/mine", json={"text": "priority:0   status:queued"}))
+    assert said == {"name": "mine", "text": "status:queued priority:0"}
     found = good(await local.get(TASKS, params={"filter": "type:fetch_page", "saved": "mine"}))
     assert [row["id"] for row in found["items"]] == [wanted]
     assert problem_of(await local.get(TASKS, params={"saved": "yours"}), 404) == "not_found"

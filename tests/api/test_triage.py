@@ -62,7 +62,7 @@ async def test_messages_are_exported_whole(local: httpx2.AsyncClient, shared: Da
     message_id = await letter(shared, content=b"{no json")
     (line,) = (await local.get(path, params={"what": "message"})).text.splitlines()
     assert (json.loads(line)["id"], json.loads(line)["body_text"]) == (str(message_id), "{no json")
-    for wrong in ({"what": "message", "filter": "type:noop"}, {"filter": "state:queued"}):
+    for wrong in ({"what": "message", "filter": "type:noop"}, {"filter": "status:queued"}):
         assert problem_of(await local.get(path, params=wrong), 400) == "bad_filter"
 
 
@@ -166,7 +166,7 @@ async def test_an_operation_is_counted_first_then_asked_for_and_ended(
         made["id"]
     ]
     assert good(await local.post(f"{one}/resume"))["state"] == "pending"
-    assert good(await local.post(f"{one}/abort"))["state"] == "aborted"
+    assert good(await local.post(f"{one}/cancel"))["state"] == "cancelled"
     assert problem_of(await local.post(f"{one}/resume"), 409) == "conflict"
     assert problem_of(await local.get(f"{path}/{made['id'] + 1}"), 404) == "not_found"
 
@@ -188,7 +188,7 @@ async def test_operations_have_pages(local: httpx2.AsyncClient) -> None:
     [
         ({}, "bad_operation"),
         ({"action": "explode"}, "bad_operation"),
-        ({"action": "redrive", "filter": "state:running"}, "bad_filter"),
+        ({"action": "redrive", "filter": "status:running"}, "bad_filter"),
         ({"action": "redrive", "filter": "nonsense:1"}, "bad_filter"),
         ({"action": "discard", "canary": True}, "bad_operation"),
         ({"action": "redrive", "rate_per_minute": 0}, "bad_operation"),

@@ -60,7 +60,7 @@ class Scene:
             "overview": "/",
             "issues": "/issues",
             "issue": f"/issues/{self.fingerprint}",
-            "tasks": "/tasks?filter=state:dead",
+            "tasks": "/tasks?filter=status:dead",
             "task": f"/tasks/{self.dead}",
             "task-running": f"/tasks/{self.running}",
             "task-queued": f"/tasks/{self.queued}",
@@ -243,7 +243,7 @@ async def _operated(stage: Stage, docs: str) -> tuple[int, int]:
     tried = await _begin(stage, "type:parse_feed", "does the new parser know them?", canary=True)
     await _is(stage, tried, "paused")
     wrong = await _begin(stage, "type:summarize", "the wrong ones", rate_per_minute=1.0)
-    await operation.abort_operation(stage.database, wrong, workspace="default", actor=BO)
+    await operation.cancel_operation(stage.database, wrong, workspace="default", actor=BO)
     return mended, tried
 
 

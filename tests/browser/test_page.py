@@ -64,7 +64,7 @@ async def test_keys_lead_along_the_rows(page: Page, stage: Stage) -> None:
 async def test_what_is_selected_stays_where_it_is(page: Page, stage: Stage) -> None:
     first = await failed(stage, "stays.internal", 3)
     wanted = await issue_of(stage, first[0])
-    await page.goto(f"/tasks?filter=state:dead fingerprint:{wanted}")
+    await page.goto(f"/tasks?filter=status:dead fingerprint:{wanted}")
     await page.evaluate(_LOOK)
     await page.get_by_role("checkbox", name=f"Select {first[0]}").check()
     asked: list[Request] = []
@@ -118,9 +118,9 @@ async def test_what_jumps_is_noticed(page: Page) -> None:
 
 async def test_a_filter_is_completed(page: Page) -> None:
     await page.goto("/tasks")
-    await page.get_by_label("Filter", exact=True).press_sequentially("type:noop state:de")
+    await page.get_by_label("Filter", exact=True).press_sequentially("type:noop status:de")
     await expect(page.locator("#completions option")).to_have_count(1)
-    await expect(page.locator("#completions option")).to_have_attribute("value", "type:noop state:dead")
+    await expect(page.locator("#completions option")).to_have_attribute("value", "type:noop status:dead")
 
 
 async def test_colours_and_times_are_as_somebody_wants_them(page: Page, stage: Stage) -> None:

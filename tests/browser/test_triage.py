@@ -110,7 +110,7 @@ async def status(stage: Stage, task_id: str) -> str:
 async def test_some_are_selected_and_redriven(page: Page, stage: Stage) -> None:
     ids = await failed(stage, "bulk.internal", 4)
     stage.mend("bulk.internal")
-    await page.goto(f"/tasks?filter=state:dead id:{','.join(ids)}")
+    await page.goto(f"/tasks?filter=status:dead id:{','.join(ids)}")
     for one in ids[:2]:
         await page.get_by_role("checkbox", name=f"Select {one}").check()
     await expect(page.locator("#selected")).to_have_text("2 selected")

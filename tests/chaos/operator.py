@@ -23,8 +23,8 @@ PARKED = "parked"
 _PAUSE_SECONDS = 3.0
 _LAST_SECONDS = 15.0
 _MANY = 10
-_REDRIVE = {"action": "redrive", "filter": "type:doomed state:dead,failed age:<40s"}
-_CANCEL = {"action": "cancel", "filter": f"type:{PARKED} state:waiting", "reason": "not needed"}
+_REDRIVE = {"action": "redrive", "filter": "type:doomed status:dead,failed age:<40s"}
+_CANCEL = {"action": "cancel", "filter": f"type:{PARKED} status:waiting", "reason": "not needed"}
 
 
 class Operator:
@@ -79,7 +79,7 @@ class Operator:
         """End what a failed canary has paused, or let it continue."""
         answer = await self._client.get("/operations", params={"state": "paused"})
         for operation in answer.json().get("items", []) if answer.is_success else []:
-            what = random.choice(("abort", "resume"))
+            what = random.choice(("cancel", "resume"))
             await self._client.post(f"/operations/{operation['id']}/{what}", json={"reason": "looked at"})
 
 

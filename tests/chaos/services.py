@@ -157,7 +157,7 @@ async def check_services(url: str, services: Services, report: Report) -> None:
     for message_id in services.forged():
         report.found("undelivered", f"{message_id} was sent with a wrong signature")
     for row in operations:
-        if row["state"] not in ("done", "aborted", "paused"):
+        if row["state"] not in ("done", "cancelled", "paused"):
             report.found("operation", f"{row['id']} is {row['state']}")
         if not row["moved"] == row["logged"] == row["tasks"]:
             detail = (

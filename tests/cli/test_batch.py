@@ -97,11 +97,11 @@ def test_more_than_a_batch_comes_from_a_pipe_and_is_counted(
     assert grns("count", "payload.n:7").out == "1\n"
     with_database(shared_url, count_all)
     assert grns("count", "type:type_0").out == "602\n"
-    assert json.loads(grns("count", "state:queued", "-o", "json").out) == {"count": 1203, "is_exact": True}
+    assert json.loads(grns("count", "status:queued", "-o", "json").out) == {"count": 1203, "is_exact": True}
     assert "queued      1203" in grns("count").out
     assert json.loads(grns("count", "-o", "json").out)["total"] == 1203
     assert grns("count", "colour:red").code == 2
-    assert grns("count", "--saved", "nobody").code == 3
+    assert grns("count", "--saved-filter", "nobody").code == 3
 
 
 def test_a_file_that_is_not_there_is_told(grns: Call) -> None:

@@ -143,7 +143,7 @@ def grns(town: Town, lonely: Call) -> Call:
 def digest(path: Path | str = SOURCE) -> list[str]:
     """Return what submits the digest of a file."""
     payload = json.dumps({"path": str(path)})
-    return ["task", "submit", "digest_file", "--agent-type", "digest", "--payload", payload]
+    return ["task", "submit", "digest_file", "--pool", "digest", "--payload", payload]
 
 
 # ---------------------------------------------------------------- tasks
@@ -189,7 +189,7 @@ def test_submit_prints_nothing_but_the_id(grns: Call) -> None:
 
 def test_a_payload_from_a_file_and_from_a_pipe(grns: Call, tmp_path: Path) -> None:
     (tmp_path / "payload.json").write_text(json.dumps({"path": str(SOURCE)}))
-    arguments = ["task", "submit", "digest_file", "--agent-type", "digest", "--wait", "--payload"]
+    arguments = ["task", "submit", "digest_file", "--pool", "digest", "--wait", "--payload"]
     assert grns(*arguments, "@payload.json").code == 0
     piped = subprocess.run(
         [sys.executable, "-m", "grns", *arguments, "-", "-o", "json"],
@@ -223,7 +223,7 @@ def test_submit_wait_without_a_worker_for_the_type_says_so_while_it_waits(
     grns: Call, agent_type: str, said: str
 ) -> None:
     """Newcomer 11: a misspelt type was silent until the timeout, and `explain` knew why all the time."""
-    late = grns("task", "submit", "digset_file", "--agent-type", agent_type, "--wait", "--timeout", "5")
+    late = grns("task", "submit", "digset_file", "--pool", agent_type, "--wait", "--timeout", "5")
     lines = late.err.splitlines()
     (first,) = [place for place, line in enumerate(lines) if said in line]
     (end,) = [place for place, line in enumerate(lines) if line.startswith("grns: ")]
@@ -258,7 +258,7 @@ def test_a_list_is_of_what_its_terms_say(grns: Call) -> None:
     def listed(*words: str) -> list[str]:
         return [row["id"] for row in grns("task", "list", "-o", "json", *words).json["items"]]
 
-    assert listed("type:filter*", "state:waiting") == ids, "the next one due is the first"
+    assert listed("type:filter*", "status:waiting") == ids, "the next one due is the first"
     assert listed("type:filtered") == ids[::-1]
     assert listed("type:filtered payload.order.id:17") == ids[:1]
     assert listed("--filter", "-priority:0 type:filtered") == ids[:1]
@@ -272,21 +272,23 @@ def test_a_list_is_of_what_its_terms_say(grns: Call) -> None:
 def test_filters_are_saved(grns: Call) -> None:
     """L5: an empty one is refused here as by the API: an operation on it would mean all tasks."""
     task_id = grns("task", "submit", "kept", "--delay", "1h").out.strip()
-    saved = grns("task", "filter", "save", "waiting-ones", "type:kept", "state:waiting", "-o", "json")
-    assert (saved.code, saved.json) == (0, {"name": "waiting-ones", "text": "state:waiting type:kept"})
+    saved = grns("task", "filter", "save", "waiting-ones", "type:kept", "status:waiting", "-o", "json")
+    assert (saved.code, saved.json) == (0, {"name": "waiting-ones", "text": "status:waiting type:kept"})
     rows = grns("task", "filter", "list", "-o", "json").json["items"]
     assert [(row["name"], row["saved_by"][:4]) for row in rows] == [("waiting-ones", "cli:")]
     empty = grns("task", "filter", "save", "x", "")
     assert (empty.code, "at least one term" in empty.sentence) == (2, True)
     assert "waiting-ones" in grns("task", "filter", "list").out
-    found = grns("task", "list", "--saved", "waiting-ones", "-o", "json").json["items"]
+    found = grns("task", "list", "--saved-filter", "waiting-ones", "-o", "json").json["items"]
     assert [row["id"] for row in found] == [task_id]
-    assert grns("task", "list", "--saved", "waiting-ones", "priority:0", "-o", "json").json["items"] == []
-    assert grns("dlq", "list", "--saved", "waiting-ones", "-o", "json").json["items"] == []
+    assert (
+        grns("task", "list", "--saved-filter", "waiting-ones", "priority:0", "-o", "json").json["items"] == []
+    )
+    assert grns("dlq", "list", "--saved-filter", "waiting-ones", "-o", "json").json["items"] == []
     assert grns("task", "filter", "delete", "waiting-ones").code == 0
     for command in (
         ["task", "filter", "delete", "waiting-ones"],
-        ["task", "list", "--saved", "waiting-ones"],
+        ["task", "list", "--saved-filter", "waiting-ones"],
     ):
         missing = grns(*command)
         assert (missing.code, missing.hint) == (3, "grns task filter list")
@@ -294,13 +296,13 @@ def test_filters_are_saved(grns: Call) -> None:
 
 
 def test_terms_are_told_without_any_server(lonely: Call) -> None:
-    told = lonely("task", "filter", "terms", "-o", "json").json["items"]
-    assert "dead" in next(row["values"] for row in told if row["name"] == "state")
-    assert "payload.order.id:17" in lonely("task", "filter", "terms").out
+    told = lonely("task", "filter", "fields", "-o", "json").json["items"]
+    assert "dead" in next(row["values"] for row in told if row["name"] == "status")
+    assert "payload.order.id:17" in lonely("task", "filter", "fields").out
 
 
 @pytest.mark.parametrize(
-    ("words", "goes_on"), [("task list sta", "state:"), ("dlq list state:dead,fa", "state:dead,failed")]
+    ("words", "goes_on"), [("task list stat", "status:"), ("dlq list status:dead,fa", "status:dead,failed")]
 )
 def test_terms_are_completed(
     words: str,
@@ -316,7 +318,7 @@ def test_terms_are_completed(
 
 
 def test_dead_tasks_are_listed_and_run_again(grns: Call) -> None:
-    ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
+    ended = grns("task", "submit", "hopeless", "--pool", "digest", "--wait", "-o", "json")
     assert ended.code == 1
     task_id = ended.json["id"]
     for words in (["--type", "hopeless"], ["type:hope*", "age:<1h"], ["--what", "task", "error:*"], []):
@@ -342,10 +344,10 @@ def column(answer: Answer, task_id: str, name: str) -> str:
 
 def test_task_list_of_a_task_that_was_redriven_shows_the_attempts_that_count(grns: Call) -> None:
     """Newcomer 12: ATTEMPT was `4/2` after a redrive, and `0/?` while the task waited."""
-    waiting = grns("task", "submit", "hopeless", "--agent-type", "unserved").out.strip()
+    waiting = grns("task", "submit", "hopeless", "--pool", "unserved").out.strip()
     assert column(grns("task", "list", waiting), waiting, "ATTEMPT") == "0"
     assert grns("task", "cancel", waiting).code == 0
-    ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
+    ended = grns("task", "submit", "hopeless", "--pool", "digest", "--wait", "-o", "json")
     task_id, attempts = ended.json["id"], []
     for _ in range(2):
         attempts.append(column(grns("task", "list", task_id), task_id, "ATTEMPT"))
@@ -360,7 +362,7 @@ def test_task_list_of_a_task_that_was_redriven_shows_the_attempts_that_count(grn
 
 def test_task_show_and_explain_of_a_dead_task_show_its_traceback(grns: Call) -> None:
     """Newcomer 15: to see where a handler failed, you needed the log of the right worker."""
-    ended = grns("task", "submit", "hopeless", "--agent-type", "digest", "--wait", "-o", "json")
+    ended = grns("task", "submit", "hopeless", "--pool", "digest", "--wait", "-o", "json")
     task_id = ended.json["id"]
     raised = 'raise ValueError(f"attempt {task.attempt} fails like every other one")'
     for verb in (["task", "show"], ["explain"]):
@@ -373,7 +375,7 @@ def test_task_show_and_explain_of_a_dead_task_show_its_traceback(grns: Call) -> 
 
 def test_task_list_of_a_task_that_succeeded_shows_no_error(grns: Call) -> None:
     """Newcomer 12: the error of an attempt before the last one stood beside `succeeded`."""
-    ended = grns("task", "submit", "flaky", "--agent-type", "digest", "--wait", "-o", "json")
+    ended = grns("task", "submit", "flaky", "--pool", "digest", "--wait", "-o", "json")
     assert ended.json["last_error"]["class"] == "ConnectionError", "it is kept, and shown as what it was"
     task_id = ended.json["id"]
     listed = grns("task", "list", task_id)
@@ -532,15 +534,18 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         *(f"worker {verb}" for verb in ["start", "list", "show"]),
         *(f"task {verb}" for verb in ["submit", "submit-many", "list", "count", "show", "events", "wait"]),
         *(f"task {verb}" for verb in ["edit", "cancel", "redrive", "discard"]),
-        *(f"task filter {verb}" for verb in ["terms", "save", "list", "delete"]),
+        *(f"task filter {verb}" for verb in ["fields", "save", "list", "delete"]),
         *(f"dlq {verb}" for verb in ["list", "show", "resend", "discard", "export"]),
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
         *(f"events {verb}" for verb in ["tail", "export", "replay"]),
         *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "reopen", "snooze"]),
         *(f"issue {verb}" for verb in ["redrive", "discard"]),
-        *(f"webhook {verb}" for verb in ["create", "list", "show", "edit", "delete", "rotate", "ping"]),
+        *(
+            f"webhook {verb}"
+            for verb in ["create", "list", "show", "edit", "delete", "rotate-secret", "ping"]
+        ),
         *(f"webhook {verb}" for verb in ["deliveries", "resend"]),
-        *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "abort"]),
+        *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "cancel"]),
         *(f"key {verb}" for verb in ["create", "list", "revoke", "rotate-token-secret"]),
         *(f"workspace {verb}" for verb in ["create", "list", "isolate"]),
     ]
@@ -564,7 +569,7 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task show \x1b[31m", "task id must be"),
         ("task wait x --timeout soon", "is not a duration"),
         ("task submit a.b", "task_type must be"),
-        ("task submit x --agent-type instance", "instance"),
+        ("task submit x --pool instance", "instance"),
         ("task submit x --payload {bad", "not one JSON document"),
         ("task submit x --payload [1]", "a JSON object, not an array"),
         ("task submit x --payload null", "a JSON object, not null"),
@@ -577,11 +582,11 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task submit x --max-attempts 0", "is not in the range"),
         ("task list --limit 0", "is not in the range"),
         ("task list --status done", "is not one of"),
-        ("task list state:done", "state is one of"),
-        ("task list stat:dead", "did you mean state?"),
+        ("task list status:done", "status is one of"),
+        ("task list stat:dead", "did you mean status?"),
         ("task list --filter -age:1h", "age is a bound"),
-        ("task list -state:dead", "No such option"),
-        ("task list --saved a.b", "name must be"),
+        ("task list -status:dead", "No such option"),
+        ("task list --saved-filter a.b", "name must be"),
         ("dlq list --what message type:x", "only tasks have"),
         ("task filter save x", "Missing argument"),
         ("task filter save x type:", "a value is missing"),
@@ -589,19 +594,19 @@ def test_help_is_there_for_every_command(lonely: Call) -> None:
         ("task cancel", "name some ids"),
         ("task cancel x --filter type:x", "name some ids"),
         ("task cancel x --rate 1/s", "go with --filter"),
-        ("task cancel --filter state:dead --yes", "one can cancel only"),
+        ("task cancel --filter status:dead --yes", "one can cancel only"),
         ("dlq discard", "name some ids"),
         ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --all", "name some ids"),
         ("dlq resend --all --body {}", "name one id"),
-        ("task redrive x --filter state:dead", "name some ids"),
+        ("task redrive x --filter status:dead", "name some ids"),
         ("task redrive x --canary", "go with --filter"),
-        ("task redrive --filter state:queued --yes", "one can redrive only"),
+        ("task redrive --filter status:queued --yes", "one can redrive only"),
         ("task redrive --filter colour:red --yes", "colour"),
         ("task redrive --filter= --rate 0 --yes", "is not a rate"),
         ("task redrive --filter= --rate 5/day --yes", "is not a rate"),
         ("task redrive --filter= --patch {bad --yes", "not one JSON document"),
         ("task redrive --filter= --patch [1] --yes", "patch"),
-        ("task redrive --filter= --agent-type a.b --yes", "agent_type must be"),
+        ("task redrive --filter= --pool a.b --yes", "agent_type must be"),
         ("task discard --filter= --canary", "No such option"),
         ("dlq resend x", "is not the id of a message"),
         ("dlq resend 7dc6e5af-0776-4f37-8f16-5767f5f9471f --header x", "is not a header"),

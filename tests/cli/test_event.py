@@ -206,7 +206,7 @@ def test_an_export_into_a_file_goes_on_wherever_it_was_killed(
     # Nothing at all, the first bytes, and around the ends of lines.
     for place in (0, 1, 5, ends[0] - 1, ends[0], ends[0] + 1, ends[3] - 7, ends[-1] - 1, ends[-1]):
         file.write_bytes(whole[:place])
-        done = grns("export", "--into", str(file))
+        done = grns("export", "--append-to", str(file))
         assert (done.code, done.out) == (0, ""), place
         assert file.read_bytes() == whole, place
         missing = sum(end > place for end in ends)
@@ -219,7 +219,7 @@ def test_an_export_into_a_file_that_is_missing_or_begins_late(
     ids = with_tasks(shared_url)
     rows = grns("export").rows
     file = tmp_path / "events.jsonl"
-    said = ("export", "--into", str(file), "--kind", "evt.task.queued")
+    said = ("export", "--append-to", str(file), "--kind", "evt.task.queued")
     assert grns(*said, "--after", str(rows[1]["seq"])).code == 0
     assert [json.loads(line)["task_id"] for line in file.read_text().splitlines()] == ids[2:]
     assert grns(*said, "--after", "0", "--since", "1h").code == 0, "what it holds counts for more"
@@ -242,7 +242,7 @@ def test_an_export_leaves_alone_what_is_not_its_own(
     with_tasks(shared_url)
     file = tmp_path / "events.jsonl"
     file.write_bytes(held)
-    refused = grns("export", "--into", str(file))
+    refused = grns("export", "--append-to", str(file))
     assert (refused.code, refused.out) == (code, "")
     assert says in refused.err
     assert file.read_bytes() == held
@@ -254,13 +254,13 @@ def test_an_export_is_alone_in_its_file_and_takes_none_that_is_no_file(
     with_tasks(shared_url)
     file = tmp_path / "events.jsonl"
     with event_file.opened(file, "default"):
-        refused = grns("export", "--into", str(file))
+        refused = grns("export", "--append-to", str(file))
     assert refused.code == 4
     assert "another export writes into" in refused.err
     assert "try: the same command again" in refused.err
     assert file.read_bytes() == b""
     for said, code in (("/dev/null", 2), (str(tmp_path), 2), (str(tmp_path / "none" / "x"), 1)):
-        assert grns("export", "--into", said).code == code, said
+        assert grns("export", "--append-to", said).code == code, said
 
 
 def test_a_full_disk_is_told(
@@ -273,7 +273,7 @@ def test_a_full_disk_is_told(
 
     monkeypatch.setattr("os.fsync", full)
     file = tmp_path / "events.jsonl"
-    told = grns("export", "--into", str(file))
+    told = grns("export", "--append-to", str(file))
     assert told.code == 1
     assert f"{file}: No space left on device" in told.err
     assert "interrupted; continue with --after 0" in told.err

@@ -36,7 +36,7 @@ def eventually(look: Callable[[], Any]) -> Any:
 
 def submitted(grns: Call, kind: str, *more: str) -> str:
     """Submit a task of the worker's, and return its id."""
-    return grns("task", "submit", kind, "--agent-type", "digest", *more).out.strip()
+    return grns("task", "submit", kind, "--pool", "digest", *more).out.strip()
 
 
 def died(grns: Call, count: int, *more: str) -> list[str]:
@@ -69,7 +69,7 @@ def test_what_a_filter_finds_is_counted_asked_for_and_redriven(grns: Call) -> No
     operation = done.json
     assert (operation["state"], operation["moved"], operation["skipped"]) == ("done", 3, 0)
     assert operation["reason"] == "mended"
-    assert operation["filter"] == "state:dead,failed type:hopeless payload.mark:counted"
+    assert operation["filter"] == "status:dead,failed type:hopeless payload.mark:counted"
     assert operation["created_by"].startswith("cli:")
     for task_id in ids:
         assert grns("task", "wait", task_id, "--timeout", str(SECONDS)).code == 1
@@ -80,7 +80,7 @@ def test_what_a_filter_finds_is_counted_asked_for_and_redriven(grns: Call) -> No
     assert "failed again" in grns("operation", "show", number).out
     assert number in grns("operation", "list", "--state", "done").out
     assert grns("operation", "watch", number).code == 0
-    assert grns("operation", "abort", number).code == 4
+    assert grns("operation", "cancel", number).code == 4
     nothing = grns(*chosen, "--yes")
     assert (nothing.code, nothing.out) == (0, "")
     assert "nothing to redrive" in nothing.err
@@ -111,8 +111,8 @@ def test_one_that_goes_on_by_itself_is_paused_and_ended(grns: Call) -> None:
         grns("operation", "pause", number, "--reason", "lunch", "-o", "json").json["state_reason"] == "lunch"
     )
     assert grns("operation", "watch", number).code == 1
-    assert grns("operation", "abort", number).code == 0
-    assert grns("operation", "show", number, "-o", "json").json["state"] == "aborted"
+    assert grns("operation", "cancel", number).code == 0
+    assert grns("operation", "show", number, "-o", "json").json["state"] == "cancelled"
     assert grns("operation", "show", "999999").code == 3
 
 

@@ -77,7 +77,7 @@ async def populate(database: Database) -> None:
 
 def test_a_pool_is_paused_listed_and_resumed(grns: Call, shared_url: str) -> None:
     with_database(shared_url, populate)
-    paused = grns("pause", "worker", "--reason", "deploy", "--for", "2h")
+    paused = grns("pause", "worker", "--reason", "deploy", "--duration", "2h")
     assert (paused.code, paused.out, paused.err) == (0, "worker is paused for 2 h 0 min\n", "")
     head, worker, writer = grns("list").out.splitlines()
     assert head.split() == [
@@ -165,8 +165,8 @@ def test_pools_are_listed_page_by_page(grns: Call, shared_url: str) -> None:
         (("pause", "a.b"), "bad_name"),
         (("pause", "instance"), "bad_name"),
         (("pause", "worker", "--type", "*"), "bad_name"),
-        (("pause", "worker", "--for", "soon"), "bad_until"),
-        (("pause", "worker", "--for", "0"), "bad_until"),
+        (("pause", "worker", "--duration", "soon"), "bad_until"),
+        (("pause", "worker", "--duration", "0"), "bad_until"),
         (("pause", "worker", "--reason", "x" * 1001), "bad_reason"),
         (("resume", "a b"), "bad_name"),
         (("list", "--after", "a.b"), "bad_cursor"),

@@ -59,7 +59,7 @@ def test_from_its_making_to_its_end(grns: Call) -> None:
     assert (refused.code, "is disabled" in refused.err) == (4, True)
     assert grns("webhook", "edit", webhook_id, "--enable", "-o", "json").json["is_enabled"] is True
 
-    turned = grns("webhook", "rotate", webhook_id, "--overlap", "1h")
+    turned = grns("webhook", "rotate-secret", webhook_id, "--overlap", "1h")
     assert turned.out.startswith("whsec_")
     assert turned.out != made.out
     assert "old secret until" in grns("webhook", "show", webhook_id).out
@@ -107,7 +107,7 @@ def test_a_ping_that_comes_is_listed_and_sent_again(
 
 
 def test_what_is_not_there_is_said(grns: Call) -> None:
-    for command in ("show", "ping", "rotate", "deliveries"):
+    for command in ("show", "ping", "rotate-secret", "deliveries"):
         assert grns("webhook", command, UNKNOWN).code == 3
     assert grns("webhook", "delete", UNKNOWN, "--yes").code == 3
     assert grns("webhook", "edit", UNKNOWN, "--enable").code == 3
@@ -126,8 +126,8 @@ def test_what_is_not_there_is_said(grns: Call) -> None:
         ("edit wh-1 --url ftp://a.example/", "(bad_url)"),
         ("edit wh-1 --kind evt.*", "(bad_kind)"),
         ("edit wh-1", "nothing changes"),
-        ("rotate wh-1 --overlap soon", "is not a duration"),
-        ("rotate wh-1 --overlap 40d", "(bad_overlap)"),
+        ("rotate-secret wh-1 --overlap soon", "is not a duration"),
+        ("rotate-secret wh-1 --overlap 40d", "(bad_overlap)"),
         ("show a.b", "webhook id must be"),
         ("resend wh-1 0", "(bad_number)"),
         ("resend wh-1 x", "(bad_number)"),

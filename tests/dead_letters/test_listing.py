@@ -70,7 +70,7 @@ async def test_tasks_and_messages_are_on_one_list(
     monkeypatch.setattr(task_page, "MOST_LOOKED_AT", most)
     await fill(shared)
     messages = await bury(shared)
-    tasks = ids(await expected(shared, "state:dead,failed"))
+    tasks = ids(await expected(shared, "status:dead,failed"))
     found = await pages(shared, DeadFilter(), limit=limit)
     rows = rows_of(found)
     assert sorted(ids(rows)) == sorted([*tasks, *messages])
@@ -84,20 +84,20 @@ async def test_one_kind_is_listed_without_the_other(shared: Database) -> None:
     await fill(shared)
     messages = await bury(shared)
     await bury(shared, "other")
-    tasks = ids(await expected(shared, "state:dead,failed"))
+    tasks = ids(await expected(shared, "status:dead,failed"))
     for what, due in ((TASK, tasks), (MESSAGE, messages)):
         assert sorted(ids(rows_of(await pages(shared, DeadFilter(what), limit=5)))) == sorted(due)
-    failed = ids(await expected(shared, "state:failed"))
+    failed = ids(await expected(shared, "status:failed"))
     assert sorted(
         ids(rows_of(await pages(shared, DeadFilter(None, parse("error:Time*")), limit=5)))
     ) == sorted(failed)
-    assert await pages(shared, DeadFilter(None, parse("state:queued")), limit=5) == [Page([], None)]
+    assert await pages(shared, DeadFilter(None, parse("status:queued")), limit=5) == [Page([], None)]
 
 
 async def test_dead_letters_are_counted_by_kind(shared: Database) -> None:
     await fill(shared)
     messages = await bury(shared)
-    tasks = await expected(shared, "state:dead,failed attempt:>0")
+    tasks = await expected(shared, "status:dead,failed attempt:>0")
     found = await listing.count_dead(
         shared, workspace="default", wanted=DeadFilter(TASK, parse("attempt:>0"))
     )
@@ -139,14 +139,14 @@ async def save(database: Database, name: str, text: str, workspace: str = "defau
 
 
 async def test_a_filter_is_saved_under_a_name(database: Database) -> None:
-    await save(database, "flaky", "error:Timeout* state:dead")
+    await save(database, "flaky", "error:Timeout* status:dead")
     assert await saved_filter.read(database, workspace="default", name="flaky") == parse(
-        "state:dead error:Timeout*"
+        "status:dead error:Timeout*"
     )
     with pytest.raises(InvalidInputError, match="at least one term"):  # L5
         await save(database, "flaky", "")
-    await save(database, "flaky", "state:failed")
-    assert await saved_filter.read(database, workspace="default", name="flaky") == parse("state:failed")
+    await save(database, "flaky", "status:failed")
+    assert await saved_filter.read(database, workspace="default", name="flaky") == parse("status:failed")
     await saved_filter.delete(database, workspace="default", name="flaky", actor="cli:bob@desk")
     with pytest.raises(NotFoundError, match="no saved filter flaky"):
         await saved_filter.read(database, workspace="default", name="flaky")

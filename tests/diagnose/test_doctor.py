@@ -143,7 +143,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         partitions(newest_seconds=31 * DAY, is_done_with=False), "retention", WARNING, "not all published"),
     "a short log": ({"settings": settings(log_retention_days=2.0)}, "retention", WARNING, "not be replayed"),
     "a short memory": (
-        {"settings": settings(processed_retention_days=2.0)}, "retention", NOTE, "needs --forgotten"),
+        {"settings": settings(processed_retention_days=2.0)}, "retention", NOTE, "needs --include-forgotten"),
     "no relay": (pulse(relay_has_leader=False), "relay", WARNING, "no relay leads"),
     "no relay, and much to do": (
         pulse(relay_has_leader=False, lag_seconds=9.0), "relay", ERROR, "is 9.0 s old"),

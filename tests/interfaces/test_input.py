@@ -55,7 +55,7 @@ SQL_TYPES = {
     "causation_id": "uuid",
 }  # fmt: skip
 FLAGS = {
-    "agent_type": "--agent-type", "priority": "--priority", "max_attempts": "--max-attempts",
+    "agent_type": "--pool", "priority": "--priority", "max_attempts": "--max-attempts",
     "delay_seconds": "--delay", "idempotency_key": "--idempotency-key", "trace_id": "--trace-id",
 }  # fmt: skip
 SUBMIT_FILE = ("task", "submit", "noop", "--payload", "@payload")
@@ -249,13 +249,13 @@ NAMES = [case for case in NAMES if isinstance(case.value, str)]
         (["dlq", "list", "--after", "MjAyNi0wMi0wNlQyMTowMDowMCAA"], "bad_cursor"),
         (["dlq", "list", "--after", "é" * 5000], "bad_cursor"),
         (["dlq", "list", "--limit", "-1"], "bad_limit"),
-        (["task", "list", "state:" + "x" * 3000], "bad_filter"),
+        (["task", "list", "status:" + "x" * 3000], "bad_filter"),
         (["task", "list", "x" * 5000], "bad_filter"),
         (["task", "list", "type:\u202e", "age:1h"], "bad_filter"),
         (["task", "list", "type:\udcff"], "bad_filter"),
         (["dlq", "list", "--filter", "type:a\x00b"], "bad_filter"),
         (["task", "filter", "save", "a", "\x1b[2J:x"], "bad_filter"),
-        (["task", "filter", "save", "../x", "state:dead"], "bad_name"),
+        (["task", "filter", "save", "../x", "status:dead"], "bad_name"),
         (["task", "list", "--limit", "x" * 5000], "bad_limit"),
         (["task", "wait", "gr-0", "--timeout", "\u202e"], "bad_timeout"),
         (["task", "submit", "noop", "--payload", "@" + "x" * 5000], "bad_file"),

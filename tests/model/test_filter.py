@@ -75,7 +75,7 @@ def test_the_order_of_terms_means_nothing(wanted: list[Term]) -> None:
 
 @given(
     st.text(max_size=40)
-    | st.text(st.sampled_from('state:dead,-"\\* gr-error<>=.\x00\ud800\u202e1hpayload'), max_size=40)
+    | st.text(st.sampled_from('status:dead,-"\\* gr-error<>=.\x00\ud800\u202e1hpayload'), max_size=40)
 )
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
     """Of what is refused not much is shown, and it can be shown anywhere."""
@@ -102,9 +102,9 @@ def refusal_of(text: str) -> InvalidInputError | None:
     [
         ("", ""),
         (" \n\t ", ""),
-        ("type:a state:dead", "state:dead type:a"),
-        ("state:failed,dead  state:dead", "state:dead,failed"),
-        ("-state:dead state:failed", "state:failed -state:dead"),
+        ("type:a status:dead", "status:dead type:a"),
+        ("status:failed,dead  status:dead", "status:dead,failed"),
+        ("-status:dead status:failed", "status:failed -status:dead"),
         ('type:"fetch_page"', "type:fetch_page"),
         ("type:a\\*b", "type:a\\*b"),
         ('error:"connection  reset"', 'error:"connection  reset"'),
@@ -130,13 +130,13 @@ def test_each_filter_is_written_in_one_way(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("stat:dead", "at character 1, 'stat:dead': there is no such term (did you mean state?)"),
+        ("stat:dead", "at character 1, 'stat:dead': there is no such term (did you mean status?)"),
         ("type:x State:dead", "at character 8, 'State:dead': there is no such term"),
-        ("zzzz:x", "there are state, type, agent"),
-        ("state:done", "at character 7, 'done': state is one of waiting, queued"),
-        ("state:dea*", "state is one of"),
-        ("state:dead,", "at its end: a value is missing"),
-        ("state: type:x", "at character 7, ' type:x': a value is missing"),
+        ("zzzz:x", "there are status, type, pool"),
+        ("status:done", "at character 8, 'done': status is one of waiting, queued"),
+        ("status:dea*", "status is one of"),
+        ("status:dead,", "at its end: a value is missing"),
+        ("status: type:x", "at character 8, ' type:x': a value is missing"),
         ("type:", "a value is missing"),
         ("-", "a value is missing"),
         (",", "a value is missing"),
@@ -182,15 +182,15 @@ def test_what_is_wrong_is_pointed_at_and_what_is_right_is_said(text: str, says: 
     ("text", "states"),
     [
         ("", set(Status)),
-        ("state:dead,failed", {Status.DEAD, Status.FAILED}),
-        ("state:dead -state:dead", set()),
-        ("-state:succeeded,cancelled", set(Status) - {Status.SUCCEEDED, Status.CANCELLED}),
+        ("status:dead,failed", {Status.DEAD, Status.FAILED}),
+        ("status:dead -status:dead", set()),
+        ("-status:succeeded,cancelled", set(Status) - {Status.SUCCEEDED, Status.CANCELLED}),
         ("worker:a", {Status.RUNNING}),
         ("-worker:a", set(Status)),
-        ("worker:a state:dead", set()),
+        ("worker:a status:dead", set()),
         ("discarded:yes", REDRIVABLE),
         ("discarded:yes,no", set(Status)),
-        ("-discarded:no state:dead,queued", {Status.DEAD}),
+        ("-discarded:no status:dead,queued", {Status.DEAD}),
     ],
 )
 def test_it_knows_in_which_states_a_task_can_be(text: str, states: set[Status]) -> None:
@@ -214,22 +214,22 @@ def test_it_knows_which_priorities_a_task_can_have(text: str, priorities: set[in
 
 
 def test_texts_are_told_where_they_are_exact() -> None:
-    wanted = parse("type:b,a agent:x* -key:k id:gr-1")
+    wanted = parse("type:b,a pool:x* -key:k id:gr-1")
     assert wanted.texts("type") == ("a", "b")
-    assert wanted.texts("agent") is None
-    assert wanted.patterns("agent") == (Pattern(("x", "")),)
+    assert wanted.texts("pool") is None
+    assert wanted.patterns("pool") == (Pattern(("x", "")),)
     assert (wanted.texts("key"), wanted.patterns("key")) == (None, None)
-    assert wanted.names == {"type", "agent", "key", "id"}
+    assert wanted.names == {"type", "pool", "key", "id"}
 
 
 @pytest.mark.parametrize(
     ("beginning", "goes_on"),
     [
-        ("st", ["state:"]),
-        ("-sta", ["-state:"]),
+        ("st", ["status:"]),
+        ("-sta", ["-status:"]),
         ("pay", ["payload."]),
-        ("state:f", ["state:failed"]),
-        ("-state:dead,f", ["-state:dead,failed"]),
+        ("status:f", ["status:failed"]),
+        ("-status:dead,f", ["-status:dead,failed"]),
         ("priority:", [f"priority:{value}" for value in "0123"]),
         ("type:f", []),
         ("nonsense:f", []),

@@ -15,7 +15,13 @@ from grns.model.outcome import Verb
 from grns.operations import batches as batches
 from grns.operations.batches import Followed
 from grns.operations.model import Action, State, request
-from grns.operations.service import abort_operation, list_operations, pause_operation, preview, read_operation
+from grns.operations.service import (
+    cancel_operation,
+    list_operations,
+    pause_operation,
+    preview,
+    read_operation,
+)
 from grns.postgres.database import Database
 from grns.tasks.edit import discard_tasks
 from tests.support.harness import rows_of, submit
@@ -66,7 +72,7 @@ async def test_it_is_kept_as_it_was_asked_for(shared: Database) -> None:
     assert made == await read_operation(shared, made.id, workspace="default")
     assert (made.action, made.filter, made.state) == (
         Action.REDRIVE,
-        "state:dead,failed type:noop",
+        "status:dead,failed type:noop",
         State.PENDING,
     )
     assert (made.canary, made.rate_per_minute, made.patch) == (True, 30.0, {"a": {"b": None}})
@@ -83,7 +89,7 @@ async def test_another_workspace_has_another_ones_operations(shared: Database) -
     for look in (
         read_operation(shared, made.id, workspace="other"),
         pause_operation(shared, made.id, workspace="other", actor=ACTOR),
-        abort_operation(shared, made.id + 1, workspace="default", actor=ACTOR),
+        cancel_operation(shared, made.id + 1, workspace="default", actor=ACTOR),
     ):
         with pytest.raises(NotFoundError):
             await look
@@ -93,7 +99,7 @@ async def test_another_workspace_has_another_ones_operations(shared: Database) -
 
 async def test_they_are_listed_page_by_page_the_latest_first(shared: Database) -> None:
     made = [(await asked(shared)).id for _ in range(5)]
-    await abort_operation(shared, made[2], workspace="default", actor=ACTOR)
+    await cancel_operation(shared, made[2], workspace="default", actor=ACTOR)
     listed: list[int] = []
     after: int | None = None
     while True:
@@ -102,7 +108,7 @@ async def test_they_are_listed_page_by_page_the_latest_first(shared: Database) -
         if (after := page.next_cursor) is None:
             break
     assert listed == made[::-1]
-    ended = await list_operations(shared, workspace="default", states=[State.ABORTED], limit=2)
+    ended = await list_operations(shared, workspace="default", states=[State.CANCELLED], limit=2)
     assert [one.id for one in ended.operations] == [made[2]]
 
 
@@ -225,7 +231,7 @@ async def test_a_batch_is_discarded(shared: Database) -> None:
     cancelled = (await place(shared, "cancelled")).id
     await discard_tasks(shared, [ids[0]], workspace="default", actor=ACTOR)
     before = await rows_of(shared, [*ids, cancelled])
-    made = await asked(shared, "discard", filter="state:dead,cancelled", reason="hopeless")
+    made = await asked(shared, "discard", filter="status:dead,cancelled", reason="hopeless")
     moved = await step(shared)
     assert (moved and moved.tasks, moved and moved.state) == (3, State.DONE)
     after = await rows_of(shared, [*ids, cancelled])
@@ -357,12 +363,12 @@ async def test_what_ended_long_ago_is_forgotten(shared: Database) -> None:
     await dead_tasks(shared, 2)
     old, fresh = await asked(shared), await asked(shared)
     await step(shared)
-    await abort_operation(shared, fresh.id, workspace="default", actor=ACTOR)
+    await cancel_operation(shared, fresh.id, workspace="default", actor=ACTOR)
     await fetch(
         shared, "update grns.operations set ended_at = ended_at - interval '2 d' where id = $1", old.id
     )
     assert await deleted(shared, "delete_operations", 10, 86_400.0) == 1
-    assert (await seen(shared, fresh)).state is State.ABORTED
+    assert (await seen(shared, fresh)).state is State.CANCELLED
     with pytest.raises(NotFoundError):
         await seen(shared, old)
     assert not await fetch(shared, "select from grns.operation_tasks")

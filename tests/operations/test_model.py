@@ -15,13 +15,13 @@ from grns.operations.model import Action, batch_size, request, since
 @pytest.mark.parametrize(
     ("action", "text", "settled"),
     [
-        ("redrive", "", "state:dead,failed"),
-        ("redrive", "type:noop", "state:dead,failed type:noop"),
-        ("redrive", "state:cancelled", "state:cancelled"),
-        ("redrive", "-state:failed", "state:dead,failed -state:failed"),
-        ("discard", "error:Timeout*", "state:dead,failed error:Timeout*"),
-        ("cancel", "agent:writer", "state:queued,retry_wait,running,waiting agent:writer"),
-        ("cancel", "state:queued", "state:queued"),
+        ("redrive", "", "status:dead,failed"),
+        ("redrive", "type:noop", "status:dead,failed type:noop"),
+        ("redrive", "status:cancelled", "status:cancelled"),
+        ("redrive", "-status:failed", "status:dead,failed -status:failed"),
+        ("discard", "error:Timeout*", "status:dead,failed error:Timeout*"),
+        ("cancel", "pool:writer", "status:queued,retry_wait,running,waiting pool:writer"),
+        ("cancel", "status:queued", "status:queued"),
     ],
 )
 def test_a_filter_says_which_states_it_means(action: str, text: str, settled: str) -> None:
@@ -34,11 +34,11 @@ def test_a_filter_says_which_states_it_means(action: str, text: str, settled: st
 @pytest.mark.parametrize(
     ("action", "text"),
     [
-        ("redrive", "state:queued"),
-        ("redrive", "state:dead,succeeded"),
-        ("discard", "state:running"),
-        ("cancel", "state:dead"),
-        ("cancel", "state:waiting,cancelled"),
+        ("redrive", "status:queued"),
+        ("redrive", "status:dead,succeeded"),
+        ("discard", "status:running"),
+        ("cancel", "status:dead"),
+        ("cancel", "status:waiting,cancelled"),
     ],
 )
 def test_a_filter_that_finds_what_it_cannot_be_done_to_is_refused(action: str, text: str) -> None:
@@ -108,7 +108,7 @@ def test_its_words_are_those_of_the_table() -> None:
 def test_request_of_a_rate_below_one_a_day_says_the_least() -> None:
     """L4: Postgres cannot add so long a pause, so the operation would move nothing."""
     with pytest.raises(InvalidInputError, match=r"rate_per_minute: .*at least 0.0007, one task a day"):
-        request(action="redrive", filter="state:dead", rate_per_minute=1e-12)
+        request(action="redrive", filter="status:dead", rate_per_minute=1e-12)
     assert (
-        request(action="redrive", filter="state:dead", rate_per_minute=1 / 1440).rate_per_minute == 1 / 1440
+        request(action="redrive", filter="status:dead", rate_per_minute=1 / 1440).rate_per_minute == 1 / 1440
     )

@@ -13,7 +13,7 @@ from grns.maintenance.scheduler import promote
 from grns.operations import batches as batches
 from grns.operations.batches import OperationBatch
 from grns.operations.model import State
-from grns.operations.service import abort_operation, pause_operation, resume_operation
+from grns.operations.service import cancel_operation, pause_operation, resume_operation
 from grns.postgres.database import Database
 from grns.tasks.edit import discard_tasks
 from tests.support.harness import eventually, submit, submit_many
@@ -88,7 +88,7 @@ async def test_an_abort_that_meets_a_batch_comes_before_it_or_after(shared: Data
     async with stranger(shared) as connection:
         await connection.execute("select from grns.operations for update")
         moving = asyncio.create_task(batches.move(shared, found, in_hand))
-        ending = asyncio.create_task(abort_operation(shared, made.id, workspace="default", actor=ACTOR))
+        ending = asyncio.create_task(cancel_operation(shared, made.id, workspace="default", actor=ACTOR))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("rollback")
         _, conflict = await asyncio.gather(moving, ending, return_exceptions=True)
@@ -96,7 +96,7 @@ async def test_an_abort_that_meets_a_batch_comes_before_it_or_after(shared: Data
     if isinstance(conflict, ConflictError):
         assert (done.state, done.moved) == (State.DONE, 5)
     else:
-        assert (done.state, done.moved) == (State.ABORTED, 0)
+        assert (done.state, done.moved) == (State.CANCELLED, 0)
     assert await redrives(shared) == (dict.fromkeys(ids, 1) if done.moved else {})
     assert await batches.take(shared, "two", lease_seconds=15.0, pause_seconds=0.0) is None
 
@@ -205,7 +205,7 @@ async def test_a_cancel_comes_to_its_end_while_what_it_has_asked_runs_on(shared:
     assert await statuses(shared, ids) == {"running": 3, "cancelled": 2}
 
 
-# ---------------------------------------------------------------- paused, resumed, aborted
+# ---------------------------------------------------------------- paused, resumed, cancelled
 
 
 async def test_a_paused_one_moves_nothing_until_it_is_resumed(shared: Database) -> None:
@@ -239,15 +239,15 @@ async def test_an_aborted_one_is_over(shared: Database, is_paused: bool) -> None
     await step(shared, limit=1)
     if is_paused:
         await pause_operation(shared, made.id, workspace="default", actor=ACTOR)
-    ended = await abort_operation(shared, made.id, workspace="default", actor=ACTOR, reason="wrong ones")
-    assert (ended.state, ended.state_reason, ended.moved) == (State.ABORTED, "wrong ones", 1)
-    for change in (pause_operation, resume_operation, abort_operation):
-        with pytest.raises(ConflictError, match="is aborted"):
+    ended = await cancel_operation(shared, made.id, workspace="default", actor=ACTOR, reason="wrong ones")
+    assert (ended.state, ended.state_reason, ended.moved) == (State.CANCELLED, "wrong ones", 1)
+    for change in (pause_operation, resume_operation, cancel_operation):
+        with pytest.raises(ConflictError, match="is cancelled"):
             await change(shared, made.id, workspace="default", actor=ACTOR)
     assert await batches.take(shared, "one", lease_seconds=15.0, pause_seconds=0.0) is None
     assert await statuses(shared, ids) == {"queued": 1, "dead": 3}
     told = payload_of((await said(shared, "evt.operation.ended"))[0])
-    assert (told["state"], told["actor"], told["moved"]) == ("aborted", ACTOR, 1)
+    assert (told["state"], told["actor"], told["moved"]) == ("cancelled", ACTOR, 1)
 
 
 async def test_one_that_cannot_be_done_fails_under_its_epoch_only(shared: Database) -> None:

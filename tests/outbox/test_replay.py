@@ -186,7 +186,7 @@ async def test_what_handlers_have_forgotten_is_replayed_only_on_demand(
             assert "event handlers remember which events they have handled: 9.5 days" in said
             assert "try: grns events replay --since 9.5d" in said
             assert len(await fetch(database, "select from grns.replays")) == len(asked)
-        code, found, said = await replayed(capfd, "--since", "10d", "--forgotten")
+        code, found, said = await replayed(capfd, "--since", "10d", "--include-forgotten")
         assert (code, found["duplicates"]) == (0, 3)
         assert "event handlers handle again what they handled more than 9.5 days ago" in said
 

@@ -650,22 +650,22 @@ LISTED = (
     ("id:gr-dead-1,gr-dead-2", LATEST, "tasks_pkey"),
     ("gr-dead-1", LATEST, "tasks_pkey"),
     ("key:dead3,dead6", LATEST, "tasks_idempotency_key"),
-    ("state:running", RUNNING, "tasks_lease"),
-    ("state:queued", QUEUED, "tasks_ready"),
-    ("state:queued agent:worker priority:0,>2", QUEUED, "tasks_ready"),
-    ("state:waiting", DUE, "tasks_due"),
-    ("state:dead", ENDED, "tasks_ended"),
-    ("state:dead,succeeded error:Timeout*", ENDED, "tasks_ended"),
-    ("state:queued agent:worker", QUEUED, "tasks_ready"),
-    ("state:queued agent:worker priority:0", QUEUED, "tasks_ready"),
-    ("state:dead discarded:yes", ENDED, "tasks_discarded"),
-    ("state:dead fingerprint:one", ENDED, "tasks_issue"),
-    ("state:dead,failed fingerprint:one,two type:noop", ENDED, "tasks_issue"),
+    ("status:running", RUNNING, "tasks_lease"),
+    ("status:queued", QUEUED, "tasks_ready"),
+    ("status:queued pool:worker priority:0,>2", QUEUED, "tasks_ready"),
+    ("status:waiting", DUE, "tasks_due"),
+    ("status:dead", ENDED, "tasks_ended"),
+    ("status:dead,succeeded error:Timeout*", ENDED, "tasks_ended"),
+    ("status:queued pool:worker", QUEUED, "tasks_ready"),
+    ("status:queued pool:worker priority:0", QUEUED, "tasks_ready"),
+    ("status:dead discarded:yes", ENDED, "tasks_discarded"),
+    ("status:dead fingerprint:one", ENDED, "tasks_issue"),
+    ("status:dead,failed fingerprint:one,two type:noop", ENDED, "tasks_issue"),
 )
 # On these, no more is read than a page has rows; of what is in the order of times a few more.
 READ_IN_ORDER = (
-    "", "gr-dead-1", "key:dead3,dead6", "state:queued", "state:queued agent:worker",
-    "state:queued agent:worker priority:0", "state:dead",
+    "", "gr-dead-1", "key:dead3,dead6", "status:queued", "status:queued pool:worker",
+    "status:queued pool:worker priority:0", "status:dead",
 )  # fmt: skip
 
 
@@ -717,7 +717,7 @@ async def test_of_what_nobody_is_like_a_page_reads_as_much_as_it_may(
     monkeypatch.setattr(task_page, "MOST_LOOKED_AT", 500)
     for text, name, index in (
         ("type:nothing", LATEST, "tasks_pkey"),
-        ("state:dead attempt:>5", ENDED, "tasks_ended"),
+        ("status:dead attempt:>5", ENDED, "tasks_ended"),
     ):
         road, wanted = road_of(text, name)
         before = (await reads(connection))[index]

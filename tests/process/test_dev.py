@@ -260,7 +260,7 @@ def test_killed_it_leaves_no_orphan_and_starts_again(start: Callable[[], Dev]) -
     dev = start()
     dev.ready()
     grns = f"{shlex.quote(sys.executable)} -m grns"
-    assert dev.command(f"{grns} task submit flaky --agent-type digest --wait").returncode == 0
+    assert dev.command(f"{grns} task submit flaky --pool digest --wait").returncode == 0
     dev.pids = family(dev.process.pid)
     dev.process.kill()
     dev.process.wait()

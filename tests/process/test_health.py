@@ -125,7 +125,7 @@ async def test_top_is_live_until_q_and_ctrl_c(fleet: Fleet, database: Database, 
     fleet.start("daemon", "stats")
     await submit_many(database, 3, agent_type="writer")
     for name, end in (("q", b"q"), ("c", signal.SIGINT)):
-        with at_a_terminal(fleet, tmp_path, "top", "--every", "0.2") as (process, terminal):
+        with at_a_terminal(fleet, tmp_path, "top", "--interval", "0.2") as (process, terminal):
             before = termios.tcgetattr(terminal)
             await asyncio.to_thread(shown, terminal, b"writer")
             await submit_many(database, 4, agent_type=f"reader-{name}")

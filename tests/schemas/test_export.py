@@ -104,7 +104,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "error_class": "ValueError",
         "sample_task_id": "t1",
     },
-    "evt.operation.created": OPERATION | {"filter": "state:dead", "matched": 7},
+    "evt.operation.created": OPERATION | {"filter": "status:dead", "matched": 7},
     "evt.operation.changed": OPERATION | {"was": "paused"},
     "evt.operation.ended": OPERATION | {"moved": 5, "skipped": 1, "failed_again": 1},
     "evt.dead_letter.resent": LETTER,

@@ -41,7 +41,7 @@ def test_five_minutes(start: Callable[[], Dev]) -> None:
         first, *_ = printed = typed(dev, submit)
         assert "succeeded" in "\n".join(printed), first
         until(lambda: states(dev) == {"succeeded": 1, "dead": 5})
-        dead = str(tasks(dev, "state:dead")[0]["id"])
+        dead = str(tasks(dev, "status:dead")[0]["id"])
         said = "\n".join(typed(dev, look.replace("TASK_ID", dead)))
         assert "only https" in said
         until(lambda: issues(dev) == [5])

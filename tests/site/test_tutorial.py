@@ -77,7 +77,7 @@ def test_tutorial_followed_ends_with_every_receipt_sent_and_shipped(start: Calla
         made = [json.loads(one)["task_id"] for one in re.findall(r"\{[^}]*task_id[^}]*\}", "".join(answers))]
         assert len(made) == 2, answers
         until(lambda: states(dev) == {"succeeded": 1, "dead": 1})
-        assert [task["id"] for task in tasks(dev, "state:dead")] == [made[1]]
+        assert [task["id"] for task in tasks(dev, "status:dead")] == [made[1]]
         shown = "\n".join(typed(dev, look.replace("TASK_ID", made[1])))
         assert "not an email address: ann.example.org" in shown
         typed(dev, redrive.replace("TASK_ID", made[1]))

@@ -17,7 +17,7 @@ from tests.support.store import fetch
 Rows = list[dict[str, Any]]
 
 _COLUMNS = {
-    "state": "status", "type": "task_type", "agent": "agent_type", "worker": "owner_agent_id",
+    "status": "status", "type": "task_type", "pool": "agent_type", "worker": "owner_agent_id",
     "fingerprint": "fingerprint", "trace": "trace_id", "key": "idempotency_key", "id": "id",
 }  # fmt: skip
 

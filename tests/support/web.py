@@ -334,7 +334,7 @@ async def furnish(database: Database) -> Furnished:
         until=None,
     )
     await saved_filter.save(
-        database, workspace="default", name="gone", wanted=parse("state:dead"), actor=ACTOR
+        database, workspace="default", name="gone", wanted=parse("status:dead"), actor=ACTOR
     )
     made = await create_operation(
         database, request(action="redrive", filter="type:none"), workspace="default", actor=ACTOR

@@ -23,14 +23,14 @@ A_TIME = "2026-02-06T21:00:00+00:00"
 ORDERS: dict[str, tuple[tuple[str, ...], bool]] = {
     "": (("id",), True),
     "type:type_1": (("id",), True),
-    "state:running": (("id",), True),
-    "state:queued": (("agent_type", "priority", "queued_at", "id"), False),
-    "state:queued agent:worker": (("agent_type", "priority", "queued_at", "id"), False),
-    "state:queued agent:worker,batch priority:0,>1": (("agent_type", "priority", "queued_at", "id"), False),
-    "state:waiting,retry_wait": (("next_attempt_at", "id"), False),
-    "state:waiting": (("next_attempt_at", "id"), False),
-    "state:dead": (("finished_at", "id"), True),
-    "state:succeeded,failed,dead,cancelled": (("finished_at", "id"), True),
+    "status:running": (("id",), True),
+    "status:queued": (("agent_type", "priority", "queued_at", "id"), False),
+    "status:queued pool:worker": (("agent_type", "priority", "queued_at", "id"), False),
+    "status:queued pool:worker,batch priority:0,>1": (("agent_type", "priority", "queued_at", "id"), False),
+    "status:waiting,retry_wait": (("next_attempt_at", "id"), False),
+    "status:waiting": (("next_attempt_at", "id"), False),
+    "status:dead": (("finished_at", "id"), True),
+    "status:succeeded,failed,dead,cancelled": (("finished_at", "id"), True),
     "discarded:yes": (("finished_at", "id"), True),
     "gr-0001,gr-0002,gr-00030": (("id",), True),
     "key:key-3,key-60,key-9": (("id",), True),
@@ -55,11 +55,11 @@ async def test_a_list_has_the_order_of_its_road(shared: Database, text: str, lim
 
 async def test_states_come_one_behind_the_other(shared: Database) -> None:
     await fill(shared)
-    rows = await listed(shared, "-state:succeeded")
+    rows = await listed(shared, "-status:succeeded")
     order = ["running", "queued", "due", "ended"]
     places = [order.index(_ROADS.get(row["status"], "ended")) for row in rows]
     assert places == sorted(places)
-    assert sorted(ids(rows)) == sorted(ids(await expected(shared, "-state:succeeded")))
+    assert sorted(ids(rows)) == sorted(ids(await expected(shared, "-status:succeeded")))
 
 
 _ROADS = {"running": "running", "queued": "queued", "waiting": "due", "retry_wait": "due"}
@@ -69,7 +69,7 @@ _ROADS = {"running": "running", "queued": "queued", "waiting": "due", "retry_wai
 async def test_a_page_that_ends_with_its_road_goes_on_with_the_next(shared: Database, limit: int) -> None:
     """There are thirty in each state: the first page is full as the first road ends, or the second."""
     await fill(shared)
-    found = await pages(shared, "state:running,queued,succeeded", limit=limit)
+    found = await pages(shared, "status:running,queued,succeeded", limit=limit)
     assert [len(page.rows) for page in found] == [limit] * (90 // limit) + [90 % limit] * (90 % limit > 0)
 
 
@@ -85,7 +85,7 @@ async def test_a_row_is_told_with_what_a_list_shows(shared: Database) -> None:
     assert not [name for name in row if name.startswith("is_")]
 
 
-@pytest.mark.parametrize("text", ["", "state:running", "state:queued", "state:waiting", "state:dead"])
+@pytest.mark.parametrize("text", ["", "status:running", "status:queued", "status:waiting", "status:dead"])
 async def test_what_comes_and_goes_between_two_pages_shifts_nothing(shared: Database, text: str) -> None:
     await fill(shared, last=400)
     everyone = ids(await listed(shared, text, limit=1000))
@@ -114,12 +114,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         "type:type_1",
         "error:Value*",
         "attempt:3 payload.n:2",
-        "state:running attempt:2",
-        "state:queued attempt:3",
-        "state:waiting type:type_1",
-        "state:retry_wait type:type_2",
-        "state:dead,failed,cancelled payload.n:2",
-        "-state:succeeded attempt:3",
+        "status:running attempt:2",
+        "status:queued attempt:3",
+        "status:waiting type:type_1",
+        "status:retry_wait type:type_2",
+        "status:dead,failed,cancelled payload.n:2",
+        "-status:succeeded attempt:3",
         "gr-000,gr-001 attempt:3",
         "key:key-1*",
     ],
@@ -139,7 +139,7 @@ async def test_what_was_discarded_fills_no_page(shared: Database) -> None:
     await fetch(
         shared, "update grns.tasks set discarded_at = now() where status = 'dead' and id > 'gr-00020'"
     )
-    (page,) = await pages(shared, "state:dead")
+    (page,) = await pages(shared, "status:dead")
     assert ids(page.rows) == ["gr-00006"]
     found = await pages(shared, "discarded:yes")
     assert [len(page.rows) for page in found[:-1]] == [7] * (len(found) - 1)
@@ -149,19 +149,19 @@ async def test_what_was_discarded_fills_no_page(shared: Database) -> None:
 async def test_a_page_says_that_it_has_not_looked_at_all(shared: Database) -> None:
     await fill(shared)
     page = await task_page.list_tasks(
-        shared, workspace="default", wanted=parse("state:dead type:nothing"), limit=5
+        shared, workspace="default", wanted=parse("status:dead type:nothing"), limit=5
     )
     assert (page.rows, page.is_partial) == ([], True)
     assert page.next_cursor is not None
     await fetch(shared, "delete from grns.tasks where status = 'dead' and id > 'gr-00060'")
     page = await task_page.list_tasks(
-        shared, workspace="default", wanted=parse("state:dead type:nothing"), limit=5
+        shared, workspace="default", wanted=parse("status:dead type:nothing"), limit=5
     )
     assert (page.rows, page.is_partial, page.next_cursor) == ([], False, None), "there are but seven"
 
 
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("text", ["", "state:running", "state:queued", "state:waiting", "state:dead"])
+@pytest.mark.parametrize("text", ["", "status:running", "status:queued", "status:waiting", "status:dead"])
 async def test_no_workspace_sees_tasks_of_another(shared: Database, text: str) -> None:
     await fill(shared, workspace="other")
     await fill(shared, workspace="mine", first=301, last=340)
@@ -183,9 +183,9 @@ async def test_where_all_of_the_latest_are_of_others_tasks_come_by_their_states(
 async def test_tasks_are_listed_among_some_states(shared: Database) -> None:
     await fill(shared)
     among = frozenset({Status.DEAD, Status.FAILED})
-    both = ids(await expected(shared, "state:dead,failed"))
+    both = ids(await expected(shared, "status:dead,failed"))
     assert sorted(ids(await listed(shared, "", among=among))) == sorted(both)
-    assert await listed(shared, "state:queued", among=among) == []
+    assert await listed(shared, "status:queued", among=among) == []
     assert await listed(shared, "id:gr-00001", among=among) == [], "it is queued"
     assert ids(await listed(shared, "id:gr-00006", among=among)) == ["gr-00006"]
 
@@ -202,16 +202,16 @@ async def test_tasks_are_listed_among_some_states(shared: Database) -> None:
         ("", cursor("latest", "gr-1", "gr-2")),
         ("", cursor("shortest", "gr-1")),
         ("", cursor("latest", "a\x00b")),
-        ("state:dead", cursor("latest", "gr-1")),
-        ("state:dead", cursor("queued", "worker", "1", A_TIME, "gr-1")),
-        ("state:dead", cursor("ended", A_TIME)),
-        ("state:dead", cursor("ended", "yesterday", "gr-1")),
-        ("state:dead", cursor("ended", "2026-02-06T21:00:00", "gr-1")),
-        ("state:dead", cursor("ended", "0001-01-01T00:00:00+14:00", "gr-1")),
-        ("state:queued", cursor("queued", "worker", "4", A_TIME, "gr-1")),
-        ("state:queued", cursor("queued", "worker", "-1", A_TIME, "gr-1")),
-        ("state:queued", cursor("queued", "worker", "high", A_TIME, "gr-1")),
-        ("state:dead -state:dead", cursor("ended", A_TIME, "gr-1")),
+        ("status:dead", cursor("latest", "gr-1")),
+        ("status:dead", cursor("queued", "worker", "1", A_TIME, "gr-1")),
+        ("status:dead", cursor("ended", A_TIME)),
+        ("status:dead", cursor("ended", "yesterday", "gr-1")),
+        ("status:dead", cursor("ended", "2026-02-06T21:00:00", "gr-1")),
+        ("status:dead", cursor("ended", "0001-01-01T00:00:00+14:00", "gr-1")),
+        ("status:queued", cursor("queued", "worker", "4", A_TIME, "gr-1")),
+        ("status:queued", cursor("queued", "worker", "-1", A_TIME, "gr-1")),
+        ("status:queued", cursor("queued", "worker", "high", A_TIME, "gr-1")),
+        ("status:dead -status:dead", cursor("ended", A_TIME, "gr-1")),
     ],
     ids=lambda value: ascii(value)[:40],
 )
@@ -223,11 +223,11 @@ async def test_a_cursor_that_nobody_was_given_is_refused(shared: Database, text:
 
 async def test_a_cursor_from_far_away_is_one(shared: Database) -> None:
     await fill(shared, last=30)
-    due = ids(await listed(shared, "state:dead"))
+    due = ids(await listed(shared, "status:dead"))
     assert due
     for far in (cursor("ended"), cursor("ended", "9999-12-31T00:00:00+00:00", "~")):
-        assert ids(await listed(shared, "state:dead", after=far)) == due
-    assert await listed(shared, "state:dead", after=cursor("ended", "0002-01-01T00:00:00+00:00", "é")) == []
+        assert ids(await listed(shared, "status:dead", after=far)) == due
+    assert await listed(shared, "status:dead", after=cursor("ended", "0002-01-01T00:00:00+00:00", "é")) == []
 
 
 # ---------------------------------------------------------------- counts
@@ -249,26 +249,30 @@ async def test_what_is_counted_already_is_not_counted_again(database: Database) 
     """Here each that was counted counts as a thousand."""
     await fill(database)
     await fetch(database, COUNTED)
-    for text in ("state:queued", "state:running,succeeded type:type_1", "state:waiting type:type_1,type_2"):
+    for text in (
+        "status:queued",
+        "status:running,succeeded type:type_1",
+        "status:waiting type:type_1,type_2",
+    ):
         assert await count(database, text) == Count(1000 * len(await expected(database, text)))
-    assert await count(database, "state:queued type:nothing") == Count(0)
+    assert await count(database, "status:queued type:nothing") == Count(0)
 
 
 async def test_what_may_have_been_discarded_is_looked_at(database: Database) -> None:
     await fill(database)
     await fetch(database, COUNTED)
-    for text in ("state:dead", "state:dead,failed,cancelled type:type_0", "state:dead discarded:yes,no"):
+    for text in ("status:dead", "status:dead,failed,cancelled type:type_0", "status:dead discarded:yes,no"):
         assert await count(database, text) == Count(len(await expected(database, text)))
-    others = len(await expected(database, "-state:failed,dead,cancelled"))
-    ended = len(await expected(database, "state:failed,dead,cancelled"))
+    others = len(await expected(database, "-status:failed,dead,cancelled"))
+    ended = len(await expected(database, "status:failed,dead,cancelled"))
     assert await count(database, "") == Count(1000 * others + ended)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["type:type_*", "-type:type_1", "type:type_1 -type:type_1", "attempt:3", "state:running worker:worker-1",
-     "state:dead error:Value*", "-state:dead priority:1", "gr-0001", "key:key-3",
-     "state:queued agent:worker"],
+    ["type:type_*", "-type:type_1", "type:type_1 -type:type_1", "attempt:3", "status:running worker:worker-1",
+     "status:dead error:Value*", "-status:dead priority:1", "gr-0001", "key:key-3",
+     "status:queued pool:worker"],
 )  # fmt: skip
 async def test_what_nobody_has_counted_is_looked_at(database: Database, text: str) -> None:
     await fill(database)
@@ -278,10 +282,10 @@ async def test_what_nobody_has_counted_is_looked_at(database: Database, text: st
 async def test_a_count_of_many_says_at_least(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(database)
     monkeypatch.setattr(task_page, "MOST_COUNTED", 12)
-    found = await count(database, "state:dead,failed")
+    found = await count(database, "status:dead,failed")
     assert not found.is_exact
-    assert 0 < found.number <= 12 < len(await expected(database, "state:dead,failed"))
-    assert await count(database, "state:dead", among=frozenset({Status.QUEUED})) == Count(0)
+    assert 0 < found.number <= 12 < len(await expected(database, "status:dead,failed"))
+    assert await count(database, "status:dead", among=frozenset({Status.QUEUED})) == Count(0)
 
 
 async def test_the_open_tasks_of_an_issue_are_counted_however_many(
@@ -292,7 +296,7 @@ async def test_the_open_tasks_of_an_issue_are_counted_however_many(
         await place(database, "dead")
     monkeypatch.setattr(task_page, "MOST_COUNTED", 2)
     fingerprint = (await fetch(database, "select fingerprint from grns.tasks limit 1"))[0][0]
-    mine, others = f"state:dead,failed fingerprint:{fingerprint}", f"state:dead fingerprint:{fingerprint}"
+    mine, others = f"status:dead,failed fingerprint:{fingerprint}", f"status:dead fingerprint:{fingerprint}"
     assert await count(database, mine) == Count(2, is_exact=False), "nobody has counted it yet"
     await count_all(database)
     assert await count(database, mine) == Count(5)

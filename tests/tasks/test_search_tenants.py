@@ -19,7 +19,7 @@ from tests.support.store import fetch
 from tests.support.task_lists import expected, fill, ids, listed, pages
 
 OURS, THEIRS = "acme", "rival"
-FILTERS = ("", "type:type_1", "attempt:>2", "state:waiting,retry_wait", "-state:succeeded")
+FILTERS = ("", "type:type_1", "attempt:>2", "status:waiting,retry_wait", "-status:succeeded")
 MOST = 20
 
 
@@ -96,7 +96,7 @@ async def test_cursor_of_a_tenant_has_no_exact_time_of_another_tenants_task(crow
         "update grns.tasks set next_attempt_at = next_attempt_at + interval '123456 us'"
         " where next_attempt_at is not null",
     )
-    wanted = parse("state:waiting,retry_wait")
+    wanted = parse("status:waiting,retry_wait")
     after, texts = None, []
     async with as_tenant(crowded, OURS) as session:
         own = set(ids(await listed(session, str(wanted), workspace=OURS, limit=1000)))

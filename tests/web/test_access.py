@@ -65,7 +65,7 @@ async def test_somebody_logs_in_sees_what_they_wanted_and_leaves(hall: Hall) -> 
     key = await hall.door.key("admin")
     async with hall.visitor() as visitor:
         browser = Browser(visitor, hall)
-        asked = await browser.open("/tasks?filter=state:dead")
+        asked = await browser.open("/tasks?filter=status:dead")
         assert asked.title == "grns"
         shown = await browser.submit(asked.form("/login"), key="grns_nonsense", status=403)
         assert "not known" in shown.root.text
@@ -73,7 +73,7 @@ async def test_somebody_logs_in_sees_what_they_wanted_and_leaves(hall: Hall) -> 
         shown = await browser.submit(asked.form("/login"), key=key)
         assert shown.title == "Tasks"
         (wanted,) = [one["value"] for one in shown.root.all("input") if one.get("id") == "filter"]
-        assert wanted == "state:dead"
+        assert wanted == "status:dead"
         assert key.split("_")[2] not in visitor.cookies[COOKIE], "the secret stays with whoever has it"
         assert (await browser.open("/login")).title == "Overview"
         kept = visitor.cookies[COOKIE]

@@ -131,7 +131,7 @@ async def test_an_edit_that_makes_no_sense_says_why(
 
 async def test_some_are_selected_counted_and_redriven(guest: Browser, shared: Database) -> None:
     ids = await dead_tasks(shared, 5)
-    form = (await guest.open("/tasks?filter=state:dead")).form("/operations/new")
+    form = (await guest.open("/tasks?filter=status:dead")).form("/operations/new")
     chosen = [one["value"] for one in form.all("input") if one.get("name") == "id"]
     assert set(chosen) == set(ids)
     answer = await guest.client.get("/operations/new", params={"id": chosen[:2], "action": "redrive"})
@@ -162,12 +162,12 @@ async def test_where_nothing_is_selected_nothing_is_meant(guest: Browser, shared
 async def test_all_that_match_means_the_filter_and_nothing_else(guest: Browser, shared: Database) -> None:
     await dead_tasks(shared, 60, task_type="noop")
     await saved_filter.save(shared, workspace="default", name="gone", wanted=parse("type:noop"), actor=None)
-    shown = await guest.open("/tasks?saved=gone&filter=state:dead")
+    shown = await guest.open("/tasks?saved=gone&filter=status:dead")
     (link,) = [link for link in shown.links if "action=discard" in link]
     counted = await guest.open(link)
     assert "60 tasks" in counted.root.text, "not only those of one page"
     wanted = dict(fields(counted.form("/operations")))["filter"]
-    assert wanted == "type:noop state:dead"
+    assert wanted == "type:noop status:dead"
 
 
 async def test_many_are_begun_only_by_writing_their_number(guest: Browser, shared: Database) -> None:
@@ -210,7 +210,7 @@ async def test_an_operation_is_written_counted_and_begun(guest: Browser, shared:
     at = f"/operations/{made.id}"
     assert "is paused" in told(await guest.send(at, f"{at}/pause"))
     assert "goes on" in told(await guest.send(at, f"{at}/resume"))
-    assert "has ended" in told(await guest.send(at, f"{at}/abort"))
+    assert "is cancelled" in told(await guest.send(at, f"{at}/cancel"))
     assert [form for form in (await guest.open(at)).forms if form["action"].startswith(at)] == []
 
 
@@ -218,7 +218,7 @@ async def test_an_operation_is_written_counted_and_begun(guest: Browser, shared:
     "said",
     [
         {"filter": "colour:red"},
-        {"filter": "state:running"},
+        {"filter": "status:running"},
         {"patch": "{"},
         {"patch": "[]"},
         {"rate": "quick"},
@@ -326,11 +326,11 @@ async def test_a_pool_is_found_by_its_name_among_others(guest: Browser, shared: 
 
 
 async def test_a_view_is_saved_seen_and_forgotten(guest: Browser, shared: Database) -> None:
-    shown = await guest.send("/tasks?filter=state:dead age:<1h", "/views", name="fresh")
+    shown = await guest.send("/tasks?filter=status:dead age:<1h", "/views", name="fresh")
     assert "was saved" in told(shown)
     assert "/tasks?saved=fresh" in shown.links
     assert "is forgotten" in told(await guest.send("/tasks?saved=fresh", "/views/fresh/forget"))
-    await guest.send("/tasks?filter=state:dead", "/views", name="a b", status=400)
+    await guest.send("/tasks?filter=status:dead", "/views", name="a b", status=400)
     assert (await saved_filter.list_saved(shared, workspace="default", limit=10)).rows == []
 
 

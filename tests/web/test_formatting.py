@@ -129,10 +129,10 @@ def test_bars_are_as_high_as_their_numbers() -> None:
     ("text", "state", "rest"),
     [
         ("", None, ""),
-        ("state:dead", "dead", ""),
-        ("state:dead type:noop", "dead", "type:noop"),
-        ("state:dead,failed type:noop", None, "state:dead,failed type:noop"),
-        ("-state:dead", None, "-state:dead"),
+        ("status:dead", "dead", ""),
+        ("status:dead type:noop", "dead", "type:noop"),
+        ("status:dead,failed type:noop", None, "status:dead,failed type:noop"),
+        ("-status:dead", None, "-status:dead"),
         ("colour:red", None, "colour:red"),
     ],
 )

@@ -66,7 +66,7 @@ async def test_everything_that_a_page_leads_to_is_there(guest: Browser, shared: 
             said = (form["action"], *fields(form))
             if form.attributes.get("method", "get") == "get" and said not in sent:
                 sent.add(said)
-                await guest.submit(form, button=("action", "redrive"), filter="state:dead")
+                await guest.submit(form, button=("action", "redrive"), filter="status:dead")
         assert len(seen) < 300, sorted(seen)
     assert {urlsplit(path).path for path in seen} >= {*there.places, *ROOMS}
     assert any("state=resolved" in path for path in seen)
@@ -169,9 +169,9 @@ async def test_a_filter_that_is_wrong_is_shown_to_be_mended(guest: Browser) -> N
 
 
 async def test_a_filter_goes_on_as_one_writes(guest: Browser) -> None:
-    answer = await guest.client.get("/tasks/completions", params={"filter": "type:noop state:de"})
+    answer = await guest.client.get("/tasks/completions", params={"filter": "type:noop status:de"})
     options = Document(answer.text).root.all("option")
-    assert [one["value"] for one in options] == ["type:noop state:dead"]
+    assert [one["value"] for one in options] == ["type:noop status:dead"]
 
 
 async def test_a_whole_id_leads_to_its_task(guest: Browser, shared: Database) -> None:

@@ -182,7 +182,7 @@ def _unserved(read: Snapshot) -> Iterator[Finding]:
             "pools",
             f"tasks of the type {one.task_type} wait ({waits}), and no worker of {one.agent_type} {why}",
             f"start one that has: grns worker start MODULE:POOL; "
-            f"grns task list state:queued type:{one.task_type}",
+            f"grns task list status:queued type:{one.task_type}",
         )
 
 

@@ -103,6 +103,6 @@ def _short(read: Snapshot) -> Iterator[Finding]:
         yield note(
             "retention",
             f"event handlers remember messages for {settings.remembered_days:g} days, less than the log is"
-            " kept: `grns events replay` of what is older needs --forgotten",
+            " kept: `grns events replay` of what is older needs --include-forgotten",
             "unset GRNS_PROCESSED_RETENTION_DAYS",
         )

@@ -56,7 +56,7 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     operations = [_operation(door, number) for number in range(_OPERATIONS)]
     filters = [f"saved-{number}" for number in range(_FILTERS)]
     for number, name in enumerate(filters):
-        text = f"state:dead type:send_mail attempt:>{number % 3}"
+        text = f"status:dead type:send_mail attempt:>{number % 3}"
         door.act(f"/filters/{name}", {"text": text}, method="PUT")
     keys = [door.act("/keys", {"name": f"key-{number}", "scopes": ["read"]})["id"] for number in range(_KEYS)]
     webhooks = [
@@ -79,7 +79,7 @@ def _operation(door: Door, number: int) -> str:
     """Ask for something to be done to nothing, and end it: nobody runs it."""
     wanted = {"action": "redrive", "filter": f"id:gr-none-{number}", "reason": "the mailer was down"}
     made: str = str(door.act("/operations", wanted)["id"])
-    door.act(f"/operations/{made}/abort", {"reason": "not needed"})
+    door.act(f"/operations/{made}/cancel", {"reason": "not needed"})
     return made
 
 

@@ -15,26 +15,26 @@ _LONG = 1000
 # Of lists of tasks. Those of the second kind may be answered in part, after so many rows: no index has what
 # they ask for, and what they look through is not rare.
 FILTERS = (
-    "", "state:queued", "state:running", "state:retry_wait", "state:waiting", "state:succeeded",
-    "state:failed", "state:dead", "state:cancelled", "state:dead,failed", "type:fetch_page", "type:fetch_*",
-    "-type:fetch_page",
-    "agent:mailer", "priority:0", "state:queued agent:crawler", "state:queued priority:<2",
-    "state:queued type:send_mail", "state:dead type:send_mail", "state:dead agent:billing priority:0",
-    "state:dead attempt:>2", "state:dead age:<1d", "state:dead,failed error:Timeout*",
-    'state:dead error:"*refused*"', "state:retry_wait type:parse_page", "state:running agent:crawler",
-    "worker:crawler-default-*", "age:<1h", "state:succeeded age:>1d", "attempt:>1", "key:order-5,order-10",
-    "discarded:yes", "state:cancelled discarded:yes", "state:dead payload.order.region:eu",
+    "", "status:queued", "status:running", "status:retry_wait", "status:waiting", "status:succeeded",
+    "status:failed", "status:dead", "status:cancelled", "status:dead,failed", "type:fetch_page",
+    "type:fetch_*", "-type:fetch_page",
+    "pool:mailer", "priority:0", "status:queued pool:crawler", "status:queued priority:<2",
+    "status:queued type:send_mail", "status:dead type:send_mail", "status:dead pool:billing priority:0",
+    "status:dead attempt:>2", "status:dead age:<1d", "status:dead,failed error:Timeout*",
+    'status:dead error:"*refused*"', "status:retry_wait type:parse_page", "status:running pool:crawler",
+    "worker:crawler-default-*", "age:<1h", "status:succeeded age:>1d", "attempt:>1", "key:order-5,order-10",
+    "discarded:yes", "status:cancelled discarded:yes", "status:dead payload.order.region:eu",
 )  # fmt: skip
 PARTIAL = (
     "error:MemoryError", 'error:"*twice*"', "payload.order.region:eu", "payload.order.id:17",
-    'payload.url:"https://shop-17.example/*"', "state:succeeded payload.order.id:17", "attempt:>9",
-    "state:dead payload.order.id:17", "state:dead error:NobodySaidThis*", "type:nothing",
+    'payload.url:"https://shop-17.example/*"', "status:succeeded payload.order.id:17", "attempt:>9",
+    "status:dead payload.order.id:17", "status:dead error:NobodySaidThis*", "type:nothing",
 )  # fmt: skip
 # What is done to everything that a filter finds is counted first.
 _COUNTED = (
-    ("redrive", "state:dead"), ("redrive", 'state:dead,failed error:"*refused*"'),
-    ("redrive", "state:dead payload.order.id:17"), ("discard", "type:send_mail"),
-    ("cancel", "state:queued"), ("cancel", "type:fetch_page"),
+    ("redrive", "status:dead"), ("redrive", 'status:dead,failed error:"*refused*"'),
+    ("redrive", "status:dead payload.order.id:17"), ("discard", "type:send_mail"),
+    ("cancel", "status:queued"), ("cancel", "type:fetch_page"),
 )  # fmt: skip
 COUNTING = "create_operation"
 # The routes that change nothing, and the one that says beforehand how much it would.
@@ -110,14 +110,14 @@ def _tasks(things: Things) -> Iterator[Question]:
         path = _path("/tasks", {"filter": text})
         yield Question("list_tasks", _without_ids(text), [path], may_be_partial=True)
     for kind, fingerprint in (("common", things.biggest), ("rare", things.smallest)):
-        path = _path("/tasks", {"filter": f"state:dead fingerprint:{fingerprint}"})
-        yield Question("list_tasks", f"state:dead fingerprint:({kind})", [path])
+        path = _path("/tasks", {"filter": f"status:dead fingerprint:{fingerprint}"})
+        yield Question("list_tasks", f"status:dead fingerprint:({kind})", [path])
     ids = [_path("/tasks", {"filter": f"id:{one}"}) for one in things.some]
     yield Question("list_tasks", "id:(one)", ids)
     yield Question("list_tasks", "id:(prefix)", [_path("/tasks", {"filter": things.some[0][:9]})])
     saved = [_path("/tasks", {"saved": name}) for name in things.filters]
     yield Question("list_tasks", "a saved filter", saved)
-    for text in ("", "state:dead", "state:queued"):
+    for text in ("", "status:dead", "status:queued"):
         path = _path("/tasks", {"filter": text, "limit": _LONG})
         yield Question("list_tasks", f"{text or 'all'}, limit {_LONG}", [path])
 
@@ -158,7 +158,7 @@ def _issues(things: Things) -> Iterator[Question]:
 
 
 def _counts(things: Things) -> Iterator[Question]:
-    asked = [*_COUNTED, ("redrive", f"state:dead fingerprint:{things.biggest}")]
+    asked = [*_COUNTED, ("redrive", f"status:dead fingerprint:{things.biggest}")]
     for action, text in asked:
         said = text.replace(things.biggest, "(common)") if "fingerprint" in text else text
         body = {"action": action, "filter": text, "dry_run": True}
@@ -189,7 +189,7 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("read_queue_status", "", [_path("/queue/status")])
     yield Question("list_filters", "", [_path("/filters")])
     yield Question("read_filter", "", [_path(f"/filters/{one}") for one in things.filters])
-    yield Question("list_terms", "", [_path("/terms", {"beginning": "state:d"})])
+    yield Question("list_terms", "", [_path("/terms", {"beginning": "status:d"})])
     yield Question("list_webhooks", "", [_path("/webhooks")])
     yield Question("read_webhook", "", [_path(f"/webhooks/{things.webhook}")])
     deliveries = f"/webhooks/{things.webhook}/deliveries"

@@ -90,7 +90,12 @@ def _asked(where: Entrance, rate: int) -> int:
     try:
         made = door.act(
             "/operations",
-            {"action": "redrive", "filter": "state:dead", "rate_per_minute": rate * 60.0, "reason": "mended"},
+            {
+                "action": "redrive",
+                "filter": "status:dead",
+                "rate_per_minute": rate * 60.0,
+                "reason": "mended",
+            },
         )
     finally:
         door.close()

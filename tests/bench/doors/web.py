@@ -12,7 +12,7 @@ from tests.bench.doors.question import STREAMS, Question
 
 def web_questions(things: Things) -> list[Question]:
     """Return every page, some of them with what people look for there."""
-    biggest = {"filter": f"state:dead fingerprint:{things.biggest}"}
+    biggest = {"filter": f"status:dead fingerprint:{things.biggest}"}
     asked: list[tuple[str, str, Sequence[str]]] = [
         ("overview", "", ["/"]),
         ("issues", "", ["/issues"]),
@@ -21,9 +21,9 @@ def web_questions(things: Things) -> list[Question]:
         ("issue", "each in turn", [f"/issues/{one}" for one in things.fingerprints]),
         ("operations", "", ["/operations"]),
         ("operation", "", [f"/operations/{one}" for one in things.operations]),
-        ("new_operation", "all that are dead", [_path("/operations/new", {"filter": "state:dead"})]),
+        ("new_operation", "all that are dead", [_path("/operations/new", {"filter": "status:dead"})]),
         ("new_operation", "of an issue", [_path("/operations/new", biggest)]),
-        ("completions", "", [_path("/tasks/completions", {"filter": "state:dead typ"})]),
+        ("completions", "", [_path("/tasks/completions", {"filter": "status:dead typ"})]),
         ("edit_form", "", [f"/tasks/{one}/edit" for one in things.tasks["dead"]]),
         ("pools", "", ["/pools"]),
         ("pool", "", [f"/pools/{one}" for one in things.agent_types]),
@@ -45,9 +45,9 @@ def web_questions(things: Things) -> list[Question]:
         ("tasks", text or "all", [_path("/tasks", {"filter": text})])
         for text in (
             "",
-            "state:dead",
-            "state:queued",
-            "state:succeeded",
+            "status:dead",
+            "status:queued",
+            "status:succeeded",
             "type:send_mail",
             "payload.order.id:17",
         )

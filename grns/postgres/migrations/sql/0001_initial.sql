@@ -848,7 +848,7 @@ create table grns.operations (
             when 'running' then due_at is not null and resumes_as is null and ended_at is null
             when 'paused' then due_at is null and ended_at is null
                 and (resumes_as in ('pending', 'canary', 'running')) is true
-            else state in ('done', 'aborted', 'failed')
+            else state in ('done', 'cancelled', 'failed')
                 and due_at is null and resumes_as is null and ended_at is not null
         end)
 ) with (fillfactor = 50);
