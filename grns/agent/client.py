@@ -1,4 +1,4 @@
-"""The client of agents that work over HTTP: they need neither NATS nor Postgres, only the API's URL."""
+"""The SDK of HTTP workers: they need neither NATS nor Postgres, only the URL of the API."""
 
 from __future__ import annotations
 
@@ -28,18 +28,25 @@ _LAST_SECONDS = 2.0
 
 
 class AgentClient:
-    """A worker over HTTP.
+    """An HTTP worker: claims tasks, renews their leases and writes their outcomes through the API.
+
+    Args:
+        url: URL of the API, with or without `/api/v1`.
+        task_types: task types to claim, such as `["summarise"]`.
+        agent_type: pool of the tasks.
+        key: API key with the scope `work`.
+        workspace: workspace, for keys of all workspaces.
+        name: name of this worker. Defaults to the host's name and a random suffix.
+        version: version of your code. Issues show with which version a failure began.
+        lease_seconds: length of a lease. Defaults to the server's setting, 60 s.
+        max_attempts: maximum attempts per task, if the submission does not set it.
+        nudge_url: URL that the API calls when a task is waiting; call `nudged` there.
 
     Example:
-
         async with grns.AgentClient("https://grns.internal", key=KEY, task_types=["summarise"]) as client:
             async for task in client.tasks():
                 async with task:
                     task.result = await summarise(task.payload)
-
-    `task_types` are those that it does, `agent_type` is the pool's. Without a `name` it has one made of the
-    host's; `version` is that of its code, by which issues tell since when something fails. It has a task for
-    `lease_seconds` (the server's default where unset) unless that is renewed, which `tasks` sees to.
     """
 
     def __init__(
@@ -85,7 +92,7 @@ class AgentClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give back what was begun and not ended, as far as the API answers, and close the connections."""
+        """Release the tasks that have not ended, if the API answers, and close the connections."""
         self.stop()
         for task in list(self._tasks):
             with suppress(GrnsError):
@@ -95,20 +102,30 @@ class AgentClient:
         await self._http.close()
 
     def stop(self) -> None:
-        """Have `tasks` end, with the task that it has given last."""
+        """End `tasks` after the current task."""
         self._stopping.set()
 
     def nudged(self) -> None:
-        """Have `tasks` look at once: somebody says that there is something. Call it where you take nudges."""
+        """Make `tasks` ask for a task now. Call it when a request arrives at `nudge_url`."""
         self._awake.set()
 
     async def next_task(self, wait_seconds: float = 20.0) -> AgentTask | None:
-        """Claim the next task, waiting for one so long (the server may do less); None where there was none.
+        """Claim the next task.
 
-        It is not renewed by itself: call `heartbeat`, use it as a context, or take tasks from `tasks`. Raises
-        `UnavailableError` (`OutcomeUnknownError` where one may have been claimed: it comes again),
-        `InvalidInputError` and
-        `UnauthenticatedError`.
+        The lease is not renewed automatically: call `heartbeat`, use the task as a context manager, or
+        iterate over `tasks` instead.
+
+        Args:
+            wait_seconds: time to wait for a task. The server can answer earlier.
+
+        Returns:
+            The task; None if there was none.
+
+        Raises:
+            UnavailableError: the API cannot be reached; nothing was claimed.
+            OutcomeUnknownError: a task may have been claimed; it returns when its lease expires.
+            InvalidInputError: the API does not accept the arguments.
+            UnauthenticatedError: the key is invalid, or lacks the scope `work`.
         """
         asked_at = time.monotonic()
         answer = await self._http.post(
@@ -119,10 +136,19 @@ class AgentClient:
         return None if answer is None else AgentTask(self, answer, asked_at)
 
     async def complete_task(self, task: AgentTask, result: Any = None) -> str:
-        """End a task as succeeded, and return `succeeded`; `result` is any JSON value.
+        """End a task as succeeded. You can repeat the call: the outcome is written once.
 
-        Raises `LeaseLostError` where the task is another's by now, `InvalidInputError` where the result
-        cannot be kept, and `UnavailableError`: say it again then, it is written once.
+        Args:
+            task: the claimed task.
+            result: a JSON value of at most 256 KiB.
+
+        Returns:
+            `succeeded`.
+
+        Raises:
+            LeaseLostError: the lease has expired.
+            InvalidInputError: the result cannot be stored.
+            UnavailableError: the API cannot be reached; call again.
         """
         try:
             json.dumps(result)
@@ -139,11 +165,21 @@ class AgentClient:
         after: Any = None,
         error_class: str | None = None,
     ) -> str:
-        """Say that a task failed; returns its status: `retry_wait`, or `dead`, `failed`, `cancelled`.
+        """End an attempt as failed.
 
-        `error` is an exception or a sentence. It is tried again while it has attempts left, after the usual
-        backoff or `after` (seconds or a timedelta), unless `retry` is False. `Retry` and `Fail` say all that
-        themselves.
+        Args:
+            task: the claimed task.
+            error: exception or message. `Retry` and `Fail` bring the following arguments with them.
+            retry: whether another attempt may run. Defaults to True, except for `Fail`.
+            after: delay before the next attempt in seconds, or a `timedelta`. Defaults to the backoff.
+            error_class: name under which issues group the failure. Defaults to the exception's class.
+
+        Returns:
+            The status of the task: `retry_wait`, `dead`, `failed` or `cancelled`.
+
+        Raises:
+            LeaseLostError: the lease has expired.
+            UnavailableError: the API cannot be reached; call again.
         """
         message = clean(error) if isinstance(error, str) else error_message(error)
         frames = [] if isinstance(error, str) else frames_of(error, module="__main__").lines()
@@ -162,15 +198,28 @@ class AgentClient:
         return await self._end(task, "fail", body)
 
     async def release_task(self, task: AgentTask, reason: str = "released") -> str:
-        """Give a task back, unspent; returns `queued`, or `cancelled` where that was asked for."""
+        """Give a task back. The attempt does not count.
+
+        Returns:
+            `queued`; `cancelled` if the task was cancelled meanwhile.
+        """
         return await self._end(task, "release", {"reason": clean(reason)[:1000] or "released"})
 
     async def heartbeat(
         self, task: AgentTask, progress: float | None = None, message: str | None = None
     ) -> bool:
-        """Renew a task's lease, and say whether somebody wants its end; `LeaseLostError` where it is over.
+        """Renew the lease of a task.
 
-        `progress` is from 0 to 1, `message` for people: both are told in the task's history.
+        Args:
+            task: the claimed task.
+            progress: progress from 0 to 1, shown in the task's history.
+            message: text, shown in the task's history.
+
+        Returns:
+            Whether the task was cancelled.
+
+        Raises:
+            LeaseLostError: the lease has expired.
         """
         asked_at = time.monotonic()
         told = {"token": task.token, "progress": progress, "message": message}
@@ -186,17 +235,21 @@ class AgentClient:
         return is_cancelled
 
     async def queue_status(self) -> dict[str, Any]:
-        """Return how much there is to do, and who does it; needs the scope `read`."""
+        """Return the numbers of queued tasks and of workers per pool. Needs the scope `read`."""
         status: dict[str, Any] = await self._http.get("/queue/status")
         return status
 
     async def tasks(
         self, *, wait_seconds: float = 20.0, pause_seconds: float = 0.0
     ) -> AsyncGenerator[AgentTask, None]:
-        """Yield tasks, one at a time, each renewed in the background; goes on while the API is away.
+        """Yield tasks, one at a time, with renewed leases. Retries while the API is away.
 
-        One that was not ended when the next is asked for is given back. Between two looks that found nothing
-        it rests for `pause_seconds`, or until `nudged`. For several at a time, run several loops.
+        A task that has not ended when you ask for the next one is released. To run several tasks at a time,
+        run several loops.
+
+        Args:
+            wait_seconds: time to wait for a task in one request.
+            pause_seconds: pause after a request without a task. `nudged` ends it.
         """
         pause = _FIRST_PAUSE_SECONDS
         while not self._stopping.is_set():
@@ -221,12 +274,12 @@ class AgentClient:
                 self.forget(task)
 
     def keep(self, task: AgentTask) -> None:
-        """Renew a task's lease in the background."""
+        """Start to renew a task's lease in the background."""
         self._tasks.add(task)
         self._heartbeat.keep(task)
 
     def forget(self, task: AgentTask) -> None:
-        """Renew it no more."""
+        """Stop to renew a task's lease."""
         self._tasks.discard(task)
         self._heartbeat.forget(task)
 
@@ -241,7 +294,7 @@ class AgentClient:
         return self._http.post_blocking("/queue/renew", {"token": token}, seconds=seconds)
 
     async def _claim(self, wait_seconds: float) -> AgentTask | None:
-        """Wait for a task, or for the end: what is claimed for somebody who has gone, the API takes back."""
+        """Wait for a task, or for the end; the API takes back what is claimed for a closed request."""
         asking = asyncio.create_task(self.next_task(wait_seconds))
         ending = asyncio.create_task(self._stopping.wait())
         try:

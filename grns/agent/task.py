@@ -1,4 +1,4 @@
-"""A task that an agent has got over HTTP."""
+"""A task that an HTTP worker has claimed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
 
 
 class AgentTask:
-    """One attempt at one task, as the agent sees it that does it.
+    """A claimed attempt of a task.
 
-    As a context (`async with task:`) it ends with its block: as succeeded, with `result`, where that comes to
-    its end; as failed where it raises (`Retry`, `Fail` and all others mean what they do in a handler); given
-    back where it is cut short, which it is where the lease is lost or somebody cancels the task.
+    As a context manager (`async with task:`), it writes the outcome at the end of its block: succeeded with
+    `result`; failed if the block raises (`Retry` and `Fail` work as in a handler); released if the block is
+    cancelled, which happens when the lease expires or the task is cancelled.
     """
 
     def __init__(self, client: AgentClient, answer: Mapping[str, Any], asked_at: float) -> None:
@@ -48,23 +48,23 @@ class AgentTask:
         self.ended: str | None = None
 
     def __repr__(self) -> str:
-        """Tell which one it is, without its token."""
+        """Return a description without the claim token."""
         return f"AgentTask({self.id!r}, {self.task_type!r}, attempt={self.attempt}, status={self.status!r})"
 
     @property
     def lost(self) -> bool:
-        """Say whether this attempt should end: its lease is lost, its time is up, or it was cancelled.
+        """Whether this attempt should end: its lease is lost, its time is up, or it was cancelled.
 
-        What runs in a thread should look here now and then.
+        Code in a thread should check it periodically.
         """
         return self.ended is not None
 
     async def heartbeat(self, progress: float | None = None, message: str | None = None) -> bool:
-        """Renew the lease, perhaps with a progress from 0 to 1; says whether the task was cancelled."""
+        """Renew the lease, with an optional progress from 0 to 1; return whether the task was cancelled."""
         return await self._client.heartbeat(self, progress, message)
 
     def end(self, reason: str) -> None:
-        """Have the block end: its lease is lost, or somebody wants its end. May come from any thread."""
+        """Cancel the block: the lease is lost, or the task was cancelled. Any thread may call it."""
         if self.ended is None:
             self.ended = reason
             with suppress(RuntimeError):  # a loop that is closed has nothing to cut
@@ -75,7 +75,7 @@ class AgentTask:
             self._scope.cancel()
 
     async def __aenter__(self) -> AgentTask:
-        """Begin: from now on it is renewed."""
+        """Start to renew the lease."""
         self._client.keep(self)
         self._scope = CancelScope(None)
         self._scope.__enter__()
@@ -86,7 +86,7 @@ class AgentTask:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """End it, unless the block has; what it raised is written, and goes no further."""
+        """Write the outcome unless the block has. Exceptions of the block do not propagate."""
         is_cut = False
         try:
             if self._scope is not None:
@@ -102,7 +102,9 @@ class AgentTask:
         return is_ours
 
     async def settle(self, error: BaseException | None, *, is_cut: bool = False) -> None:
-        """Write what came of it, for as long as the lease lasts: then others have the task."""
+        """Write the outcome; retry until the lease expires, because another worker can own the task
+        afterwards.
+        """
         client = self._client
         if self.ended == "lost":
             self.status = "lost"
@@ -118,7 +120,7 @@ class AgentTask:
                 await self._write(lambda: client.fail_task(self, unfit))
 
     def _was_stopped(self, error: BaseException | None) -> bool:
-        """Say whether an error only tells that the block was to end, whatever its cleaning up raised."""
+        """Return whether an error only reflects that the block was cancelled."""
         if error is None or isinstance(error, (Retry, Fail)):
             return False
         return self.ended is not None or not isinstance(error, Exception)

@@ -1,4 +1,4 @@
-"""`grns.connect`: a client in a program of the user."""
+"""`grns.connect`: the client of applications."""
 
 from __future__ import annotations
 
@@ -17,15 +17,25 @@ from grns.telemetry.log import LoggingListener
 
 @asynccontextmanager
 async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator[Client]:
-    """Open a client: `async with grns.connect() as client:`.
-
-    Needs Postgres; connects to the broker in the background and logs its errors, and those of handlers of
-    events, to the logger `grns`.
+    """Open a client.
 
     Args:
-        actor: Name of the program, such as `billing`: 1 to 255 printable characters without spaces. The event
-            log stores it with each task that this client submits, cancels or redrives.
-        **settings: Settings by name. Defaults to the environment (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`, …).
+        actor: who uses it, such as `billing`: at most 255 printable characters without a space. Events record
+            it for tasks that are submitted, cancelled or redriven.
+        settings: settings that override the environment, such as `database_url` and `nats_url`
+            (`GRNS_DATABASE_URL`, `GRNS_NATS_URL`).
+
+    Returns:
+        A context manager with the `Client`. It needs Postgres, and connects to the broker in the background.
+        The logger `grns` records problems of the broker and of event handlers.
+
+    Raises:
+        SettingsError: a setting is missing or invalid.
+        UnavailableError: Postgres cannot be reached.
+
+    Example:
+        async with grns.connect() as client:
+            await client.submit("fetch_page", {"url": "https://example.org"})
     """
     if actor is not None:
         check_actor(actor)
@@ -37,11 +47,11 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
             app.connections("client", is_patient=True) as (database, transport),
             handlers_database.opened(),
         ):
-            client = tools.client(app, database, transport, handlers_database, actor=actor)
+            made = tools.client(app, database, transport, handlers_database, actor=actor)
             try:
-                yield client
+                yield made
             finally:
-                await client.close()
+                await made.close()
     finally:
         if app.spans.is_on:
             await asyncio.to_thread(app.spans.close)

@@ -1,4 +1,4 @@
-"""The client: submit tasks, ask for them, end them, open them again, and follow events."""
+"""The client: submit tasks, read, cancel and redrive them, and subscribe to events."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _DEEPEST = 10_000
 
 
 class Client:
-    """What applications use. Made by `grns.connect()`; works with Postgres alone.
+    """The client of applications. Create it with `grns.connect()`.
 
-    The broker, where it can be reached, only makes things quicker; `subscribe` needs it.
+    It needs only Postgres. The broker makes tasks start sooner; only `subscribe` requires it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Client:
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     async def close(self) -> None:
-        """End its subscriptions: what they have not handled is given back. The connections stay."""
+        """End the subscriptions; events that are not handled are given back. The connections stay open."""
         await asyncio.gather(*(subscription.stop() for subscription in self._subscriptions))
 
     async def submit(
@@ -91,15 +91,32 @@ class Client:
         causation_id: UUID | None = None,
         connection: Any = None,
     ) -> Submitted:
-        """Create a task and have it run.
+        """Create a task and queue it.
 
-        `payload` is a JSON object (256 KiB); `priority` 0 (critical) to 3 (background);
-        the task runs `delay_seconds` from now. The same `idempotency_key` returns the task
-        that has it. `connection` (asyncpg, or SQLAlchemy's AsyncSession or AsyncConnection)
-        puts the task into your own transaction: it exists if you commit.
+        Args:
+            task_type: name of the handler, 1 to 64 characters of `A-Za-z0-9_-`.
+            payload: a JSON object of at most 256 KiB.
+            agent_type: pool of the task.
+            priority: 0 (critical) to 3 (background).
+            delay_seconds: delay before the task is queued, at most 366 days.
+            max_attempts: maximum attempts. Defaults to the handler's setting.
+            idempotency_key: 1 to 255 printable ASCII characters. The same key returns the existing task.
+            trace_id: trace of the task. Defaults to the active OpenTelemetry trace, or a new one.
+            causation_id: id of the message that caused the task.
+            connection: asyncpg connection, or SQLAlchemy `AsyncSession` or `AsyncConnection`. The task
+                becomes part of your transaction and exists if you commit.
 
-        Raises `InvalidInputError`, `ConflictError` (the key belongs to another task), `UnavailableError`
-        (nothing happened), `OutcomeUnknownError` (submit again with the same idempotency_key).
+        Returns:
+            Id and trace of the task, and whether this call created it.
+
+        Raises:
+            InvalidInputError: an argument is invalid; nothing was created.
+            ConflictError: the idempotency key belongs to a task with another type or payload.
+            UnavailableError: Postgres cannot be reached; nothing was created.
+            OutcomeUnknownError: the task may exist; submit again with the same idempotency key.
+
+        Example:
+            task = await client.submit("fetch_page", {"url": "https://example.org"}, priority=1)
         """
         said = submission(
             task_type=task_type,
@@ -130,13 +147,19 @@ class Client:
     async def submit_many(
         self, submissions: Iterable[Mapping[str, Any]], *, connection: Any = None
     ) -> list[Submitted | ConflictError]:
-        """Create many tasks: each a mapping of `submit`'s fields. The answers come in the same order.
+        """Create many tasks. All are checked before the first is created.
 
-        All are checked before any is created. Without `connection` they are created in
-        transactions of 500; with it, all in yours.
+        Args:
+            submissions: mappings with the arguments of `submit`.
+            connection: as in `submit`. Without it, tasks are created in transactions of 500.
 
-        Raises `InvalidInputError` and `UnavailableError` (none exists), and `OutcomeUnknownError` where some
-        do or may: its `answers` say of each whether it was created, or the error that kept it from that.
+        Returns:
+            One answer per submission, in their order: as of `submit`, or a ConflictError.
+
+        Raises:
+            InvalidInputError: a submission is invalid; nothing was created.
+            UnavailableError: Postgres cannot be reached; nothing was created.
+            OutcomeUnknownError: some tasks exist or may exist: its `answers` has one entry per submission.
         """
         preparer = Preparer(self._submission, self._payload_limits)
         prepared = [preparer.prepare(one) for one in submissions]
@@ -146,17 +169,29 @@ class Client:
             return await Bulk(self._submit_part).submit(prepared)
 
     async def get(self, task_id: str) -> Task:
-        """Return a task as it is now; `NotFoundError` where there is none."""
+        """Return the current state of a task.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
+        """
         found = await read.tasks(self._database, [_known_id(task_id)], self._workspace)
         if task_id not in found:
             raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return found[task_id]
 
     async def wait(self, task_id: str, *, timeout_seconds: float | None = None) -> Task:
-        """Return the task once it has ended; `WaitTimeoutError` where that takes longer.
+        """Wait until a task ends. Retries while Postgres is away.
 
-        The first answer is waited for in any case: a timeout of 0 asks whether it has ended. While Postgres
-        is away it goes on asking.
+        Args:
+            task_id: id of the task.
+            timeout_seconds: maximum time to wait. 0 checks once; None waits without a limit.
+
+        Returns:
+            The ended task.
+
+        Raises:
+            WaitTimeoutError: the task has not ended in time.
+            NotFoundError: there is no such task in this workspace.
         """
         _known_id(task_id)
         _check_timeout(timeout_seconds)
@@ -174,10 +209,18 @@ class Client:
         raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> str:
-        """End a task that has not ended.
+        """Cancel a task.
 
-        Returns `cancelled`, `requested` (it runs: its worker is told, and it may yet succeed),
-        or the status it ended with before. Raises `NotFoundError`.
+        Args:
+            task_id: id of the task.
+            reason: text for the task's history.
+
+        Returns:
+            `cancelled`; `requested` if it is running: its worker is notified, and it can still succeed;
+            otherwise the status with which it had ended before.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
         """
         answer = (await self.cancel_many([task_id], reason=reason)).get(task_id)
         if answer is None:
@@ -185,7 +228,7 @@ class Client:
         return answer
 
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
-        """End tasks; returns the answer of `cancel` by id, for those that exist."""
+        """Cancel tasks; return the answer of `cancel` by id. Unknown ids are left out."""
         ids = [_known_id(task_id) for task_id in task_ids]
         rows = await self._database.run("cancel", ids, _short(reason), self._workspace, self._actor)
         for agent_id in {row["agent_id"] for row in rows if row["agent_id"] is not None}:
@@ -194,9 +237,13 @@ class Client:
         return {row["id"]: row["answer"] for row in rows}
 
     async def redrive(self, task_id: str, *, reason: str | None = None) -> str:
-        """Open a dead, failed or cancelled task again, with a fresh budget of attempts.
+        """Run a dead, failed or cancelled task again, with its attempts reset.
 
-        Returns `redriven`, or the status of a task that is none of these. Raises `NotFoundError`.
+        Returns:
+            `redriven`; otherwise the status of the task, which cannot be redriven.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
         """
         answer = (await self.redrive_many([task_id], reason=reason)).get(task_id)
         if answer is None:
@@ -204,27 +251,44 @@ class Client:
         return answer
 
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
-        """Open tasks again; returns the answer of `redrive` by id, for those that exist."""
+        """Redrive tasks; return the answer of `redrive` by id. Unknown ids are left out."""
         ids = [_known_id(task_id) for task_id in task_ids]
         rows = await self._database.run("redrive", ids, self._workspace, self._actor, _short(reason))
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 
     async def history(self, task_id: str) -> list[dict[str, Any]]:
-        """Return what happened to a task: its rows of the log, in order."""
+        """Return the events of a task, in order."""
         return await read.history(self._database, _known_id(task_id), self._workspace)
 
     async def subscribe(
         self, name: str, handler: EventHandler, *, kinds: Sequence[str] = ("evt.task.*",), depth: int = 64
     ) -> Subscription:
-        """Follow events, durably: `name` remembers how far it got, across restarts and processes.
+        """Subscribe to events with a durable position, which survives restarts.
 
-        `handler(event, connection)` runs inside a transaction in which the event is marked
-        as processed: what it writes through `connection` happens once per event, however
-        often the event is delivered. Where it raises, the logger `grns` is told, and the event
-        comes again. A new `name` begins with the oldest event that the broker still has.
-        Raises `InvalidInputError` (no event is of such a kind), and `UnavailableError` where the broker
-        cannot be reached for half a minute.
+        The handler runs inside a transaction that also marks the event as processed: what it writes through
+        its connection happens once per event, however often the event is delivered. If the handler raises,
+        the logger `grns` records it, and the event is delivered again.
+
+        Args:
+            name: name of the durable consumer. Processes with the same name share its events. A new name
+                starts with the oldest event that the broker still has (7 days).
+            handler: coroutine function `handler(event, connection)`.
+            kinds: kinds of events, such as `evt.task.dead` or `evt.task.*`.
+            depth: maximum number of events that are delivered and not yet handled.
+
+        Returns:
+            The subscription; `stop` ends it.
+
+        Raises:
+            InvalidInputError: there are no events of such a kind.
+            UnavailableError: the broker does not answer within 30 s.
+
+        Example:
+            async def on_dead(event, connection):
+                await connection.execute("insert into alerts (task_id) values ($1)", event.payload["task_id"])
+
+            await client.subscribe("alerts", on_dead, kinds=["evt.task.dead"])
         """
         filters = [subjects.message(known_kind(kind), self._workspace) for kind in kinds]
         if not filters or isinstance(kinds, str):
@@ -249,7 +313,7 @@ class Client:
         return subscription
 
     async def _look(self, task_id: str) -> Task | UnavailableError | None:
-        """Return the task if it has ended, None if not, and why nobody knows where Postgres is away."""
+        """Return the task if it has ended, None if not, or the error while Postgres is away."""
         try:
             status = await self._statuses.ask(task_id)
             if status is None:

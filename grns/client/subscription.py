@@ -1,4 +1,4 @@
-"""Durable subscriptions: every event, handled once, with what its handler writes."""
+"""Durable subscriptions: a handler sees every event once, in the transaction of its own writes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ EventHandler = Callable[["Event", Connection], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event, as it was published.
+    """An event.
 
-    `version` orders the events of one task, and a number that is missing shows that an
-    event is; `payload` is the model of the kind.
+    `version` orders the events of a task; a gap means that you missed one. `payload` is the model of the
+    kind, `envelope` the whole message, `subject` its NATS subject.
     """
 
     envelope: Envelope
@@ -48,12 +48,12 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """What happened, as `evt.task.completed`."""
+        """Kind of the event, such as `evt.task.completed`."""
         return self.envelope.kind
 
 
 class Subscription:
-    """A durable subscription that runs; `stop` ends it, its position stays."""
+    """A running durable subscription. `stop` ends it; its position stays."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class Subscription:
         self._handling: asyncio.Task[None] | None = None
 
     async def open(self, transport: Transport, filters: Sequence[str], depth: int) -> None:
-        """Begin to receive."""
+        """Start to receive."""
         self._filters = filters
         self._consumer = await transport.subscribe(self._name, filters, self._arrived.put_nowait, depth=depth)
         self._handling = asyncio.create_task(self._handle_all())
 
     async def stop(self) -> None:
-        """End the subscription: what has arrived and was not handled is given back."""
+        """End the subscription; events that are not handled are given back."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
@@ -106,7 +106,7 @@ class Subscription:
                     self._consumer.done()
 
     async def _settle(self, delivery: Delivery, error: BaseException) -> None:
-        """Give back what was not handled: at once where we are to end, later where its handler broke."""
+        """Give an event back that was not handled: at once while stopping, later after an error."""
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             await _give_back(delivery)
             return
@@ -122,7 +122,7 @@ class Subscription:
         )  # fmt: skip
 
     async def _handle(self, delivery: Delivery) -> None:
-        """Handle one event, in order, once: the mark and what the handler writes commit together."""
+        """Handle one event: the mark and the handler's writes commit together."""
         if not any(subjects.matches(wanted, delivery.subject) for wanted in self._filters):
             # After a power cut, nats-server may deliver again by number, past the filter of the durable.
             self._emit(EventSkipped(self._name, delivery.subject, delivery.stream_seq))

@@ -1,4 +1,4 @@
-"""When to try again: the backoff policies, as values."""
+"""Delays between attempts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ _MAX_DOUBLINGS = 30
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next attempt.
+    """Delays between the attempts of a task.
 
-    `form` is `exponential` (base · 2^(attempts − 1)) or `polynomial` (base · attempts²);
-    both end at `cap_seconds`, then jitter of ±20 % is applied. A `function` of the
-    number of counted attempts (1, 2, …) returning seconds takes the place of the form.
+    Args:
+        base_seconds: delay after the first attempt.
+        cap_seconds: maximum delay, before the jitter of ±20 %.
+        form: `exponential` (base · 2^(attempts − 1)) or `polynomial` (base · attempts²).
+        function: replaces the form: takes the number of counted attempts (1, 2, …), returns seconds.
+
+    Example:
+        @pool.task("fetch_page", backoff=grns.Backoff(base_seconds=1, cap_seconds=60))
     """
 
     base_seconds: float = 5.0
@@ -28,9 +33,10 @@ class Backoff:
     function: Callable[[int], float] | None = None
 
     def delay_seconds(self, attempts: int, random: float) -> float:
-        """Return the delay after `attempts` counted attempts; `random` lies in [0, 1).
+        """Return the delay after `attempts` counted attempts; `random` is in [0, 1).
 
-        Raises ValueError where the function returns what is no number.
+        Raises:
+            ValueError: the function returned NaN.
         """
         low, high = JITTER
         raw = self._raw_seconds(max(attempts, 1))
@@ -48,7 +54,7 @@ class Backoff:
 
 
 def asked_seconds(after: Any) -> float | None:
-    """Return the delay that somebody asked for; None where they named none that can be one."""
+    """Return a delay that a caller named, in seconds; None if it is not a usable number."""
     if isinstance(after, timedelta):
         after = after.total_seconds()
     try:

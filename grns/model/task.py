@@ -18,7 +18,7 @@ DEFAULT_PRIORITY = 2
 
 
 class Status(StrEnum):
-    """Where a task can be."""
+    """Status of a task."""
 
     WAITING = "waiting"
     QUEUED = "queued"
@@ -124,7 +124,7 @@ class Task:
 
     @property
     def is_terminal(self) -> bool:
-        """Say whether the task has ended (a redrive can still open it again)."""
+        """Whether the task has ended. A redrive can run it again."""
         return self.status in TERMINAL
 
 

@@ -34,7 +34,7 @@ class Prepared:
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
 class Submitted:
-    """What became of a submission: the task's id and trace, and whether this submission created it."""
+    """The answer to a submission: id and trace of the task, and whether this call created it (`is_new`)."""
 
     id: str
     is_new: bool

@@ -1,4 +1,4 @@
-"""What a handler gets to know of its task, and what it can do with it."""
+"""What a handler can read of its task, and do with it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from grns.worker.leases import Lease
 
 
 class Transaction:
-    """A transaction that ends the task when it commits.
+    """The transaction of `Context.transaction`: its commit also completes the task.
 
-    `connection` is an asyncpg connection; `result` becomes the task's result (JSON).
+    `connection` is an asyncpg connection. Set `result` to a JSON value to store it as the task's result.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -30,7 +30,7 @@ class Transaction:
 
 
 class Context:
-    """One attempt at one task, as its handler sees it."""
+    """One attempt of a task, as its handler sees it."""
 
     def __init__(
         self,
@@ -65,53 +65,61 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1: it only grows, so it can fence writes elsewhere."""
+        """Number of this attempt, from 1. It only grows, so it can fence writes in other systems."""
         return self._claim.attempt
 
     @property
     def is_last_attempt(self) -> bool:
-        """Say whether a failure now ends the task."""
+        """Whether the task ends if this attempt fails."""
         return self._claim.counted_attempts >= self._claim.attempt_limit
 
     @property
     def lease_id(self) -> UUID:
-        """The random id of this claim."""
+        """Random id of this claim."""
         return self._claim.lease_id
 
     @property
     def trace_id(self) -> str:
-        """The id that everything about this task shares."""
+        """Trace of the task: the same in its messages, events and logs."""
         return self._claim.trace_id
 
     @property
     def priority(self) -> int:
-        """0 (critical) to 3 (background)."""
+        """Priority, 0 (critical) to 3 (background)."""
         return self._claim.priority
 
     @property
     def lost(self) -> bool:
-        """Say whether this attempt should end: its lease is lost, its time is up, or it was cancelled.
+        """Whether this attempt should end: its lease is lost, its time is up, or it was cancelled.
 
-        Async handlers are cancelled; a handler in a thread should look here now and then.
+        Async handlers are cancelled. A handler in a thread should check it periodically.
         """
         return self._lease.ended is not None
 
     @property
     def log(self) -> Any:
-        """A structlog logger that carries the task's id, attempt and trace."""
+        """structlog logger that is bound to the task's id, type, attempt and trace."""
         return structlog.get_logger(
             task_id=self.id, task_type=self.task_type, attempt=self.attempt, trace_id=self.trace_id
         )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Open a transaction that ends the task as succeeded when it commits.
+        """Open a transaction whose commit also completes the task.
 
-        The handler's own writes and the finish commit together or not at all; where the
-        lease is lost, everything is undone and `LeaseLostError` raised. What fails after the
-        block is logged; the outcome stands. Where Postgres goes away meanwhile, `UnavailableError` is
-        raised: let
-        it pass, and the attempt is given back without being counted, unless the commit had succeeded.
+        Your writes and the outcome commit together or not at all. Errors after the block are logged; the
+        outcome stays.
+
+        Raises:
+            InvalidInputError: this attempt has already opened a transaction.
+            LeaseLostError: the lease is lost; everything is rolled back.
+            UnavailableError: Postgres went away. Let it propagate: the attempt is given back and does not
+                count, unless the commit had succeeded.
+
+        Example:
+            async with ctx.transaction() as tx:
+                await tx.connection.execute("update orders set state = 'paid' where id = $1", order_id)
+                tx.result = {"order": order_id}
         """
         if self.finish is not None:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""A pool: the agent type it serves, and the handlers of its task types."""
+"""A pool: the handlers of one agent type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What runs one task type, and how often and how long it may."""
+    """A handler of a task type with its settings."""
 
     task_type: str
     function: Callable[..., Any]
@@ -32,14 +32,16 @@ class Handler:
 
 
 class Pool:
-    """The handlers of one agent type.
+    """The handlers of one pool, which its workers run: what Celery and Oban call a queue.
+
+    Args:
+        agent_type: name of the pool, 1 to 64 characters of `A-Za-z0-9_-`.
 
     Example:
-
         pool = grns.Pool("worker")
 
         @pool.task("fetch_page", max_attempts=5, timeout_seconds=30)
-        async def fetch_page(task: grns.Context, page: Page) -> dict: ...
+        async def fetch_page(ctx: grns.Context, page: Page) -> dict: ...
 
     Run it with `grns worker start MODULE:pool`.
     """
@@ -50,7 +52,7 @@ class Pool:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """The handlers, by task type."""
+        """Handlers by task type."""
         return self._handlers
 
     def task(
@@ -63,13 +65,19 @@ class Pool:
     ) -> Callable[[HandlerFunction], HandlerFunction]:
         """Register a function as the handler of a task type.
 
-        The function takes the `Context` and, where it has a second parameter, the payload:
-        as a dict, or as whatever its annotation says (checked by pydantic; a payload that
-        does not fit ends the task as `failed`). A coroutine function runs on the event
-        loop, any other one in a thread. What it returns becomes the task's result.
+        The function takes the `Context` and, as an optional second parameter, the payload: a dict, or the
+        type of its annotation, which pydantic validates. A payload that does not fit ends the task as
+        `failed`. Coroutine functions run on the event loop, other functions in a thread. The returned JSON
+        value is the task's result.
 
-        `max_attempts` counts unless the submission says otherwise (3 where neither does);
-        `timeout_seconds` bounds one attempt; `backoff` says how long to wait between them.
+        Args:
+            task_type: name of the task type, 1 to 64 characters of `A-Za-z0-9_-`.
+            max_attempts: maximum attempts, if the submission does not set it. Defaults to 3.
+            timeout_seconds: maximum duration of one attempt. Defaults to no limit.
+            backoff: delays between attempts. Defaults to `Backoff()`.
+
+        Raises:
+            InvalidInputError: an argument is invalid, the signature does not fit, or the type has a handler.
         """
         subjects.token(task_type, name="task_type")
         _check_bounds(max_attempts, timeout_seconds)

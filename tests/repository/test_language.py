@@ -24,7 +24,7 @@ EXCLUDED = re.compile(
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
-    if path.name not in ("NOTES.md", "python.md")
+    if path.name != "NOTES.md"
 )
 
 

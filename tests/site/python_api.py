@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,22 +52,37 @@ def _described(name: str, thing: Any) -> Iterator[str]:
     yield f"{_prose(thing)}\n"
 
 
+_SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
+
+
 def _prose(thing: Any) -> str:
-    """Return the docstring: a section such as `Args:` becomes a list."""
-    lines: list[str] = []
-    in_section = False
-    for line in (inspect.getdoc(thing) or "").splitlines():
-        if line.rstrip() in ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Source:"):
-            in_section = True
-            lines += ["", f"**{line.strip(': ')}**", ""]
-        elif in_section and line.startswith("    ") and not line.startswith("     "):
-            lines.append(f"- {line.strip()}")
-        elif in_section and line.startswith("     "):
-            lines.append(f"  {line.strip()}")
+    """Return the docstring with its sections as lists, and its examples as code."""
+    parts: list[str] = []
+    for title, lines in _sections((inspect.getdoc(thing) or "").splitlines()):
+        text = "\n".join(lines).strip("\n")
+        if title == "Example:":
+            parts.append(f"```python\n{textwrap.dedent(text)}\n```")
+        elif title in ("Args:", "Raises:"):
+            rows = re.sub(r"\n {5,}", " ", text).splitlines()
+            named = (row.strip().partition(":") for row in rows)
+            parts.append(f"**{title[:-1]}**\n\n" + "\n".join(f"- `{name}`:{rest}" for name, _, rest in named))
+        elif title:
+            parts.append(f"**{title[:-1]}** " + " ".join(line.strip() for line in lines).strip())
         else:
-            in_section = in_section and not line
-            lines.append(line)
-    return "\n".join(lines).strip()
+            parts.append(text)
+    return "\n\n".join(parts).strip()
+
+
+def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title of each section (empty for plain text) with its lines."""
+    title, found = "", list[str]()
+    for line in lines:
+        if line in _SECTIONS or (title and line and not line.startswith(" ")):
+            yield title, found
+            title, found = (line, []) if line in _SECTIONS else ("", [line])
+        else:
+            found.append(line)
+    yield title, found
 
 
 def _signature(name: str, thing: Any) -> str:
@@ -75,7 +91,7 @@ def _signature(name: str, thing: Any) -> str:
     except (TypeError, ValueError):
         return ""
     parameters = [
-        re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "…", str(one))
+        re.sub(r": '([^']*)'", r": \1", re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "…", str(one)))
         for one in signature.parameters.values()
         if one.name != "self"
     ]
