@@ -1,4 +1,4 @@
-"""Lists of tasks, and how many they are: what a filter finds, answered from an index."""
+"""List and count the tasks of a filter, always from an index."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from grns.postgres import query
 from grns.postgres.database import Database, Row, Session
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
 from grns.tasks.filter_sql import Columns, Condition, conditions
-from grns.tasks.index_scan import BEHIND_ALL, ENDED, EVERY_STATE, LATEST, IndexScan, Key, plans
+from grns.tasks.index_scan import AFTER_ALL, ENDED, EVERY_STATE, LATEST, IndexScan, Key, plans
 
-# Of one road a page looks at no more rows, and a count at no more.
+# Rows of one index scan that a page, and a count, reads at most.
 MOST_LOOKED_AT = 1_500
 MOST_COUNTED = 3_000
 
-# Those of which an issue says how many there are.
+# Statuses whose tasks an issue counts.
 _OPEN = frozenset({Status.DEAD, Status.FAILED})
 _SHOWN = (
     "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "uncounted_attempts",
@@ -32,7 +32,7 @@ _SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many there are; at least so many, where it is not exact."""
+    """A number of tasks; a lower bound if it is not exact."""
 
     number: int
     is_exact: bool = True
@@ -40,18 +40,18 @@ class Count:
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """What has to be true of each row: the filter, and where it is."""
+    """A filter, limited to statuses and a workspace."""
 
     filter: Filter
     states: frozenset[Status]
     workspace: str
 
-    def of(self, columns: Columns) -> Condition:
-        """Return it as one condition."""
-        found = [columns.workspace == self.workspace, *conditions(self.filter, columns)]
+    def condition(self, columns: Columns) -> Condition:
+        """Return one SQL condition."""
+        terms = [columns.workspace == self.workspace, *conditions(self.filter, columns)]
         if self.states != EVERY_STATE:
-            found.append(columns.status.in_(sorted(self.states)))
-        return and_(*found)
+            terms.append(columns.status.in_(sorted(self.states)))
+        return and_(*terms)
 
 
 async def list_tasks(
@@ -63,19 +63,18 @@ async def list_tasks(
     after: str | None = None,
     among: frozenset[Status] = EVERY_STATE,
 ) -> Page:
-    """Return the tasks that a filter finds, of those in some states.
+    """Return a page of the tasks of a filter, limited to some statuses.
 
-    The latest come first. Where states are asked for, or none of the latest is wanted: what runs, the latest
-    first; what is queued, by agent type and in the order of claiming; what is due, the next first; what has
-    ended, the last first.
+    The latest tasks come first. If the filter names statuses, or none of the latest tasks matches: running
+    tasks, latest first; queued tasks by pool in claim order; due tasks, next first; ended tasks, last first.
     """
     states = wanted.states & among
-    asked = SearchQuery(wanted, states, workspace)
+    search = SearchQuery(wanted, states, workspace)
     scans = plans(wanted, states, workspace)
     if after is not None:
-        return await _walk(database, asked, *_start(scans, after), limit)
-    for way in scans:
-        page = await _walk(database, asked, way, (), limit)
+        return await _walk(database, search, *_start(scans, after), limit)
+    for plan in scans:
+        page = await _walk(database, search, plan, (), limit)
         if page.rows or not page.is_partial:
             break
     return page
@@ -84,23 +83,23 @@ async def list_tasks(
 async def count(
     database: Database | Session, *, workspace: str, wanted: Filter, among: frozenset[Status] = EVERY_STATE
 ) -> Count:
-    """Return how many tasks a filter finds, of those in some states.
+    """Count the tasks of a filter, limited to some statuses.
 
-    By state and type they are counted already, up to where the log is counted; but for those that may have
-    been discarded. Others are looked at, and not too many of them; the open ones of an issue are counted.
+    Counts by status and type, and open tasks of issues, are maintained by the stats aggregator, except for
+    statuses that may be discarded. Other tasks are read, up to a limit.
     """
     states = wanted.states & among
     number, is_exact = 0, True
     if all(_is_counted(term) for term in wanted.terms):
         number = await _sum(database, workspace, states - REDRIVABLE, wanted.texts("type"))
         states &= REDRIVABLE
-    asked = SearchQuery(wanted, states, workspace)
+    search = SearchQuery(wanted, states, workspace)
     for scan in plans(wanted, states, workspace)[0]:
         edge = await _edge(database, scan, (), MOST_COUNTED)
-        (row,) = await query.run(database, tally(scan if edge is None else scan.until(edge), asked))
+        (row,) = await query.run(database, count_statement(scan.until(edge), search))
         number += row["found"]
         is_exact = is_exact and edge is None and row["looked_at"] < MOST_COUNTED
-    if not is_exact and (issues := _issues(wanted, asked.states)):
+    if not is_exact and (issues := _issues(wanted, search.states)):
         (row,) = await database.run("sum_open", workspace, issues)
         if row["number"] >= number:
             return Count(row["number"])
@@ -108,48 +107,48 @@ async def count(
 
 
 def after_ended(ended_at: datetime, task_id: str) -> str:
-    """Return the cursor behind a task in a list of those that have ended."""
+    """Return the cursor after a task in a list of ended tasks."""
     return cursor(ENDED, ended_at, task_id)
 
 
-def look(scan: IndexScan, wanted: SearchQuery, behind: Key, limit: int) -> Select[Any]:
-    """Return the statement for one more row than a page has; and for the last one that may be looked at."""
-    of = scan.rows(behind, MOST_LOOKED_AT).c
-    is_wanted, is_last = wanted.of(of), of.place == MOST_LOOKED_AT
+def page_statement(scan: IndexScan, search: SearchQuery, after: Key, limit: int) -> Select[Any]:
+    """Return a statement for one more row than a page has, and for the last row that may be read."""
+    of = scan.rows(after, MOST_LOOKED_AT).c
+    is_match, is_last = search.condition(of), of.place == MOST_LOOKED_AT
     return (
         select(
             *(of[name] for name in _SHOWN),
             func.coalesce(of.attempt_limit, of.max_attempts).label("max_attempts"),
-            # the error of an attempt before the one that succeeded is history
+            # a task that succeeded shows no error of an earlier attempt
             case((of.status != Status.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
-            is_wanted.label("is_wanted"),
+            is_match.label("is_match"),
             is_last.label("is_last"),
         )
-        .where(or_(is_wanted, is_last))
+        .where(or_(is_match, is_last))
         .order_by(*scan.in_order(of))
         .limit(limit + 1)
     )
 
 
-def tally(scan: IndexScan, wanted: SearchQuery) -> Select[Any]:
-    """Return the statement that counts what is wanted on a road."""
+def count_statement(scan: IndexScan, search: SearchQuery) -> Select[Any]:
+    """Return the statement that counts the matching rows of a scan."""
     found = scan.rows((), MOST_COUNTED)
     counts: tuple[Label[Any], ...] = (
         func.count().label("looked_at"),
-        func.count().filter(wanted.of(found.c)).label("found"),
+        func.count().filter(search.condition(found.c)).label("found"),
     )
     return select(*counts).select_from(found)
 
 
 def _is_counted(term: Term) -> bool:
-    """Say whether the counts are kept by what a term asks for."""
+    """Return whether the stats aggregator counts what a term compares."""
     if term.name == "type":
         return not term.is_negated and all(pattern.is_exact for pattern in term.patterns)
     return term.name == "status"
 
 
 def _issues(wanted: Filter, states: frozenset[Status]) -> Sequence[str] | None:
-    """Return the fingerprints of the issues whose open tasks are just what is wanted, if that is so."""
+    """Return fingerprints if the filter means the open tasks of issues."""
     if states != _OPEN or any(term.name not in ("status", "fingerprint") for term in wanted.terms):
         return None
     return wanted.texts("fingerprint")
@@ -164,62 +163,62 @@ async def _sum(
 
 
 def _start(scans: Sequence[Sequence[IndexScan]], after: str) -> tuple[Sequence[IndexScan], Key]:
-    """Return what is left of a way behind a cursor, and where on its first road that begins."""
+    """Return the rest of a plan from a cursor on, and the key where its first scan begins."""
     name, *texts = parts(after)
-    for way in scans:
-        for place, scan in enumerate(way):
+    for plan in scans:
+        for position, scan in enumerate(plan):
             if scan.name == name:
-                return way[place:], scan.place(texts, after)
+                return plan[position:], scan.key(texts, after)
     raise bad_cursor(after)
 
 
 async def _walk(
-    database: Database | Session, wanted: SearchQuery, way: Sequence[IndexScan], behind: Key, limit: int
+    database: Database | Session, search: SearchQuery, plan: Sequence[IndexScan], after: Key, limit: int
 ) -> Page:
     rows: list[dict[str, Any]] = []
-    for scan in way:
-        page = await _read(database, wanted, scan, behind, limit - len(rows))
+    for scan in plan:
+        page = await _read(database, search, scan, after, limit - len(rows))
         rows += page.rows
         if page.next_cursor is not None:
             return Page(rows, page.next_cursor, page.is_partial)
-        behind = ()
+        after = ()
     return Page(rows, None)
 
 
 async def _read(
-    database: Database | Session, wanted: SearchQuery, scan: IndexScan, behind: Key, limit: int
+    database: Database | Session, search: SearchQuery, scan: IndexScan, after: Key, limit: int
 ) -> Page:
-    edge = await _edge(database, scan, behind, MOST_LOOKED_AT)
-    rows = await query.run(database, look(scan if edge is None else scan.until(edge), wanted, behind, limit))
-    found = [row for row in rows if row["is_wanted"]]
+    edge = await _edge(database, scan, after, MOST_LOOKED_AT)
+    rows = await query.run(database, page_statement(scan.until(edge), search, after, limit))
+    found = [row for row in rows if row["is_match"]]
     shown = [_shown(row) for row in found[:limit]]
     if len(found) > limit:
-        return Page(shown, _cursor(scan, found[limit - 1]) if limit else cursor(scan.name, *behind))
+        return Page(shown, _cursor(scan, found[limit - 1]) if limit else cursor(scan.name, *after))
     last = next((row for row in rows if row["is_last"]), None)
     if last is not None:
         return Page(shown, _cursor(scan, last), is_partial=len(shown) < limit)
     if edge is None:
         return Page(shown, None)
-    return Page(shown, cursor(scan.name, *scan.behind_edge(edge)), is_partial=len(shown) < limit)
+    return Page(shown, cursor(scan.name, *scan.after_edge(edge)), is_partial=len(shown) < limit)
 
 
-async def _edge(database: Database | Session, scan: IndexScan, behind: Key, most: int) -> Any:
-    """Return where so many rows end, whosesoever they are, None where there are not so many.
+async def _edge(database: Database | Session, scan: IndexScan, after: Key, most: int) -> Any:
+    """Return the edge after `most` rows of all workspaces; None if there are fewer rows.
 
-    Only who is confined has to know: others find the last row that may be looked at among all that they see.
+    Only a session with row-level security needs it: others see the last row that may be read.
     """
     if not scan.is_shared or not isinstance(database, Session):
         return None
-    first = behind[0] if behind else None
+    first = after[0] if after else None
     if scan.name == LATEST:
-        (row,) = await database.run("read_edge_of_latest", BEHIND_ALL if first is None else first, most)
+        (row,) = await database.run("read_edge_of_latest", AFTER_ALL if first is None else first, most)
     else:
         (row,) = await database.run("read_edge_of_due", first, most)
     return row["edge"]
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("is_wanted", "is_last")}
+    return {name: value for name, value in row.items() if name not in ("is_match", "is_last")}
 
 
 def _cursor(scan: IndexScan, row: Row) -> str:

@@ -29,7 +29,7 @@ from grns.stats import counts as count
 from grns.stats.issues import STATES
 from grns.tasks import search as task_page
 from grns.tasks.index_scan import DUE, ENDED, LATEST, QUEUED, RUNNING, IndexScan, Key, plans
-from grns.tasks.search import SearchQuery, look, tally
+from grns.tasks.search import SearchQuery, count_statement, page_statement
 from grns.tasks.submit import columns, prepare
 from tests.support.store import new_database
 
@@ -643,7 +643,7 @@ async def test_of_what_waits_for_webhooks_no_more_is_read_than_is_taken(connecti
 _LAST_HOUR = "select now() - interval '1 hour', now()"
 
 
-# What is asked for, the road that leads there, and how it looks at the tasks.
+# A filter, its index scan, and the indexes in the plan.
 LISTED = (
     ("", LATEST, "tasks_pkey"),
     ("type:noop attempt:>2", LATEST, "tasks_pkey"),
@@ -669,20 +669,20 @@ READ_IN_ORDER = (
 )  # fmt: skip
 
 
-def road_of(text: str, name: str) -> tuple[IndexScan, SearchQuery]:
-    """Return the road of this name to what a filter finds."""
+def scan_of(text: str, name: str) -> tuple[IndexScan, SearchQuery]:
+    """Return the scan of this name for a filter."""
     wanted = parse(text)
-    roads = [road for way in plans(wanted, wanted.states, "default") for road in way]
-    return next(road for road in roads if road.name == name), SearchQuery(wanted, wanted.states, "default")
+    scans = [scan for plan in plans(wanted, wanted.states, "default") for scan in plan]
+    return next(scan for scan in scans if scan.name == name), SearchQuery(wanted, wanted.states, "default")
 
 
-def behind_of(road: IndexScan) -> Key:
-    """Return a place on a road, of the right types."""
+def key_of(scan: IndexScan) -> Key:
+    """Return a key of a scan, of the right types."""
     values = {
         "agent_type": "worker", "priority": 1, "id": "gr-m", "queued_at": LONG_AGO,
         "next_attempt_at": LONG_AGO, "finished_at": datetime(9999, 1, 1, tzinfo=UTC),
     }  # fmt: skip
-    return tuple(values[column.name] for column in road.order)
+    return tuple(values[column.name] for column in scan.order)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -691,8 +691,11 @@ async def test_a_list_is_read_from_its_index(
     connection: Connection, text: str, name: str, index: str, is_first: bool
 ) -> None:
     """The first page, and one behind a place; and as many as there are are counted in the same way."""
-    road, wanted = road_of(text, name)
-    for select in (look(road, wanted, () if is_first else behind_of(road), 10), tally(road, wanted)):
+    scan, wanted = scan_of(text, name)
+    for select in (
+        page_statement(scan, wanted, () if is_first else key_of(scan), 10),
+        count_statement(scan, wanted),
+    ):
         nodes = await plan_of_sql(connection, query.compiled(select)[0])
         await connection.execute("deallocate hot")
         looks = [node.get("Index Name") for node in nodes if node.get("Relation Name") == "tasks"]
@@ -704,9 +707,9 @@ async def test_a_list_is_read_from_its_index(
 async def test_of_a_list_no_more_is_read_than_a_page_shows(
     connection: Connection, text: str, name: str, index: str
 ) -> None:
-    road, wanted = road_of(text, name)
+    scan, wanted = scan_of(text, name)
     before = (await reads(connection))[index]
-    rows = await query.fetch(connection, look(road, wanted, (), 10))
+    rows = await query.fetch(connection, page_statement(scan, wanted, (), 10))
     assert len(rows) == (2 if text.startswith("key:") else 11)
     assert (await reads(connection))[index] - before <= 11 + 2 * _SORTED_TOGETHER
 
@@ -719,10 +722,10 @@ async def test_of_what_nobody_is_like_a_page_reads_as_much_as_it_may(
         ("type:nothing", LATEST, "tasks_pkey"),
         ("status:dead attempt:>5", ENDED, "tasks_ended"),
     ):
-        road, wanted = road_of(text, name)
+        scan, wanted = scan_of(text, name)
         before = (await reads(connection))[index]
-        (row,) = await query.fetch(connection, look(road, wanted, (), 10))
-        assert (row["is_wanted"], row["is_last"]) == (False, True)
+        (row,) = await query.fetch(connection, page_statement(scan, wanted, (), 10))
+        assert (row["is_match"], row["is_last"]) == (False, True)
         assert (await reads(connection))[index] - before <= 500 + FEW
 
 

@@ -48,13 +48,13 @@ async def test_a_page_and_a_count_look_at_no_more_than_anybodys(crowded: Databas
     asked: list[int] = []
     wanted = parse(text)
     async with as_tenant(crowded, OURS) as session, session.connection() as connection:
-        for road in (road for way in plans(wanted, wanted.states, OURS) for road in way if road.is_shared):
-            edge = await task_page._edge(session, road, (), MOST)
+        for scan in (scan for plan in plans(wanted, wanted.states, OURS) for scan in plan if scan.is_shared):
+            edge = await task_page._edge(session, scan, (), MOST)
             assert edge is not None
             whole = task_page.SearchQuery(wanted, EVERY_STATE, OURS)
-            near = road.until(edge)
-            asked.append(await _looked_at(connection, task_page.look(near, whole, (), 10)))
-            asked.append(await _looked_at(connection, task_page.tally(near, whole)))
+            near = scan.until(edge)
+            asked.append(await _looked_at(connection, task_page.page_statement(near, whole, (), 10)))
+            asked.append(await _looked_at(connection, task_page.count_statement(near, whole)))
         page = await task_page.list_tasks(session, workspace=OURS, wanted=wanted, limit=1000)
         assert page.is_partial
         if text == "attempt:>2":  # the others are counted already
