@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from grns.cli import failure
-from grns.cli.group import CliState, LazyCommand, LazyGroup, shared_options
+from grns.cli.group import CliState, Command, LazyCommand, LazyGroup, shared_options
 
 COMPLETE = "_GRNS_COMPLETE"
 
@@ -73,7 +74,7 @@ root = LazyGroup(
     {
         "Get started": [
             LazyCommand("dev", "Run everything here, to try grns: servers, daemons, a worker.", "dev:dev"),
-            LazyCommand("demo", "Run a thousand tasks, kill a worker, check every result.", "demo:demo"),
+            LazyCommand("demo", "Run a thousand tasks, kill a worker, check every result.", "dev:demo"),
         ],
         "Tasks": [
             LazyCommand("task", "Submit, list, show, edit, cancel, redrive and discard tasks.", "task:task"),
@@ -99,7 +100,7 @@ root = LazyGroup(
             LazyCommand("key", "Create, list and revoke API keys.", "access:key"),
             LazyCommand("workspace", "Create and isolate workspaces.", "access:workspace"),
             LazyCommand("admin", "Set up PostgreSQL and NATS; show settings; measure.", ":admin_group"),
-            LazyCommand("completion", "Print the completion script of your shell.", "completion:completion"),
+            LazyCommand("completion", "Print the completion script of your shell.", ":completion"),
         ],
         "Troubleshoot": [
             LazyCommand(
@@ -116,6 +117,17 @@ root = LazyGroup(
 click.version_option(package_name="grns", prog_name="grns")(root)
 
 
+@click.command(cls=Command, examples=["grns completion bash >> ~/.bashrc", "grns completion zsh >> ~/.zshrc"])
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL: bash, zsh or fish.
+
+    Add it to the start file of your shell, for example ~/.bashrc.
+    """
+    if kind := get_completion_class(shell):
+        click.echo(kind(root, {}, "grns", COMPLETE).source())
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     state = CliState()
@@ -124,8 +136,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _execute(arguments: Sequence[str], state: CliState) -> int:
     if instruction := os.environ.get(COMPLETE):
-        from click.shell_completion import shell_complete
-
         return shell_complete(root, {"obj": state}, "grns", COMPLETE, instruction)
     with root.make_context("grns", list(arguments), obj=state) as context:
         root.invoke(context)

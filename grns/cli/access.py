@@ -12,9 +12,10 @@ from grns.access.principals import SCOPES
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
-from grns.cli.session import CliSession, with_session
-from grns.errors import InvalidInputError, UnusableError
+from grns.cli.session import CliSession, paged, with_session
+from grns.errors import UnusableError
 from grns.model.api_key import check, key_id
+from grns.postgres.paging import Page
 
 _EVERYWHERE = click.option("--all-workspaces", "is_everywhere", is_flag=True, help="All workspaces.")
 _MEANINGS = "; ".join(f"{scope}: {meaning}" for scope, meaning in SCOPES.items())
@@ -34,19 +35,6 @@ _WORKSPACES = (
     Column("CREATED", "created_at", is_age=True),
     Column("BY", "created_by", may_shrink=True, spare=1),
 )
-
-
-class KeyId(click.ParamType[str]):
-    """The id of a key, or a whole key, of which only the id is used."""
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the id."""
-        try:
-            return key_id(value)
-        except InvalidInputError as error:
-            raise option.InvalidOption(error.code, str(error), param, ctx) from error
 
 
 @click.group(cls=Group)
@@ -112,31 +100,22 @@ async def _create_key(
 
 @key.command("list", examples=["grns key list", "grns key list --all-workspaces -o json"])
 @_EVERYWHERE
-@option.page_options(option.Token("cursor", code="bad_cursor"))
-@output_option
-@with_session("read")
-async def list_keys(
-    session: CliSession, out: Output, limit: int, after: str | None, is_everywhere: bool
-) -> None:
+@paged(_KEYS, nothing="no such keys; --all-workspaces lists all", cursor=option.NAME_CURSOR)
+async def list_keys(session: CliSession, is_everywhere: bool, **page: Any) -> Page:
     """List this workspace's keys, the latest first; with --all-workspaces, all keys."""
     workspace = None if is_everywhere else session.workspace
-    page = await keys.list_keys(session.database, workspace=workspace, limit=limit, after=after)
-    nothing = "no keys" if is_everywhere else f"no keys of {workspace} alone: --all-workspaces lists all"
-    out.page(page, _KEYS, nothing=nothing, now=await session.now())
+    return await keys.list_keys(session.database, workspace=workspace, **page)
 
 
 @key.command(examples=["grns key revoke KEY_ID", "grns key revoke KEY_ID --dry-run"])
-@click.argument("key_id", metavar="ID", type=KeyId())
+@click.argument("key_id", metavar="ID", type=option.Checked(key_id, name="key"))
 @option.sure_options
 @with_session("read", missing="grns key list --all-workspaces")
 async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool) -> None:
     """Revoke a key. ID is as `list` shows it, or a whole key."""
     row = await keys.read_key(session.database, key_id, workspace=None)
     action = f"revoke key {key_id} ({row['name']}, {row['state']})"
-    if is_trial:
-        failure.note(f"would {action}")
-        return
-    option.confirm(action, is_sure=is_sure)
+    option.confirm(action, is_sure=is_sure, is_trial=is_trial)
     if not await keys.revoke_key(session.database, key_id, workspace=None, actor=session.actor):
         failure.print_error(f"key {key_id} was revoked before")
         raise click.exceptions.Exit(failure.CONFLICT)
@@ -154,10 +133,7 @@ def rotate_token_secret(is_trial: bool, is_sure: bool) -> None:
     Tokens signed with the previous secret stay valid until you rotate again: rotate twice to end them all.
     """
     action = "sign claim tokens with a new secret, and end the tokens from before the last rotation"
-    if is_trial:
-        failure.note(f"would {action}")
-        return
-    option.confirm(action, is_sure=is_sure)
+    option.confirm(action, is_sure=is_sure, is_trial=is_trial)
     _rotate_token_secret()
 
 
@@ -184,13 +160,10 @@ async def create_workspace(session: CliSession, name: str) -> None:
 
 
 @workspace.command("list", examples=["grns workspace list", "grns workspace list -o jsonl"])
-@option.page_options(option.Token("cursor", code="bad_cursor"))
-@output_option
-@with_session("read")
-async def list_workspaces(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+@paged(_WORKSPACES, nothing="no more workspaces", cursor=option.NAME_CURSOR)
+async def list_workspaces(session: CliSession, **page: Any) -> Page:
     """List workspaces by name."""
-    page = await workspaces.list_workspaces(session.database, limit=limit, after=after)
-    out.page(page, _WORKSPACES, nothing="no more workspaces", now=await session.now())
+    return await workspaces.list_workspaces(session.database, **page)
 
 
 @workspace.command(

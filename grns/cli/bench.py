@@ -1,23 +1,21 @@
-"""`grns admin bench`: how fast grns is on somebody's own Postgres and NATS."""
+"""`grns admin bench`: measure grns on your own Postgres and NATS."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import platform
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from grns.bootstrap.app import VERSION
 from grns.cli.group import Command
-from grns.cli.output import JSON, Output, fields, output_option, text
-
-if TYPE_CHECKING:
-    from grns.dev.bench.plan import Result
-    from grns.settings import Settings
-
-Pairs = list[tuple[str, str]]
+from grns.cli.output import Output, fields, output_option, text
+from grns.cli.session import impatient_settings
+from grns.dev.bench.course import run
+from grns.dev.bench.plan import Plan, Result
+from grns.settings import Settings
 
 
 @click.command(
@@ -44,9 +42,8 @@ Pairs = list[tuple[str, str]]
     show_default=True,
     help="Payload size in bytes.",
 )
-@click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
 @output_option
-def bench(tasks: int, concurrency: int, payload_bytes: int, is_json: bool, out: Output) -> None:
+def bench(tasks: int, concurrency: int, payload_bytes: int, out: Output) -> None:
     """Measure grns on the Postgres and NATS that the settings name, with tasks that do nothing.
 
     Your own data is not touched. The benchmark uses a database of its own on the same server,
@@ -54,23 +51,16 @@ def bench(tasks: int, concurrency: int, payload_bytes: int, is_json: bool, out: 
     grns_bench_<random>_GRNS_CMD, _EVT and _DLQ. It removes them at the end, also after Ctrl-C; the next run
     removes those of a killed run. Daemons and worker run on this machine. The servers are busy meanwhile.
     """
-    from grns.cli.session import impatient_settings
-    from grns.dev.bench.course import run
-    from grns.dev.bench.plan import Plan
-
     settings = impatient_settings()
     try:
         result = asyncio.run(run(settings, Plan(tasks, concurrency, payload_bytes)))
     except asyncio.CancelledError as error:  # it was asked to end, and has removed everything
         raise click.Abort from error
-    form = Output(JSON) if is_json else out
-    form.record(record(result, settings), lambda: show(result))
+    out.record(record(result, settings), lambda: show(result))
 
 
 def record(result: Result, settings: Settings) -> dict[str, Any]:
     """Return what was measured, for programs."""
-    from grns.bootstrap.app import VERSION
-
     plan, figures, distance = result.plan, result.figures, result.distance
     return {
         "tasks": plan.tasks,
@@ -96,69 +86,37 @@ def record(result: Result, settings: Settings) -> dict[str, Any]:
 
 def show(result: Result) -> None:
     """Write what was measured, for people."""
-    plan = result.plan
-    title = (
+    plan, figures, distance = result.plan, result.figures, result.distance
+    text(
         f"{plan.tasks:,} tasks that do nothing, of {plan.payload_bytes:,} bytes;"
         f" one worker with {plan.concurrency:,} slots"
     )
-    if sys.stdout.isatty():
-        _draw(title, _rates(result), _distances(result))
-    else:
-        text(title)
-        fields([*_rates(result), *_distances(result)])
-    for sentence in _explained(result):
-        text(sentence)
-
-
-def _draw(title: str, *sections: Pairs) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for section in sections:
-        table.add_section()
-        for name, figure in section:
-            table.add_row(name, figure)
-    Console(highlight=False).print(table)
-
-
-def _rates(result: Result) -> Pairs:
-    figures = result.figures
-    return [
-        ("submit, in bulk", _rate(figures.in_bulk)),
-        ("submit, one by one", _rate(figures.one_by_one)),
-        ("drain: claimed, run, finished", _rate(figures.drain)),
-        ("whole way: submitted, run, every event published", _rate(figures.whole_way)),
-        ("submit → handler's start, idle, p50", _took(figures.start.p50)),
-        ("submit → handler's start, idle, p99", _took(figures.start.p99)),
-    ]
-
-
-def _distances(result: Result) -> Pairs:
-    distance = result.distance
-    return [
-        ("Postgres: there and back", _took(distance.postgres)),
-        ("Postgres: one commit", _took(distance.commit)),
-        ("NATS: there and back", _took(distance.nats)),
-        ("NATS: one message stored", _took(distance.stored)),
-    ]
-
-
-def _explained(result: Result) -> list[str]:
-    """Return what these servers set a limit to."""
-    distance = result.distance
-    commit, there, stored, to_nats = map(
-        _took, (distance.commit, distance.postgres, distance.stored, distance.nats)
+    postgres, commit, nats, stored = map(
+        _took, (distance.postgres, distance.commit, distance.nats, distance.stored)
     )
-    return [
-        f"one commit takes {commit} here, {there} of that the way to Postgres: whoever waits for each"
+    fields(
+        [
+            ("submit, in bulk", _rate(figures.in_bulk)),
+            ("submit, one by one", _rate(figures.one_by_one)),
+            ("drain: claimed, run, finished", _rate(figures.drain)),
+            ("whole way: submitted, run, every event published", _rate(figures.whole_way)),
+            ("submit → handler's start, idle, p50", _took(figures.start.p50)),
+            ("submit → handler's start, idle, p99", _took(figures.start.p99)),
+            ("Postgres: there and back", postgres),
+            ("Postgres: one commit", commit),
+            ("NATS: there and back", nats),
+            ("NATS: one message stored", stored),
+        ]
+    )
+    text(
+        f"one commit takes {commit} here, {postgres} of that the way to Postgres: a client that awaits each"
         f" submission makes {1 / max(distance.commit, 1e-9):,.0f} a second at most, and a task starts after"
-        " two commits, its submission and its claim; many at a time share theirs",
-        f"one message takes {stored} to be stored, {to_nats} of that the way to NATS: the relay does not wait"
-        " for one before it sends the next",
-    ]
+        " two commits, its submission and its claim; many at a time share theirs"
+    )
+    text(
+        f"one message takes {stored} to be stored, {nats} of that the way to NATS: the relay does not wait"
+        " for one before it sends the next"
+    )
 
 
 def _rate(per_second: float) -> str:

@@ -17,21 +17,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from pydantic import SecretStr
 
+from grns.access.keys import authenticate, create_key
+from grns.api.invitation import Invitation
+from grns.bootstrap import api as api_service
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
 from grns.cli import failure
-from grns.cli.failure import INTERRUPTED
 from grns.cli.group import Command
-from grns.errors import InUseError, SettingsError, UnavailableError
+from grns.cli.process import make_app, run, run_services
+from grns.dev.demo import run as demonstration
+from grns.dev.servers import LocalNats, LocalPostgres, LocalStack
+from grns.dev.servers.process import Process
+from grns.dev.servers.secret import kept_secret, write_private
+from grns.errors import InUseError, SettingsError, UnauthenticatedError, UnavailableError
+from grns.model.actor import of_process
+from grns.model.server_url import place
+from grns.nats.interface import Transport
+from grns.postgres import migrate
+from grns.postgres.database import Database
+from grns.runtime.service import Service
+from grns.settings import load
 
-if TYPE_CHECKING:
-    from grns.api.invitation import Invitation
+if TYPE_CHECKING:  # an extra installs what it needs
     from grns.api.server import ApiServer
-    from grns.bootstrap.app import App
-    from grns.dev.servers import LocalStack
-    from grns.dev.servers.process import Process
-    from grns.nats.interface import Transport
-    from grns.postgres.database import Database
-    from grns.runtime.service import Service
 
 ROOT = Path(".grns")
 # Under the names that grns/settings reads.
@@ -43,7 +53,7 @@ _WEB_SECRET = ROOT / "session_secret"
 _OVERRIDING = ("GRNS_DATABASE_URL", "GRNS_DATABASE_URL_FILE", "GRNS_NATS_URL", "GRNS_NATS_URL_FILE")
 
 _POOL = "workers.digest:pool"
-# What it digests has to be there on every machine.
+# The example digests a file that every machine has.
 _TRY = '%s task submit digest_file --pool digest --payload \'{"path": "%s"}\' --wait'
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 40.0  # more than a worker's grace
@@ -76,12 +86,6 @@ def dev(
     the pool `digest`.
     """
     with _stack(port_postgres, port_nats) as stack, ExitStack() as resources:
-        from pydantic import SecretStr
-
-        from grns.cli.process import make_app, run
-        from grns.dev.servers.secret import kept_secret
-        from grns.settings import load
-
         settings = load(database_url=stack.postgres.url, nats_url=stack.nats.url, log_level=log_level)
         if settings.session_secret is None:  # with one that is kept, a browser stays logged in over restarts
             settings = settings.model_copy(update={"session_secret": SecretStr(kept_secret(_WEB_SECRET))})
@@ -92,8 +96,6 @@ def dev(
 @contextmanager
 def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalStack]:
     """Run the servers. They block while they start and end, and hence live outside of the event loop."""
-    from grns.dev.servers import LocalNats, LocalPostgres, LocalStack
-
     stack = LocalStack(ROOT)
     if port_postgres is not None:
         stack.postgres = LocalPostgres(stack.root / "postgres", port=port_postgres)
@@ -107,17 +109,13 @@ def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalSt
     try:
         yield stack
     finally:
-        # Whoever cannot wait for Postgres' farewell need not: the servers end with this process.
+        # A second signal need not wait for the end of Postgres: the servers end with this process.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+            signal.signal(number, lambda *_: os._exit(failure.INTERRUPTED))
         stack.stop()
 
 
 async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: bool) -> None:
-    from grns.bootstrap import services as daemons
-    from grns.cli.process import run_services
-    from grns.postgres import migrate
-
     worker = None if is_bare else _Worker(stack)
     try:
         url = stack.postgres.url
@@ -133,8 +131,8 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
             invitation = await _invitation(database)
             api = _api(app, database, transport, port_api, invitation)
             # The API takes connections before they are invited.
-            found = [*running, api, _Announcement(stack, worker, api, invitation), worker]
-            services: list[Service] = [one for one in found if one is not None]
+            optional = [*running, api, _Announcement(stack, worker, api, invitation), worker]
+            services: list[Service] = [service for service in optional if service is not None]
             await run_services(services)
     finally:
         if worker is not None:
@@ -142,13 +140,7 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
 
 
 async def _invitation(database: Database) -> Invitation:
-    """Return what opens the dashboard with the key in ./.grns, and create that key if none there is valid."""
-    from grns.access.keys import authenticate, create_key
-    from grns.api.invitation import Invitation
-    from grns.dev.servers.secret import write_private
-    from grns.errors import UnauthenticatedError
-    from grns.model.actor import of_process
-
+    """Return an invitation to the dashboard with the key in ./.grns; create the key if it is not valid."""
     try:
         text = _KEY.read_text(encoding="utf-8").strip()
         await authenticate(database, text)
@@ -164,15 +156,13 @@ async def _invitation(database: Database) -> Invitation:
 def _api(
     app: App, database: Database, transport: Transport, port: int | None, invitation: Invitation
 ) -> ApiServer | None:
-    """Return the API's server, None where what it needs is not installed."""
-    from grns.bootstrap import api as doors
-
+    """Return the API's server, or None if its extra is not installed."""
     try:
-        return doors.api(app, database, transport, port=port, invitation=invitation)
+        return api_service.api(app, database, transport, port=port, invitation=invitation)
     except UnavailableError:
         if port is not None:
             raise
-        return doors.api(app, database, transport, port=0, invitation=invitation)
+        return api_service.api(app, database, transport, port=0, invitation=invitation)
     except SettingsError as error:
         hint = next(iter(getattr(error, "__notes__", ())), None)
         failure.print_error(f"without the HTTP API and the dashboard: {error}", hint)
@@ -180,14 +170,12 @@ def _api(
 
 
 class _Worker:
-    """A process of its own, as every worker is: it ends with this one, however that ends."""
+    """A worker process that ends with this process, however it ends."""
 
     def __init__(self, stack: LocalStack) -> None:
-        from grns.dev.servers.process import Process
-
         self.log = stack.root / "worker.log"
         self._stopping = asyncio.Event()
-        self._process: Process = Process(
+        self._process = Process(
             [sys.executable, "-m", "grns", "worker", "start", _POOL],
             log=self.log,
             environment={
@@ -204,11 +192,11 @@ class _Worker:
 
     async def run(self) -> None:
         """Watch the process until stopped."""
-        is_told = False
+        is_noted = False
         while not self._stopping.is_set():
-            if not self._process.running and not is_told:
+            if not self._process.running and not is_noted:
                 failure.note(f"the worker of {_POOL} has ended; its log is {self.log}")
-                is_told = True
+                is_noted = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._stopping.wait()
@@ -219,21 +207,20 @@ class _Worker:
         self._stopping.set()
 
     def end(self) -> None:
-        """End the process; what it runs may end first."""
+        """End the process after its running tasks."""
         if self._process.running:
             self._process.stop(signal.SIGTERM, timeout_seconds=_END_SECONDS)
 
 
 def _digest_roots() -> str:
-    """Return where the worker may read files: in this directory, and in Python's library for the example."""
+    """Return the directories that the worker may read: this one, and Python's library for the example."""
     return os.pathsep.join((str(Path.cwd()), sysconfig.get_path("stdlib")))
 
 
 class _Announcement:
-    """A service whose whole work is that others find the servers for as long as the daemons run.
+    """A service that announces the servers for as long as the daemons run.
 
-    As one of the services it hears first that they are to stop: nothing is left behind,
-    not even by a second Ctrl-C.
+    It is stopped together with the daemons: even a second Ctrl-C leaves no announcement.
     """
 
     def __init__(
@@ -251,8 +238,6 @@ class _Announcement:
 
     async def run(self) -> None:
         """Announce the servers until stopped."""
-        from grns.dev.servers.secret import write_private
-
         origin = "# Written by `grns dev` while it runs.\n"
         urls = {"database_url": self._stack.postgres.url, "nats_url": self._stack.nats.url}
         exports = "".join(f"export GRNS_{name.upper()}='{url}'\n" for name, url in urls.items())
@@ -262,19 +247,17 @@ class _Announcement:
         await self._stopping.wait()
 
     def stop(self) -> None:
-        """Take the announcement back."""
+        """Withdraw the announcement."""
         for path in (_ANNOUNCED, _ENVIRONMENT):
             path.unlink(missing_ok=True)
         self._stopping.set()
 
     def _greet(self) -> None:
-        from grns.model.server_url import place
-
-        # Where they are, without passwords: this is read over shoulders and kept by terminals.
+        # URLs without passwords: others may read the screen, and terminals keep it.
         click.echo(f"Postgres  {place(self._stack.postgres.url)}")
         click.echo(f"NATS      {place(self._stack.nats.url)}")
         if self._api is not None:
-            # A token in it, as in Jupyter's: it opens the dashboard, and dies with this process.
+            # Its token opens the dashboard, and is valid until this process ends.
             click.echo(f"dashboard {self._api.url}{self._invitation.path()}")
             click.echo(f"API       {self._api.url}/api/v1/  (key in {_KEY.absolute()})")
         click.echo(f"data      {self._stack.root}")
@@ -299,11 +282,20 @@ class _Announcement:
 
 
 def _program() -> str:
-    """Return what to call grns in another terminal: one in which no venv is active yet."""
-    ours, found = Path(sys.executable).with_name("grns"), shutil.which("grns")
+    """Return the command that starts grns in another terminal, in which no venv is active."""
+    ours, on_path = Path(sys.executable).with_name("grns"), shutil.which("grns")
     if not ours.exists():
         return f"{shlex.quote(sys.executable)} -m grns"
-    if found is not None and not os.environ.get("VIRTUAL_ENV") and ours.samefile(found):
+    if on_path is not None and not os.environ.get("VIRTUAL_ENV") and ours.samefile(on_path):
         return "grns"
     here = Path.cwd()
     return shlex.quote(str(ours.relative_to(here) if ours.is_relative_to(here) else ours))
+
+
+@click.command(cls=Command, examples=["grns demo", "grns demo --files 300"])
+@click.option(
+    "--files", type=click.IntRange(min=100), default=1200, show_default=True, help="Python files to digest."
+)
+def demo(files: int) -> None:
+    """Run a thousand tasks on temporary servers, kill a worker, and check every result."""
+    sys.exit(demonstration.run(files))

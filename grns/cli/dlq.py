@@ -69,7 +69,7 @@ dlq.add_command(discard)
 @filter_options
 @click.option("--what", type=click.Choice(["task", "message"]), help="Only tasks, or only messages.")
 @option.TASK_TYPE
-@option.page_options(option.CursorType())
+@option.page_options(option.CURSOR)
 @output_option
 def list_dead(query: Filter, task_type: str | None, what: str | None, **given: Any) -> None:
     """List dead tasks, failed tasks and rejected messages, the latest first.

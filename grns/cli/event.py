@@ -13,9 +13,9 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from grns.cli import event_file, failure, option
+from grns.cli import failure, option
 from grns.cli.detail import summary
-from grns.cli.event_log import EventLog
+from grns.cli.event_log import EventLog, opened_file
 from grns.cli.group import Group
 from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
@@ -161,7 +161,7 @@ def _sink(path: Path | None, workspace: str) -> Iterator[tuple[Callable[[Rows], 
     if path is None:
         yield _write, 0
         return
-    with event_file.opened(path, workspace) as file:
+    with opened_file(path, workspace) as file:
         yield file.write, file.last_seq
 
 

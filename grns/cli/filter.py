@@ -12,10 +12,11 @@ from click.shell_completion import CompletionItem
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option
-from grns.cli.session import CliSession, with_session
+from grns.cli.session import CliSession, paged, with_session
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model import filter as grammar
 from grns.model.filter import TERMS, Filter
+from grns.postgres.paging import Page
 from grns.tasks import saved_filters
 
 _FIELDS, _LIST = "grns task filter fields", "grns task filter list"
@@ -127,16 +128,10 @@ async def _save(session: CliSession, name: str, query: Filter) -> None:
 
 
 @filters.command("list", examples=["grns task filter list", "grns task filter list -o json"])
-@option.page_options(option.CursorType())
-@output_option
-@with_session("read")
-async def list_saved(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+@paged(_SAVED_COLUMNS, nothing="no saved filters")
+async def list_saved(session: CliSession, **page: Any) -> Page:
     """List saved filters."""
-    page = await saved_filters.list_saved(
-        session.database, workspace=session.workspace, limit=limit, after=after
-    )
-    now = await session.now()
-    out.page(page, _SAVED_COLUMNS, nothing="no saved filters", now=now)
+    return await saved_filters.list_saved(session.database, workspace=session.workspace, **page)
 
 
 @filters.command(examples=["grns task filter delete flaky", "grns task filter delete flaky --workspace acme"])

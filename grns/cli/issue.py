@@ -11,10 +11,11 @@ import click
 from grns.cli import actions, failure, option
 from grns.cli.group import Group
 from grns.cli.output import Cell, Column, Output, details, heading, output_option, table
-from grns.cli.session import CliSession, with_session
+from grns.cli.session import CliSession, paged, with_session
 from grns.model.envelope import rfc3339
 from grns.model.subjects import RELAY_NUDGE
 from grns.operations.model import Action
+from grns.postgres.paging import Page
 from grns.stats import issues
 from grns.stats.issues import IssueUpdate
 
@@ -70,17 +71,12 @@ def issue() -> None:
 
 @issue.command("list", examples=["grns issue list", "grns issue list --state new --state regressed"])
 @option.states_option(issues.STATES)
-@option.page_options(option.CursorType())
-@output_option
-@with_session("read")
-async def list_issues(
-    session: CliSession, out: Output, limit: int, after: str | None, states: tuple[Any, ...]
-) -> None:
+@paged(_COLUMNS, nothing="no such issues")
+async def list_issues(session: CliSession, states: tuple[Any, ...], **page: Any) -> Page:
     """List issues, the latest seen first."""
-    page = await issues.list_issues(
-        session.database, workspace=session.workspace, state=states or None, limit=limit, after=after
+    return await issues.list_issues(
+        session.database, workspace=session.workspace, state=states or None, **page
     )
-    out.page(page, _COLUMNS, nothing="no such issues", now=await session.now())
 
 
 @issue.command(examples=["grns issue show FINGERPRINT", "grns issue show FINGERPRINT -o json"])

@@ -14,7 +14,7 @@ from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, details, document, output_option
 from grns.cli.progress import progress
-from grns.cli.session import CliSession, with_session
+from grns.cli.session import CliSession, paged, with_session
 from grns.errors import WaitTimeoutError
 from grns.model.subjects import RELAY_NUDGE
 from grns.operations import service
@@ -52,22 +52,14 @@ def operation() -> None:
     "list", examples=["grns operation list", "grns operation list --state running --state paused"]
 )
 @option.states_option([state.value for state in State])
-@option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
-@output_option
-@with_session("read")
-async def list_operations(
-    session: CliSession, out: Output, limit: int, after: int | None, states: tuple[str, ...]
-) -> None:
+@paged(_COLUMNS, nothing="no such operations", cursor=option.Whole(2, 2**62, code="bad_cursor"))
+async def list_operations(session: CliSession, states: tuple[str, ...], **given: Any) -> Page:
     """List operations, the latest first."""
+    chosen = [State(state) for state in states] or None
     page = await service.list_operations(
-        session.database,
-        workspace=session.workspace,
-        states=[State(state) for state in states] or None,
-        limit=limit,
-        after=after,
+        session.database, workspace=session.workspace, states=chosen, **given
     )
-    rows, next_cursor = [asdict(row) for row in page.operations], cast(Any, page.next_cursor)  # a number
-    out.page(Page(rows, next_cursor), _COLUMNS, nothing="no such operations", now=await session.now())
+    return Page([asdict(row) for row in page.operations], cast(Any, page.next_cursor))  # a number
 
 
 @operation.command(examples=["grns operation show 17", "grns operation show 17 -o json"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from grns.cli import failure
 from grns.errors import InvalidInputError
 from grns.model import duration, subjects
 from grns.model.json import parse
@@ -36,21 +37,27 @@ class InvalidOption(click.BadParameter):
         self.code = code
 
 
-class Token(click.ParamType[str]):
-    """A name that can be part of a subject, such as an id or a type."""
+class Checked(click.ParamType[Any]):
+    """A value that a function checks and returns, perhaps as another one. It raises `InvalidInputError`."""
 
-    name = "name"
-
-    def __init__(self, label: str, *, code: str = "bad_name") -> None:
-        self._label = label
+    def __init__(self, check: Callable[[Any], Any], *, name: str = "value", code: str | None = None) -> None:
+        self.name = name
+        self._check = check
         self._code = code
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return what the function returns."""
         try:
-            return subjects.token(value, name=self._label)
+            return self._check(value)
         except InvalidInputError as error:
-            raise InvalidOption(self._code, str(error), param, ctx) from error
+            raise InvalidOption(self._code or error.code, str(error), param, ctx) from error
+
+
+class Token(Checked):
+    """A name that can be part of a subject, such as an id or a type."""
+
+    def __init__(self, label: str, *, code: str = "bad_name") -> None:
+        super().__init__(lambda value: subjects.token(value, name=label), name="name", code=code)
 
 
 class Whole(click.IntRange):
@@ -71,38 +78,28 @@ class Whole(click.IntRange):
         return number
 
 
-class CursorType(click.ParamType[str]):
-    """The cursor after which a list continues."""
-
-    name = "cursor"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the cursor."""
-        try:
-            parts(value)
-        except InvalidInputError as error:
-            raise InvalidOption(error.code, str(error), param, ctx) from error
-        cursor: str = value
-        return cursor
-
-
-class Duration(click.ParamType[float]):
+class Duration(Checked):
     """Seconds, or a number with its unit: `90`, `1.5h`."""
 
-    name = "duration"
-
     def __init__(self, *, code: str) -> None:
-        self._code = code
+        super().__init__(_seconds, name="duration", code=code)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        if isinstance(value, (int, float)):
-            return float(value)
-        seconds = duration.parse(value)
-        if seconds is None:
-            sentence = f"{ascii(value)[:100]} is not a duration: write 90, 90s, 5m, 2h or 1d"
-            raise InvalidOption(self._code, sentence, param, ctx)
-        return seconds
+
+def _seconds(value: str | float) -> float:
+    seconds = duration.parse(value) if isinstance(value, str) else float(value)
+    if seconds is None:
+        sentence = f"{ascii(value)[:100]} is not a duration: write 90, 90s, 5m, 2h or 1d"
+        raise InvalidInputError("bad_duration", sentence)
+    return seconds
+
+
+def _cursor(value: str) -> str:
+    parts(value)
+    return value
+
+
+CURSOR = Checked(_cursor, name="cursor")
+NAME_CURSOR = Token("cursor", code="bad_cursor")
 
 
 class Moment(click.ParamType[float | datetime]):
@@ -231,13 +228,17 @@ def read_json(given: str | None) -> Any:
     return parse(read_document(given, limits.document_bytes), limits)
 
 
-def confirm(sentence: str, *, is_sure: bool, count: int = 1) -> None:
-    """Ask for confirmation; for more than 100 objects, ask for their number.
+def confirm(sentence: str, *, is_sure: bool, is_trial: bool = False, count: int = 1) -> None:
+    """Ask for confirmation; for more than 100 objects, ask for their number. A trial only says what it is.
 
     Raises:
+        Exit: it is a trial.
         Abort: the answer was no.
         UsageError: there is no terminal to ask at.
     """
+    if is_trial:
+        failure.note(f"would {sentence}")
+        raise click.exceptions.Exit(0)
     if is_sure:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +25,7 @@ TABLE, JSON, JSONL = "table", "json", "jsonl"
 _GAP = 2
 _SHRUNK = 11
 _NOTHING = "-"
+_WIDEST = 1000
 
 Row = Mapping[str, Any]
 Cell = str | Callable[[Any], object]
@@ -160,11 +161,18 @@ class Output:
 
 def table(rows: Iterable[Row], columns: Sequence[Column], *, now: datetime | None = None) -> None:
     """Write a table: fitted to a terminal, and complete everywhere else."""
-    is_terminal = sys.stdout.isatty()
-    room = shutil.get_terminal_size().columns if is_terminal else None
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     drawn, width = rich_table(list(rows), columns, room=room, now=now)
+    print_rich(drawn, width)
+
+
+def print_rich(drawn: RenderableType, width: int = _WIDEST) -> None:
+    """Write what rich draws, in colors on a terminal."""
     console = Console(
-        width=width, force_terminal=is_terminal, highlight=False, no_color=bool(os.environ.get("NO_COLOR"))
+        width=width,
+        force_terminal=sys.stdout.isatty(),
+        highlight=False,
+        no_color=bool(os.environ.get("NO_COLOR")),
     )
     with console.capture() as captured:
         console.print(drawn)

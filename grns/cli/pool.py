@@ -12,8 +12,9 @@ from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Command, Group
 from grns.cli.output import Cell, Column, Output, age, output_option, text
-from grns.cli.session import CliSession, with_session
+from grns.cli.session import CliSession, paged, with_session
 from grns.errors import NotFoundError
+from grns.postgres.paging import Page
 from grns.tasks import pools
 from grns.tasks.pauses import in_force
 from grns.text import lasted
@@ -166,13 +167,10 @@ _WORKER: Sequence[tuple[str, Cell]] = (
 
 
 @click.command("list", cls=Command, examples=["grns worker list", "grns worker list -o json"])
-@option.page_options(option.CursorType())
-@output_option
-@with_session("read")
-async def list_workers(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+@paged(_WORKERS, nothing="no workers")
+async def list_workers(session: CliSession, **page: Any) -> Page:
     """List workers by pool, HTTP workers and silent workers included."""
-    page = await list_agents(session.database, workspace=session.workspace, limit=limit, after=after)
-    out.page(page, _WORKERS, nothing="no workers", now=await session.now())
+    return await list_agents(session.database, workspace=session.workspace, **page)
 
 
 @click.command(

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import click
 
 from grns.bootstrap import tools
 from grns.bootstrap.app import App
-from grns.cli import failure
+from grns.cli import failure, option
+from grns.cli.output import Column, Output, output_option
 from grns.client.client import Client
 from grns.dead_letters import listing
 from grns.dead_letters.triage import Triage
 from grns.model.actor import of_process
 from grns.nats.interface import Transport
 from grns.postgres.database import Database
+from grns.postgres.paging import Page
 from grns.settings import Settings, load, misspelt
 
 _NAME = "cli"
@@ -93,6 +95,25 @@ def with_session(
                 raise click.exceptions.Exit(failure.TERMINATED) from end
 
         return call
+
+    return decorate
+
+
+def paged(
+    columns: Sequence[Column],
+    *,
+    nothing: str,
+    cursor: click.ParamType[Any] = option.CURSOR,
+    missing: str | None = None,
+) -> Callable[[Callable[..., Awaitable[Page]]], Callable[..., None]]:
+    """Make a command that shows the page which a coroutine function returns, with its options."""
+
+    def decorate(function: Callable[..., Awaitable[Page]]) -> Callable[..., None]:
+        @wraps(function)
+        async def show(session: CliSession, *, out: Output, **given: Any) -> None:
+            out.page(await function(session, **given), columns, nothing=nothing, now=await session.now())
+
+        return option.page_options(cursor)(output_option(with_session("read", missing=missing)(show)))
 
     return decorate
 

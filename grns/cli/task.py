@@ -15,7 +15,7 @@ from grns.cli.detail import show_events, show_task
 from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
-from grns.cli.session import CliSession, with_session
+from grns.cli.session import CliSession, paged, with_session
 from grns.diagnose.explain.queued import standing
 from grns.diagnose.explain.read import read_situation
 from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
@@ -25,6 +25,7 @@ from grns.model.submission import Edit, submission
 from grns.model.submission import edit as checked_edit
 from grns.model.task import Status
 from grns.operations.model import Action
+from grns.postgres.paging import Page
 from grns.settings import load
 from grns.stats.counts import count_states
 from grns.tasks import search
@@ -153,11 +154,16 @@ task.add_command(submit_many)
 @click.option(
     "--pool", "agent_type", metavar="NAME", type=option.Token("agent_type"), help="Only tasks of this pool."
 )
-@option.page_options(option.CursorType())
-@output_option
-def list_tasks(
-    query: Filter, status: str | None, task_type: str | None, agent_type: str | None, **given: Any
-) -> None:
+@paged(_COLUMNS, nothing="no such tasks")
+async def list_tasks(
+    session: CliSession,
+    query: Filter,
+    saved: str | None,
+    status: str | None,
+    task_type: str | None,
+    agent_type: str | None,
+    **page: Any,
+) -> Page:
     """List the tasks that match all TERMs, the latest first. Without a TERM, list all.
 
     TERM is status:dead, type:fetch_*, pool:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or the
@@ -165,21 +171,8 @@ def list_tasks(
     """
     named = {"status": status, "type": task_type, "pool": agent_type}
     terms = [f"{name}:{value}" for name, value in named.items() if value]
-    _list(query=read_filter(str(query), *terms), **given)
-
-
-@with_session("read")
-async def _list(
-    session: CliSession, out: Output, query: Filter, saved: str | None, limit: int, after: str | None
-) -> None:
-    page = await search.list_tasks(
-        session.database,
-        workspace=session.workspace,
-        wanted=await with_saved(session, query, saved),
-        limit=limit,
-        after=after,
-    )
-    out.page(page, _COLUMNS, nothing="no such tasks", now=await session.now())
+    query = await with_saved(session, read_filter(str(query), *terms), saved)
+    return await search.list_tasks(session.database, workspace=session.workspace, wanted=query, **page)
 
 
 @task.command("count", examples=["grns task count", "grns task count status:dead type:fetch_page"])

@@ -10,7 +10,8 @@ import click
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Cell, Column, Output, output_option, text
-from grns.cli.session import CliSession, with_session
+from grns.cli.session import CliSession, paged, with_session
+from grns.postgres.paging import Page
 from grns.settings import load
 from grns.text import lasted
 from grns.webhooks import deliveries as store
@@ -21,8 +22,35 @@ from grns.webhooks.service import WebhookUpdate
 _LIST, _SHOW = "grns webhook list", "grns webhook show {webhook_id}"
 _KINDS = "such as evt.task.dead, evt.task.* (one word for each *), dlq.task.*. Repeatable."
 
+
+def _allowed(url: str) -> str:
+    load().webhook_guard.destination(url)
+    return url
+
+
+def _kind(kind: str) -> str:
+    check_kinds([kind])
+    return kind
+
+
+def _description(description: str) -> str:
+    check_description(description)
+    return description
+
+
+class _Overlap(option.Duration):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        check_overlap(seconds)
+        return seconds
+
+
+_URL, _KIND = option.Checked(_allowed, name="url"), option.Checked(_kind, name="kind")
+_OVERLAP = _Overlap(code="bad_overlap")
 _ID = click.argument("webhook_id", metavar="ID", type=option.Token("webhook id"))
-_DESCRIPTION = click.option("--description", metavar="TEXT", help="Description.")
+_DESCRIPTION = click.option(
+    "--description", metavar="TEXT", type=option.Checked(_description), help="Description."
+)
 
 
 def _state(row: Any) -> str:
@@ -81,25 +109,19 @@ def webhook() -> None:
         "grns webhook create https://example.org/hook --kind 'evt.task.*' --kind 'dlq.*.*'",
     ]
 )
-@click.argument("url", metavar="URL")
+@click.argument("url", metavar="URL", type=_URL)
 @click.option(
-    "--kind", "kinds", metavar="KIND", multiple=True, required=True, help=f"Events to send, {_KINDS}"
-)
+    "--kind", "kinds", metavar="KIND", type=_KIND, multiple=True, required=True,
+    help=f"Events to send, {_KINDS}",
+)  # fmt: skip
 @_DESCRIPTION
 @output_option
-def create(url: str, kinds: tuple[str, ...], description: str | None, out: Output) -> None:
+@with_session("read")
+async def create(session: CliSession, /, out: Output, **fields: Any) -> None:
     """Create a webhook for a URL, and print its secret once.
 
     Requests are signed with it (Standard Webhooks); docs/webhooks.md shows how to verify them.
     """
-    check_kinds(kinds)
-    check_description(description)
-    _check(url)
-    _create(out, url=url, kinds=kinds, description=description)
-
-
-@with_session("read")
-async def _create(session: CliSession, /, out: Output, **fields: Any) -> None:
     secret, row = await service.create_webhook(
         session.database,
         workspace=session.workspace,
@@ -111,15 +133,10 @@ async def _create(session: CliSession, /, out: Output, **fields: Any) -> None:
 
 
 @webhook.command("list", examples=["grns webhook list", "grns webhook list -o json"])
-@option.page_options(option.Token("cursor", code="bad_cursor"))
-@output_option
-@with_session("read")
-async def list_webhooks(session: CliSession, out: Output, limit: int, after: str | None) -> None:
+@paged(_COLUMNS, nothing="no webhooks", cursor=option.NAME_CURSOR)
+async def list_webhooks(session: CliSession, **page: Any) -> Page:
     """List webhooks, the latest first."""
-    page = await service.list_webhooks(
-        session.database, workspace=session.workspace, limit=limit, after=after
-    )
-    out.page(page, _COLUMNS, nothing="no webhooks", now=await session.now())
+    return await service.list_webhooks(session.database, workspace=session.workspace, **page)
 
 
 @webhook.command(examples=["grns webhook show WEBHOOK_ID", "grns webhook show WEBHOOK_ID -o json"])
@@ -136,8 +153,10 @@ async def show(session: CliSession, out: Output, webhook_id: str) -> None:
     examples=["grns webhook edit WEBHOOK_ID --disable", "grns webhook edit WEBHOOK_ID --kind evt.task.failed"]
 )
 @_ID
-@click.option("--url", metavar="URL", help="New URL.")
-@click.option("--kind", "kinds", metavar="KIND", multiple=True, help=f"Events to send instead, {_KINDS}")
+@click.option("--url", metavar="URL", type=_URL, help="New URL.")
+@click.option(
+    "--kind", "kinds", metavar="KIND", type=_KIND, multiple=True, help=f"Events to send instead, {_KINDS}"
+)
 @_DESCRIPTION
 @click.option("--enable/--disable", "is_enabled", default=None, help="Enable or disable the webhook.")
 @output_option
@@ -146,11 +165,6 @@ def edit(out: Output, webhook_id: str, **given: Any) -> None:
     change: WebhookUpdate = {name: value for name, value in given.items() if value not in (None, ())}  # type: ignore[assignment]
     if not change:
         raise click.UsageError("nothing changes: name --url, --kind, --description, --enable or --disable")
-    if "kinds" in change:
-        check_kinds(change["kinds"])
-    check_description(change.get("description"))
-    if "url" in change:
-        _check(change["url"])
     _edit(out, change, webhook_id=webhook_id)
 
 
@@ -175,10 +189,7 @@ async def delete(session: CliSession, webhook_id: str, is_trial: bool, is_sure: 
     """Delete a webhook. Waiting deliveries are not sent."""
     row = await service.read_webhook(session.database, webhook_id, workspace=session.workspace)
     action = f"delete webhook {webhook_id} ({row['url']})"
-    if is_trial:
-        failure.note(f"would {action}")
-        return
-    option.confirm(action, is_sure=is_sure)
+    option.confirm(action, is_sure=is_sure, is_trial=is_trial)
     await service.delete_webhook(
         session.database, webhook_id, workspace=session.workspace, actor=session.actor
     )
@@ -193,20 +204,15 @@ async def delete(session: CliSession, webhook_id: str, is_trial: bool, is_sure: 
     "--overlap",
     "overlap_seconds",
     metavar="TIME",
-    type=option.Duration(code="bad_overlap"),
+    type=_OVERLAP,
     default="1d",
     show_default=True,
     help="Time for which the old secret stays valid. Use 0 if it leaked.",
 )
 @output_option
-def rotate_secret(out: Output, webhook_id: str, overlap_seconds: float) -> None:
-    """Rotate the signing secret and print the new one once. The old one stays valid for a while."""
-    check_overlap(overlap_seconds)
-    _rotate(out, overlap_seconds, webhook_id=webhook_id)
-
-
 @with_session("read", missing=_LIST, conflict=_SHOW)
-async def _rotate(session: CliSession, /, out: Output, overlap_seconds: float, *, webhook_id: str) -> None:
+async def rotate_secret(session: CliSession, out: Output, webhook_id: str, overlap_seconds: float) -> None:
+    """Rotate the signing secret and print the new one once. The old one stays valid for a while."""
     secret, row = await service.rotate_secret(
         session.database,
         webhook_id,
@@ -236,22 +242,17 @@ async def ping(session: CliSession, out: Output, webhook_id: str) -> None:
 )
 @_ID
 @option.states_option(store.STATES)
-@option.page_options(option.Whole(2, 2**62, code="bad_cursor"))
-@output_option
-@with_session("read", missing=_LIST)
-async def deliveries(
-    session: CliSession, out: Output, webhook_id: str, limit: int, after: int | None, states: tuple[Any, ...]
-) -> None:
+@paged(
+    _DELIVERIES,
+    nothing="no such deliveries",
+    cursor=option.Whole(2, 2**62, code="bad_cursor"),
+    missing=_LIST,
+)
+async def deliveries(session: CliSession, webhook_id: str, states: tuple[Any, ...], **page: Any) -> Page:
     """List a webhook's deliveries, the latest first."""
-    page = await store.list_deliveries(
-        session.database,
-        webhook_id,
-        workspace=session.workspace,
-        states=states or None,
-        limit=limit,
-        after=after,
+    return await store.list_deliveries(
+        session.database, webhook_id, workspace=session.workspace, states=states or None, **page
     )
-    out.page(page, _DELIVERIES, nothing="no such deliveries", now=await session.now())
 
 
 @webhook.command(
@@ -271,11 +272,6 @@ async def resend(session: CliSession, out: Output, webhook_id: str, numbers: tup
         for number in numbers
     ]
     out.rows(rows, _RESENT)
-
-
-def _check(url: str) -> None:
-    """Refuse a forbidden URL before a connection is opened."""
-    load().webhook_guard.destination(url)
 
 
 def _show_secret(out: Output, secret: Secret, row: dict[str, Any]) -> None:

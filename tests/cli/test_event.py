@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from grns.cli import event_file, event_log, run
+from grns.cli import event_log, run
 from grns.cli.event_log import EventLog
 from grns.errors import UnavailableError
 from grns.outbox import events as event
@@ -253,7 +253,7 @@ def test_an_export_is_alone_in_its_file_and_takes_none_that_is_no_file(
 ) -> None:
     with_tasks(shared_url)
     file = tmp_path / "events.jsonl"
-    with event_file.opened(file, "default"):
+    with event_log.opened_file(file, "default"):
         refused = grns("export", "--append-to", str(file))
     assert refused.code == 4
     assert "another export writes into" in refused.err

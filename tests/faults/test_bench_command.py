@@ -213,7 +213,7 @@ async def test_it_measures_and_neither_touches_nor_leaves_anything(
     await transport.close()
     before = await users_own(database, broker)
 
-    run = start("--tasks", "500", "--concurrency", "20", "--json", GRNS_METRICS_PORT="1")
+    run = start("--tasks", "500", "--concurrency", "20", "-o", "json", GRNS_METRICS_PORT="1")
     assert await run.end() == 0, run.err
     await run.gone()
     found = json.loads(run.out)

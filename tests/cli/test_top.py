@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from grns.cli.pace import COUNTED, FollowRate
+from grns.cli.top import COUNTED, FollowRate
 
 NOON = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)
 
