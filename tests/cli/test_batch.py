@@ -16,7 +16,6 @@ from grns.cli import run
 from grns.dev.servers import LocalNats
 from tests.cli.test_pool import with_database
 from tests.support.aggregators import begin_here, count_all
-from tests.support.store import empty
 
 GOOD = {"task_type": "fetch_page", "payload": {"url": "https://a.example"}, "idempotency_key": "page-1"}
 LINES = [
@@ -54,7 +53,6 @@ def grns(
     """Run `grns task` on the test's own servers, with nothing in the database."""
     monkeypatch.setenv("GRNS_DATABASE_URL", shared_url)
     monkeypatch.setenv("GRNS_NATS_URL", broker.url)
-    with_database(shared_url, empty)
     with_database(shared_url, begin_here)
 
     def call(*arguments: str) -> Answer:

@@ -17,7 +17,7 @@ from grns.model.actor import of_process
 from grns.postgres.database import Database
 from grns.worker import registry as agent
 from tests.support.harness import submit_many
-from tests.support.store import WORKER, empty, fetch
+from tests.support.store import WORKER, fetch
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ def grns(
     """Run commands on the test's own servers, with nothing in the database."""
     monkeypatch.setenv("GRNS_DATABASE_URL", shared_url)
     monkeypatch.setenv("GRNS_NATS_URL", broker.url)
-    with_database(shared_url, empty)
 
     def call(*arguments: str) -> Answer:
         capfd.readouterr()

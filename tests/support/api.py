@@ -24,15 +24,10 @@ from grns.bootstrap.app import App
 from grns.postgres.database import Database
 from tests.support.harness import eventually, settings_for
 from tests.support.operations import SignalRecorder
-from tests.support.store import ACTOR, fetch
+from tests.support.store import ACTOR
 
 OURS, THEIRS = "acme", "rival"
 HERE = ("127.0.0.1", 1234)
-_EMPTY = (
-    "delete from grns.api_keys",
-    "delete from grns.saved_filters",
-    "delete from grns.workspaces where workspace <> 'default'",
-)
 
 
 class Door:
@@ -83,9 +78,7 @@ def actor_of(visitor: httpx2.AsyncClient) -> str:
 
 @pytest.fixture
 async def door(shared: Database) -> AsyncIterator[Door]:
-    """The API on the module's database, with two workspaces besides the default one, and without any key."""
-    for statement in _EMPTY:
-        await fetch(shared, statement)
+    """The API on the shared database, with two workspaces besides the default one, and without any key."""
     for workspace in (OURS, THEIRS):
         await create_workspace(shared, workspace, actor=ACTOR)
     found = Door(shared)

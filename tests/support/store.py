@@ -6,7 +6,7 @@ No tests live here; the name keeps it among the files of the store's tests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -53,44 +53,93 @@ ROADS = {
 }
 
 
-@pytest.fixture(scope="module")
-def shared_url(postgres: LocalPostgres) -> str:
-    """A migrated database for the tests of one module; it goes with its server."""
-    return asyncio.run(new_database(postgres))
+class Cleaner:
+    """Empties one database between tests, on a connection that stays open: its plans are made once."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._loop = asyncio.new_event_loop()
+        self._connection: asyncpg.Connection | None = None
+
+    def empty(self) -> None:
+        """Empty the database; connect again if a test has ended the connection."""
+        try:
+            self._loop.run_until_complete(self._empty())
+        except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError):
+            self._connection = None
+            self._loop.run_until_complete(self._empty())
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.terminate()
+        self._loop.close()
+
+    async def _empty(self) -> None:
+        if self._connection is None or self._connection.is_closed():
+            settings = {"application_name": _CLEANER}
+            self._connection = await asyncpg.connect(self.url, server_settings=settings)
+            await self._connection.execute(
+                f"create function pg_temp.empty() returns void language plpgsql as $${_EMPTY}$$"
+            )
+        await self._connection.execute("select pg_temp.empty()")
+
+
+@pytest.fixture(scope="session")
+def cleaner(postgres: LocalPostgres) -> Iterator[Cleaner]:
+    """The database that tests of one run share; it goes with its server."""
+    cleaner = Cleaner(asyncio.run(new_database(postgres)))
+    yield cleaner
+    cleaner.close()
+
+
+@pytest.fixture
+def shared_url(cleaner: Cleaner) -> str:
+    """A migrated database, empty at each test's beginning; tests that change its schema need their own."""
+    cleaner.empty()
+    return cleaner.url
 
 
 @pytest.fixture
 async def shared(shared_url: str) -> AsyncIterator[Database]:
-    """Connections to the module's database, empty at each test's beginning."""
+    """Connections to the shared database."""
     database = Database(shared_url, name="test", size=8)
     await database.connect()
-    await empty(database)
     yield database
     await database.close()
 
 
 async def empty(database: Database) -> None:
-    """Let there be nothing in a database."""
+    """Delete all rows of a database but those of the migration."""
     async with database.connection() as connection:
-        await connection.execute(_EMPTY)
+        await connection.execute(f"do $${_EMPTY}$$")
 
 
-_EMPTY = """
-    select pg_terminate_backend(pid) from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid();
-    delete from grns.pauses;
-    delete from grns.tasks; delete from grns.events; delete from grns.dead_letters;
-    delete from grns.processed_messages; delete from grns.agents; delete from grns.failovers;
-    delete from grns.replays; delete from grns.task_counts; delete from grns.deleted_tasks;
-    delete from grns.task_minutes; delete from grns.issues; delete from grns.operations;
-    delete from grns.operation_tasks; delete from grns.webhooks; delete from grns.webhook_secrets;
-    delete from grns.webhook_deliveries; update grns.webhook_cursor set low = 0;
+_CLEANER = "test cleaner"
+# Tasks first: their deletion is written down in other tables.
+_TABLES = (
+    "pauses", "tasks", "events", "dead_letters", "processed_messages", "agents", "failovers", "replays",
+    "task_counts", "deleted_tasks", "task_minutes", "issues", "operations", "operation_tasks", "webhooks",
+    "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters",
+)  # fmt: skip
+_DELETIONS = "".join(
+    f"if exists (select from grns.{table}) then delete from grns.{table}; end if;\n" for table in _TABLES
+)
+_EMPTY = f"""
+begin
+    perform pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and application_name <> '{_CLEANER}';
+    {_DELETIONS}
+    delete from grns.workspaces where workspace <> 'default';
+    update grns.webhook_cursor set low = 0;
     update grns.leases set epoch = 0, owner = null, until = '-infinity';
-    update grns.count_cursor set moves = 0, low = 0, counted = '{}';
+    update grns.count_cursor set moves = 0, low = 0, counted = '{{}}';
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
-    update grns.reaper_state set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
-    update grns.relay_cursor set low = 0, published = '{}';
-"""  # noqa: E501
+    update grns.reaper_state
+    set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
+    update grns.relay_cursor set low = 0, published = '{{}}';
+end
+"""
 
 
 async def new_database(postgres: LocalPostgres) -> str:

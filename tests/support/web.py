@@ -263,7 +263,7 @@ class Hall:
 
 @pytest.fixture
 async def hall(door: Door) -> Hall:
-    """The site on the module's database, without any key."""
+    """The site on the shared database, without any key."""
     return Hall(door)
 
 
