@@ -1,4 +1,4 @@
-"""Who asks: how the log names whoever has changed something, as `cli:ann@desk` or `key:7f3a`."""
+"""Actors: the name that the event log stores with a change, such as `cli:ann@desk` or `key:7f3a`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_NAME = 100
 
 
 def check(actor: object) -> str:
-    """Return `actor` if the log may have it, else raise `InvalidInputError('bad_actor')`."""
+    """Return a valid `actor`. Raises InvalidInputError: `bad_actor`."""
     if isinstance(actor, str) and re.fullmatch(PATTERN, actor):
         return actor
     raise InvalidInputError(
@@ -23,15 +23,15 @@ def check(actor: object) -> str:
     )
 
 
-def of_process(door: str) -> str:
-    """Return who asks from this process through a door: `<door>:<user>@<host>`."""
-    return f"{door}:{_plain(_user())}@{_plain(socket.gethostname())}"
+def of_process(interface: str) -> str:
+    """Return the actor of this process: `<interface>:<user>@<host>`."""
+    return f"{interface}:{_plain(_user())}@{_plain(socket.gethostname())}"
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a user id that has no name
+    except (KeyError, OSError):  # a user id without a name
         return str(os.getuid())
 
 

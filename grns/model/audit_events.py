@@ -1,4 +1,4 @@
-"""Events of what people have changed: one model per kind. None of them moves a task."""
+"""Events of changes by users: one model per kind. None of them changes the status of a task."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A ticket: what whoever works over HTTP has of its claim, and shows with all that it writes.
+"""Claim tokens: an HTTP worker sends the token of its claim with each request about the attempt.
 
-It is opaque to its holder, and all that a server needs: any of them can take it, whichever has handed it out.
-It is signed over every field (HMAC-SHA256) with a secret of the installation, which Postgres keeps: a holder
-cannot change its token, and no one else can make one.
+The token is opaque to the worker and holds all that a server needs, so any server accepts it. It is signed
+over every field (HMAC-SHA256) with a secret of the installation, stored in Postgres: it cannot be changed or
+forged.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _Number = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A secret that tickets are signed with; `id` names it in them."""
+    """A secret that signs tokens; they name it by `id`."""
 
     id: int
     secret: bytes = field(repr=False)
 
     def sign(self, body: bytes) -> bytes:
-        """Return the 32 bytes that prove that a body was written with this key."""
+        """Return the 32 bytes of the signature of a body."""
         return hmac.digest(self.secret, self.id.to_bytes(_KEY_ID_BYTES, "big") + body, "sha256")
 
 
 class ClaimToken(BaseModel):
-    """One claimed attempt. `claimed_at` is the server's time, for a metric alone: no guard looks at it."""
+    """One claimed attempt. `claimed_at` is the server's time, used only by a metric."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,7 +74,7 @@ class ClaimToken(BaseModel):
         lease_seconds: float,
         claimed_at: float,
     ) -> ClaimToken:
-        """Return the ticket of a claim."""
+        """Return the token of a claim."""
         return cls(
             workspace=workspace,
             agent_type=agent_type,
@@ -93,13 +93,13 @@ class ClaimToken(BaseModel):
         )
 
     def reveal(self, key: SigningKey) -> str:
-        """Return it as its holder shows it, signed with a key."""
+        """Return the token as its holder sends it, signed with a key."""
         body = self.model_dump_json().encode()
         signed = key.id.to_bytes(_KEY_ID_BYTES, "big") + key.sign(body) + body
         return _VERSION + base64.urlsafe_b64encode(signed).decode().rstrip("=")
 
     def claim(self) -> Claim:
-        """Return the claim, as far as what it is fenced with: without payload and deadline."""
+        """Return the claim without payload and deadline."""
         return Claim(
             self.task_id, self.task_type, self.priority, "", self.attempt, self.attempt_limit,
             self.uncounted_attempts, self.lease_id, self.trace_id, self.causation_id, 0.0, 0.0,
@@ -107,20 +107,20 @@ class ClaimToken(BaseModel):
         )  # fmt: skip
 
     def event_id(self, verb: str) -> UUID:
-        """Return the id of the event that ends the attempt in this way: shown again, it is found again."""
+        """Return the id of the event that ends the attempt: a repeated request has the same."""
         return uuid5(self.lease_id, verb)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownClaimToken:
-    """A token that was shown, before its signature is verified: `key_id` names the key for that."""
+    """A received token before its signature is verified; `key_id` names the key."""
 
     key_id: int
     mac: bytes = field(repr=False)
     body: bytes = field(repr=False)
 
     def verify(self, key: SigningKey | None) -> ClaimToken:
-        """Return the ticket, if this key signed it. Raises InvalidInputError: `bad_token`."""
+        """Return the token if this key signed it. Raises InvalidInputError: `bad_token`."""
         if key is None or key.id != self.key_id or not hmac.compare_digest(key.sign(self.body), self.mac):
             raise _bad()
         try:
@@ -130,20 +130,20 @@ class ShownClaimToken:
 
 
 def read(text: str) -> ShownClaimToken:
-    """Take a token apart. Raises InvalidInputError: `bad_token`, which repeats none of it."""
+    """Parse a token. Raises InvalidInputError: `bad_token`, which does not repeat it."""
     if not _TEXT.fullmatch(text):
         raise _bad()
     body = text.removeprefix(_VERSION)
     try:
-        found = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        signed = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
     except ValueError as error:
         raise _bad() from error
     start = _KEY_ID_BYTES + _MAC_BYTES
-    # The last letter may carry bits that no byte has: only one spelling of a token is valid.
-    if len(found) <= start or base64.urlsafe_b64encode(found).decode().rstrip("=") != body:
+    # The last letter may have unused bits: only one spelling of a token is valid.
+    if len(signed) <= start or base64.urlsafe_b64encode(signed).decode().rstrip("=") != body:
         raise _bad()
     return ShownClaimToken(
-        int.from_bytes(found[:_KEY_ID_BYTES], "big"), found[_KEY_ID_BYTES:start], found[start:]
+        int.from_bytes(signed[:_KEY_ID_BYTES], "big"), signed[_KEY_ID_BYTES:start], signed[start:]
     )
 
 

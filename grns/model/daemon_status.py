@@ -1,4 +1,4 @@
-"""How the daemons are, as far as they leave a trace in the database. Seconds are by its clock."""
+"""The status of the daemons, as far as the database shows it. Seconds are by its clock."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """The pulse of all daemons. What never was has no time (None).
+    """The status of all daemons; None is never.
 
-    `lag_seconds` is how old the oldest row of the log is that is not published, `uncounted_seconds` the same
-    of what is not counted; 0 where there is none. `is_published` is of the row that was asked for. Some leave
-    no trace but what they have not done: `lapsed_seconds` is for how long the oldest lease has been over,
-    `overdue_seconds` for how long a task has been due, `operations_late_seconds` for how long nobody has gone
-    on with an operation.
+    `lag_seconds` is the age of the oldest unpublished row of the event log, `uncounted_seconds` that of the
+    oldest uncounted one; 0 if there are none. `is_published` is about the requested row. Some daemons show
+    only as work not done: `lapsed_seconds` is the time since the oldest expired lease, `overdue_seconds` the
+    time that a task has been due, `operations_late_seconds` the time without progress of an operation.
     """
 
     relay_has_leader: bool = True

@@ -1,4 +1,4 @@
-"""The envelope: what every command, event and dead letter looks like on the wire."""
+"""The envelope: the form of every command, event and dead letter on the wire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _not_nil(value: UUID) -> UUID:
 
 
 def _text_of_time(value: object) -> object:
-    # pydantic takes numbers for seconds since 1970; the wire has RFC 3339 only
+    # pydantic accepts numbers as seconds since 1970; the wire has RFC 3339 only
     if isinstance(value, datetime) or (isinstance(value, str) and "T" in value.upper()):
         return value
     raise ValueError("a time is RFC 3339 text, as 2026-02-06T21:00:00Z")
@@ -70,10 +70,11 @@ class Envelope(BaseModel):
 
 
 def decode(body: bytes, *, subject: str | None = None, limits: Limits = ENVELOPE_LIMITS) -> Envelope:
-    """Return the envelope in `body`; `RejectedError` says why it cannot be accepted.
+    """Return the envelope in `body`.
 
-    Codes: those of `strict_json.parse`, `unknown_version`, `bad_envelope`, and
-    `kind_mismatch` where `subject` names another kind or version than the body.
+    Raises:
+        RejectedError: with the codes of `json.parse`, `unknown_version`, `bad_envelope`, and `kind_mismatch`
+            if `subject` names another kind or version than the body.
     """
     try:
         document = parse(body, limits)
@@ -96,7 +97,7 @@ def decode(body: bytes, *, subject: str | None = None, limits: Limits = ENVELOPE
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Return the envelope as the bytes that go on the wire."""
+    """Return the envelope as bytes."""
     return envelope.model_dump_json().encode()
 
 
@@ -109,9 +110,9 @@ def assemble(
     emitted_at: datetime,
     payload: str,
 ) -> bytes:
-    """Return an envelope around a payload that is JSON text already, without parsing it.
+    """Return an envelope around a payload that is JSON text, without parsing it.
 
-    The caller vouches for the fields: they come from the log, where they were checked.
+    The fields are not checked: they come from the event log, which has checked them.
     """
     causation = "null" if causation_id is None else f'"{causation_id}"'
     trace = trace_id.replace("\\", "\\\\").replace('"', '\\"')
@@ -133,36 +134,36 @@ def traceparent(trace_id: str, message_id: str) -> str:
 
 
 def w3c_trace(trace_id: str) -> str:
-    """Return the trace as tracers know it: an id of 32 hex digits as it is, any other by its digest."""
+    """Return the W3C trace id: an id of 32 hex digits unchanged, the digest of any other."""
     return trace_id if _W3C_TRACE.match(trace_id) else hashlib.sha256(trace_id.encode()).hexdigest()[:32]
 
 
 def message_span(message_id: str) -> str:
-    """Return the id of the span in which a message is published: ids of one statement differ at the end."""
+    """Return the id of the span in which a message is published: ids differ at their end."""
     return message_id.replace("-", "")[16:]
 
 
 def read_traceparent(header: str) -> tuple[str, str] | None:
-    """Return the trace and the span that a W3C trace header names; None where it is none."""
+    """Return trace and span of a W3C trace header; None if it is invalid."""
     found = _TRACEPARENT.match(header)
     return (found[1], found[2]) if found else None
 
 
-@lru_cache(maxsize=8)  # what one statement wrote bears one time, and is read in a row
+@lru_cache(maxsize=8)  # rows of one statement have one time and are read in a row
 def rfc3339(instant: datetime) -> str:
     """Return `instant` in UTC as RFC 3339 with a `Z`."""
     return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()[:-6] + "Z"
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first thing that is wrong, as `field: what is wrong`, without echoing values."""
+    """Return the first error as `field: problem`, without values."""
     detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "document"
     return f"{ascii(field)[1:-1][:100]}: {_printable(detail['msg'])[:200]}"
 
 
 def _printable(text: str) -> str:
-    # pydantic names the one character that does not fit, whatever it is
+    # pydantic names the character that does not fit, which may be a control character
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
@@ -170,8 +171,8 @@ def _check_subject(envelope: Envelope, subject: str) -> None:
     if f"{subject}.".startswith(f"{envelope.kind}.{envelope.schema_version}."):
         return
     try:
-        said = subjects.parse(subject)
+        parsed = subjects.parse(subject)
     except InvalidInputError as error:
         raise RejectedError(error.code, str(error)) from error
-    if (said.kind, said.version) != (envelope.kind, envelope.schema_version):
+    if (parsed.kind, parsed.version) != (envelope.kind, envelope.schema_version):
         raise RejectedError("kind_mismatch", "the subject names another kind than the envelope")

@@ -1,4 +1,4 @@
-"""One model per kind: what the payload of each command, event and dead letter holds.
+"""One model per kind: the payloads of commands, events and dead letters.
 
 `schemas/` is generated from these. `v1` never changes meaning; fields may be added.
 """
@@ -235,7 +235,7 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "dlq.message.rejected": MessageRejected,
 }
 
-# Kinds with names of the users' own in them, in the order in which they are tried.
+# Kinds that contain names of users, in the order in which they are tried.
 PATTERNS: dict[str, type[BaseModel]] = {
     "cmd.agent.instance.<agent_id>": MailboxCommand,
     "cmd.agent.<agent_type>.<action>": AgentCommand,
@@ -248,7 +248,7 @@ _COMPILED = [
 
 
 def model_of(kind: str) -> type[BaseModel]:
-    """Return the model of a kind's payload; `RejectedError('unknown_kind')` where there is none."""
+    """Return the model of a kind's payload. Raises RejectedError: `unknown_kind`."""
     model = PAYLOADS.get(kind)
     if model is not None:
         return model
@@ -259,7 +259,7 @@ def model_of(kind: str) -> type[BaseModel]:
 
 
 def read(envelope: Envelope) -> BaseModel:
-    """Return the payload as its model; `RejectedError('bad_payload')` where it does not fit."""
+    """Return the payload as its model. Raises RejectedError: `bad_payload`."""
     model = model_of(envelope.kind)
     try:
         return model.model_validate(envelope.payload)

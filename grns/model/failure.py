@@ -1,4 +1,4 @@
-"""Failures: what is kept of an exception, how a person reads it, and which failures are the same."""
+"""Failures: the stored form of an exception, its traceback, and the fingerprint that groups failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models of payloads are made of: texts and numbers with their bounds, and what all share."""
+"""Types of the fields of payloads, and the base class of payloads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Actor = Annotated[str, Field(pattern=PATTERN)]
 
 
 class Payload(BaseModel):
-    """What all payloads share: unknown fields are ignored."""
+    """Base class of payloads: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -1,11 +1,12 @@
-"""The filter language: which tasks are wanted, in one line, the same at every door.
+"""The filter language: selects tasks with one line, the same at every interface.
 
     status:dead type:fetch_* -pool:batch error:"*connection reset*" attempt:>2 payload.url:"https://a.example/"
 
-All terms have to hold. Of several values of one (`status:dead,failed`, or the term again) one has to fit;
-bounds (`attempt:>2,<9`) have to fit together. With a minus in front none of its values may. `*` stands for
-any text, at the end of a value and in errors anywhere. What has blanks, commas or quotes in it is quoted; a
-backslash takes its meaning from the character behind it. A word alone is how an id or a trace id begins.
+A task must match all terms. It matches a term with several values (`status:dead,failed`, or the term twice)
+if it matches one of them; bounds (`attempt:>2,<9`) must all hold. A minus before a term excludes its
+values. `*` stands for any text, at the end of a value and in errors anywhere. Quote values with blanks,
+commas or quotes; a backslash escapes the next character. A word without a term is the beginning of an id or
+a trace id.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _APART = re.compile(r"[ \t\r\n,]")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a term may be about: for help, completion and forms. `values` are all that there are, if few."""
+    """The subject of a term, for help, completion and forms. `values` has all values, if they are few."""
 
     name: str
     says: str
@@ -49,7 +50,7 @@ class Kind:
 
     @property
     def allowed(self) -> str:
-        """What may stand behind its colon, as the end of a sentence."""
+        """The values that are allowed, as the end of a sentence."""
         if self.form == "choice":
             return f"{self.name} is one of {', '.join(self.values)}"
         if self.form == "text":
@@ -82,34 +83,34 @@ KINDS = {kind.name: kind for kind in TERMS}
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A text; between two pieces of it there may be anything."""
+    """A text pattern: any text may stand between two pieces."""
 
     pieces: tuple[str, ...]
 
     @property
     def is_exact(self) -> bool:
-        """Say whether only one text fits."""
+        """Whether only one text matches."""
         return len(self.pieces) == 1
 
     def fits(self, text: str) -> bool:
-        """Say whether a text is like this."""
+        """Return whether a text matches."""
         return re.fullmatch(".*".join(map(re.escape, self.pieces)), text, re.DOTALL) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number or, with a sign, all that is beyond it. An age is in seconds."""
+    """A number or, with a sign, a bound. An age is in seconds."""
 
     sign: str
     number: int
 
     @property
     def is_bound(self) -> bool:
-        """Say whether it has a sign."""
+        """Whether it is a bound."""
         return self.sign != ""
 
     def fits(self, number: int) -> bool:
-        """Say whether a number is this one, or beyond it."""
+        """Return whether a number matches."""
         return bool(_SIGNS[self.sign](number, self.number))
 
 
@@ -117,7 +118,7 @@ Value = Pattern | Number
 
 
 def read(kind: Kind, pieces: Sequence[str]) -> Value | None:
-    """Return the value that a text with stars between its pieces is; None where it is none of this kind."""
+    """Return the value of a text, split at its stars; None if the kind does not allow it."""
     text = "*".join(pieces)
     if kind.form == "choice":
         return Pattern((text,)) if text in kind.values else None
@@ -151,9 +152,9 @@ def _age(text: str) -> Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term. Its name has the path in it, where it is about a payload: `payload.order.id`.
+    """One term. The name of a term about the payload contains the path: `payload.order.id`.
 
-    Of its values one has to fit, of bounds all; where it is negated none may.
+    A task matches one of the values and all bounds; if the term is negated, none of them.
     """
 
     name: str
@@ -162,27 +163,27 @@ class Term:
 
     @property
     def kind(self) -> Kind:
-        """What it is about."""
+        """The kind of the term."""
         return KINDS[self.name.partition(".")[0]]
 
     @property
     def path(self) -> list[str]:
-        """The way to the value in a payload."""
+        """The path of the value in the payload."""
         return self.name.split(".")[1:]
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """What texts have to be like."""
+        """The text patterns."""
         return tuple(value for value in self.values if isinstance(value, Pattern))
 
     @property
     def numbers(self) -> tuple[Number, ...]:
-        """Numbers of which one may fit alone."""
+        """The numbers that are not bounds."""
         return tuple(value for value in self.values if isinstance(value, Number) and not value.is_bound)
 
     @property
     def bounds(self) -> tuple[Number, ...]:
-        """Bounds that have to fit together."""
+        """The bounds."""
         return tuple(value for value in self.values if isinstance(value, Number) and value.is_bound)
 
     def __str__(self) -> str:
@@ -200,18 +201,18 @@ def _written(kind: Kind, value: Value) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which tasks are wanted: those that all its terms fit. Its text has one order, and parses back."""
+    """Selects the tasks that match all terms. Its text has a fixed order and parses to the same filter."""
 
     terms: tuple[Term, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
-        """What its terms are about."""
+        """The names of its terms."""
         return frozenset(term.kind.name for term in self.terms)
 
     @property
     def states(self) -> frozenset[Status]:
-        """The states that a task can have that it finds."""
+        """The statuses that matching tasks can have."""
         found = frozenset(Status(value) for value in self._allowed("status"))
         if self.patterns("worker") is not None:
             found &= {Status.RUNNING}
@@ -221,24 +222,24 @@ class Filter:
 
     @property
     def priorities(self) -> frozenset[int]:
-        """The priorities that a task can have that it finds."""
+        """The priorities that matching tasks can have."""
         return frozenset(int(value) for value in self._allowed("priority"))
 
     @property
     def marks(self) -> frozenset[str]:
-        """Whether a task that it finds is discarded, `yes` or `no`: none is, where nothing is said of it."""
-        is_said = any(term.name == "discarded" for term in self.terms)
-        return frozenset(self._allowed("discarded")) if is_said else frozenset({"no"})
+        """Whether matching tasks are discarded, `yes` or `no`. Defaults to no."""
+        is_given = any(term.name == "discarded" for term in self.terms)
+        return frozenset(self._allowed("discarded")) if is_given else frozenset({"no"})
 
     def patterns(self, name: str) -> tuple[Pattern, ...] | None:
-        """Return what a text has to be like, None where nothing is said of it."""
+        """Return the patterns of a text; None if the filter does not restrict it."""
         for term in self.terms:
             if term.name == name and not term.is_negated:
                 return term.patterns
         return None
 
     def texts(self, name: str) -> tuple[str, ...] | None:
-        """Return the texts one of which it has to be, None where it may be another one, too."""
+        """Return the texts that match; None if others can match too."""
         patterns = self.patterns(name)
         if patterns is None or not all(pattern.is_exact for pattern in patterns):
             return None
@@ -253,7 +254,7 @@ class Filter:
 
 
 def _fits(term: Term, value: str) -> bool:
-    """Say whether a term lets one of the few values pass that there are of its kind."""
+    """Return whether a value matches a term."""
     found = [pattern.fits(value) for pattern in term.patterns]
     found += [number.fits(int(value)) for number in term.numbers]
     bounds = [bound.fits(int(value)) for bound in term.bounds]
@@ -263,18 +264,19 @@ def _fits(term: Term, value: str) -> bool:
 
 
 def parse(text: str) -> Filter:
-    """Return the filter that a text says.
+    """Return the filter of a text.
 
-    `InvalidInputError('bad_filter')` says where it says none, and what may stand there.
+    Raises:
+        InvalidInputError: `bad_filter` names the position of the error and what is allowed there.
     """
     if len(text) > LONGEST:
         raise InvalidInputError("bad_filter", f"the filter has {len(text)} characters, {LONGEST} are allowed")
-    found: dict[tuple[str, bool], set[Value]] = {}
+    values_of: dict[tuple[str, bool], set[Value]] = {}
     for term in _Reader(text).terms():
-        found.setdefault((term.name, term.is_negated), set()).update(term.values)
-    if sum(map(len, found.values())) > MOST_VALUES:
+        values_of.setdefault((term.name, term.is_negated), set()).update(term.values)
+    if sum(map(len, values_of.values())) > MOST_VALUES:
         raise InvalidInputError("bad_filter", f"the filter has more than {MOST_VALUES} values")
-    terms = [Term(name, tuple(sorted(values, key=_rank)), no) for (name, no), values in found.items()]
+    terms = [Term(name, tuple(sorted(values, key=_rank)), no) for (name, no), values in values_of.items()]
     return Filter(tuple(sorted(terms, key=_place)))
 
 
@@ -287,26 +289,26 @@ def _place(term: Term) -> tuple[int, str, bool]:
 
 
 def complete(beginning: str) -> list[tuple[str, str]]:
-    """Return what a term may go on as, each with what it means: for shells and search fields."""
+    """Return completions of the beginning of a term with their meaning, for shells and search fields."""
     minus = "-" if beginning.startswith("-") else ""
-    name, colon, said = beginning.removeprefix("-").partition(":")
+    name, colon, value_text = beginning.removeprefix("-").partition(":")
     if not colon:
         heads = [(f"{kind.name}{'.' if kind.name == 'payload' else ':'}", kind.says) for kind in TERMS]
         return [(minus + head, says) for head, says in heads if head.startswith(name)]
-    last = said.rpartition(",")[2]
+    last = value_text.rpartition(",")[2]
     values = KINDS[name].values if name in KINDS else ()
     return [(beginning.removesuffix(last) + value, "") for value in values if value.startswith(last)]
 
 
 class _Reader:
-    """Goes through a text from left to right, and finds terms."""
+    """Parses a text from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._place = 0
 
     def terms(self) -> Iterator[Term]:
-        """Yield the terms as they come."""
+        """Yield the terms."""
         while self._next() is not None:
             if self._text[self._place] in _BLANKS:
                 self._place += 1
@@ -354,7 +356,7 @@ class _Reader:
         return value
 
     def _values(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield where each value of a term begins, and its pieces: stars were between them."""
+        """Yield the position of each value of a term and its pieces, split at stars."""
         yield self._place, self._pieces()
         while self._next() == ",":
             self._place += 1

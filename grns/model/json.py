@@ -1,4 +1,4 @@
-"""JSON as grns accepts it: one document, no surprises, and nothing Postgres cannot keep."""
+"""Strict JSON: one document, without anything that Postgres would not store unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large and how deep a document may be. One text may fill all of it."""
+    """The maximum size and depth of a document."""
 
     document_bytes: int = 256 * 1024
     depth: int = 64
@@ -32,24 +32,23 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Stands in a document for a value that cannot be accepted."""
+    """Replaces a value of a document that cannot be accepted."""
 
     code: str
     why: str
 
     def error(self) -> InvalidInputError:
-        """Return why the value cannot be accepted."""
+        """Return the error of the value."""
         return InvalidInputError(self.code, self.why)
 
 
 def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
     """Return the value of one strict JSON document.
 
-    Refused, with `InvalidInputError.code`: more bytes than allowed (`too_large`), anything but
-    UTF-8 without a byte order mark (`bad_encoding`), what is not one JSON document
-    (`bad_json`), duplicate keys (`duplicate_key`), NaN and Infinity, integers beyond
-    64 bits, floats that are not finite or would become another number (`bad_number`), and all that
-    `check` refuses.
+    Raises:
+        InvalidInputError: `too_large`; `bad_encoding` unless it is UTF-8 without a byte order mark;
+            `bad_json`; `duplicate_key`; `bad_number` for NaN, Infinity, integers beyond 64 bits, and floats
+            that would become another number; the codes of `check`.
     """
     body = _body(text, limits)
     value = _decode(_utf8(body), _DECODER)
@@ -59,9 +58,9 @@ def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 
 def parse_parts(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """Return the value of a JSON document whose parts are checked one by one, by `check`.
+    """Return the value of a JSON document; check its parts with `check`.
 
-    An `Unfit` stands in the place of a number, or an object with the same key twice, that `parse` refuses.
+    An `Unfit` replaces a number, or an object with duplicate keys, that `parse` refuses.
     The document is refused as a whole if it is too large, not JSON in UTF-8, or nested deeper than Python's
     parser goes.
     """
@@ -69,7 +68,7 @@ def parse_parts(text: bytes | str, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 
 def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Refuse a value that is not plain JSON or that Postgres would not give back unchanged."""
+    """Refuse a value that is not plain JSON or that Postgres would not return unchanged."""
     nodes = 0
     pending: list[tuple[Any, int]] = [(value, 1)]
     while pending:
@@ -92,7 +91,7 @@ def check(value: Any, limits: Limits = DEFAULT_LIMITS) -> None:
 
 
 def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Return `value` as JSON text after checking it; `InvalidInputError` where it cannot be kept."""
+    """Return `value` as JSON text after checking it. Raises InvalidInputError if it cannot be stored."""
     if value is None:  # what most handlers return
         return "null"
     check(value, limits)
@@ -106,15 +105,15 @@ def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
 
 
 def loads_stored(text: str | None) -> Any:
-    """Return what Postgres kept; a float that jsonb wrote out as a long integer is a float again."""
+    """Return a stored value; a float that jsonb wrote as a long integer is a float again."""
     return None if text is None else _STORED.decode(text)
 
 
 def _is_plainly_fine(body: bytes, limits: Limits) -> bool:
-    """Say whether a short text cannot break a limit: its values need not be walked through one by one.
+    """Return whether a short text cannot exceed a limit, so that its values need no check.
 
     Each value takes a byte, each level a bracket; without a `\\u` escape there is no U+0000
-    (a raw one is no JSON) and no lone surrogate (a raw one is no UTF-8).
+    (JSON has no raw one) and no lone surrogate (UTF-8 has none).
     """
     return (
         len(body) <= limits.nodes

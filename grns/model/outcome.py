@@ -1,4 +1,4 @@
-"""What came of an attempt: a value. Deciding is separate from writing."""
+"""The outcome of an attempt, as a value: the decision is separate from the write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grns.model.subjects import DEFAULT_WORKSPACE
 
 
 class Verb(StrEnum):
-    """What the attempt asks for; the row decides what becomes of it (attempts left, cancellation)."""
+    """The requested transition; the row decides the result (attempts left, cancellation)."""
 
     SUCCEED = "succeed"
     FAIL = "fail"
@@ -19,7 +19,7 @@ class Verb(StrEnum):
     RELEASE = "release"
 
 
-@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+@dataclass(slots=True)  # created for each task: frozen ones take five times as long
 class Outcome:
     """How an attempt ended. `result` and `error` are JSON text; `backoff_seconds` is for retries."""
 
@@ -31,9 +31,9 @@ class Outcome:
     backoff_seconds: float = 0.0
 
 
-@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+@dataclass(slots=True)  # created for each task: frozen ones take five times as long
 class Claim:
-    """One claimed attempt: what it may write with, and what its handler needs.
+    """One claimed attempt: its fence, and what its handler needs.
 
     `id`, `workspace`, `attempt` and `lease_id` together are the fence: nothing is written without all
     four. `expires_at` is on the local monotonic clock, counted from before the request
@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def counted_attempts(self) -> int:
-        """How many attempts count, this one included."""
+        """Number of attempts that count, with this one."""
         return self.attempt - self.uncounted_attempts
 
 
@@ -70,14 +70,14 @@ class Unclaimed:
     task_type: str | None = field(default=None, compare=False)
 
 
-@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+@dataclass(slots=True)  # created for each task: frozen ones take five times as long
 class Finished:
-    """What the row became; `status` is `lost` where the attempt owned it no more."""
+    """The new status of the task; `lost` if the attempt did not own it any more."""
 
     status: str
     total_seconds: float | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Say whether nothing was written."""
+        """Whether nothing was written."""
         return self.status == "lost"

@@ -1,4 +1,4 @@
-"""A problem: what somebody is told whose request cannot be met, the same at every door (RFC 9457)."""
+"""Problems: the answers to failed requests, the same at every interface (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grns.errors import (
 from grns.model import api_key as key
 
 _LONGEST_DETAIL = 500
-# The first that fits is the one.
+# The first match counts.
 KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
     (NotFoundError, HTTPStatus.NOT_FOUND, "not_found"),
     (StaleVersionError, HTTPStatus.PRECONDITION_FAILED, "stale"),
@@ -41,7 +41,7 @@ _STATUS_OF_INPUT = {
     "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "bad_content_type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
 }
-# What goes wrong on our side is told in our words: those of the error name hosts, users and statements.
+# Fixed texts for errors of the server, whose own texts name hosts, users and statements.
 _DETAILS = {
     "too_many_requests": "too many requests are under way: nothing was changed, ask again later",
     "outcome_unknown": "it may or may not have happened: ask again with the same message_id or key",
@@ -64,7 +64,7 @@ class Problem:
 
 
 def of(error: Exception) -> Problem:
-    """Return an error as a problem; what is none of grns' own is `internal_error`."""
+    """Return the problem of an error; `internal_error` unless grns raised it on purpose."""
     status, code = _kind(error)
     detail = _DETAILS.get(code) or key.redacted(str(error))[:_LONGEST_DETAIL]
     return Problem("about:blank", status.phrase, status.value, code, detail)

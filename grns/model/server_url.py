@@ -1,4 +1,4 @@
-"""URLs of servers: whether they are any, which server they name, and what of them may be shown."""
+"""URLs of servers: validation, and the parts that may be shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:/@\[\]]*)(?::(\d{1,5}))?")
 
 
 def check(url: str, schemes: tuple[str, ...]) -> None:
-    """Refuse what is no URL of these schemes, without echoing any of it: it may hold a password."""
+    """Refuse a URL that is invalid or has another scheme, without repeating it: it may hold a password."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -34,9 +34,9 @@ def check(url: str, schemes: tuple[str, ...]) -> None:
 
 
 def place(url: str) -> str:
-    """Return where a server is: hosts, ports and path, and no user, password or token."""
+    """Return hosts, ports and path, without user, password and token."""
     parts = urlsplit(url)
-    if "@" in parts.path + parts.query + parts.fragment:  # of a password, perhaps
+    if "@" in parts.path + parts.query + parts.fragment:  # perhaps of a password
         return "***"
     return parts.netloc.rpartition("@")[2] + parts.path
 
@@ -48,7 +48,7 @@ def with_database(url: str, name: str) -> str:
 
 
 def distinct(urls: Iterable[str]) -> list[str]:
-    """Return NATS servers' URLs, each server once: nats-py counts failures for the first of its name."""
+    """Return the URLs of NATS servers, each server once: nats-py counts failures by name."""
     by_name: dict[str, str] = {}
     for url in urls:
         by_name.setdefault(_name(url), url)
@@ -56,7 +56,7 @@ def distinct(urls: Iterable[str]) -> list[str]:
 
 
 def _name(url: str) -> str:
-    """Return under which name nats-py knows a server: with its user, and with the port it takes for it."""
+    """Return the name of a server in nats-py: with its user and its default port."""
     parts = urlsplit(url)
     if parts.port is None and parts.scheme not in ("ws", "wss"):
         return f"{parts.netloc}:4222"
@@ -64,7 +64,7 @@ def _name(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

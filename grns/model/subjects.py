@@ -31,19 +31,19 @@ EXECUTE = "cmd.task.execute"
 SUBMIT = "cmd.task.submit"
 CANCEL = "cmd.task.cancel"
 
-# In the place of a workspace: all of them but the default one, which is not named.
+# Instead of a workspace: all workspaces but the default one, which subjects do not name.
 OTHER_WORKSPACES = "*"
-# How the subject of a command begins, and how that of the same message does where it is to be answered.
+# Prefixes of a command and of the same message as a request.
 COMMAND, _REQUEST = "cmd.", "req."
 
-# Hints between processes, on core NATS and in no stream: losing one costs only delay.
+# Hints between processes, on core NATS without a stream: a lost one costs only time.
 RELAY_NUDGE = f"nudge.relay.{VERSION}"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 def token(value: object, *, name: str) -> str:
-    """Return `value` if it may stand in a subject, else raise `InvalidInputError('bad_name')`."""
+    """Return `value` if a subject may contain it. Raises InvalidInputError: `bad_name`."""
     if isinstance(value, str) and _TOKEN.match(value):
         return value
     shown = ascii(value)[:100]
@@ -53,7 +53,7 @@ def token(value: object, *, name: str) -> str:
 
 
 def agent_type(value: object) -> str:
-    """Return `value` if it names a type of agent; `instance` is reserved for mailboxes."""
+    """Return a valid agent type; `instance` is reserved for mailboxes."""
     name = token(value, name="agent_type")
     if name == RESERVED_AGENT_TYPE:
         raise InvalidInputError("bad_name", "agent_type 'instance' is reserved")
@@ -63,8 +63,8 @@ def agent_type(value: object) -> str:
 def message(kind: str, workspace: str = DEFAULT_WORKSPACE, route: str | None = None) -> str:
     """Return the subject that a message of `kind` is published on.
 
-    A command that runs a task is routed into its lane (`route` is `<agent_type>.p<0-3>`);
-    anything else carries the workspace only where it is not the default one.
+    A command that runs a task has the `route` `<agent_type>.p<0-3>`. Other subjects contain the workspace
+    unless it is the default one.
     """
     if route is not None:
         return f"{kind}.{VERSION}.{workspace}.{route}"
@@ -74,37 +74,37 @@ def message(kind: str, workspace: str = DEFAULT_WORKSPACE, route: str | None = N
 
 
 def priority_subject(workspace: str, agent: str, priority: int) -> str:
-    """Return the subject of one lane: the tasks of one agent type and priority."""
+    """Return the subject of one pool and priority."""
     return message(EXECUTE, workspace, f"{agent}.p{priority}")
 
 
 def shared_execute(workspace: str = DEFAULT_WORKSPACE) -> str:
-    """Return the subject on which any system may ask for a task of `workspace` to be run."""
+    """Return the subject on which any system may request to run a task of `workspace`."""
     return message(EXECUTE, workspace)
 
 
 def request(kind: str, workspace: str = DEFAULT_WORKSPACE) -> str:
-    """Return the subject on which a command of `kind` is answered: a request, which is in no stream."""
+    """Return the subject of a request of `kind`: it is answered and not in a stream."""
     return _REQUEST + message(kind, workspace).removeprefix(COMMAND)
 
 
 def command_of(subject: str) -> str:
-    """Return the subject of the command that a request stands for; any other subject is its own."""
+    """Return the subject of the command that a request stands for; other subjects unchanged."""
     return COMMAND + subject.removeprefix(_REQUEST) if subject.startswith(_REQUEST) else subject
 
 
 def workspace_of(subject: str) -> str:
-    """Return the workspace that a subject without any other routing names.
+    """Return the workspace of a subject without other routing.
 
-    `InvalidInputError('bad_name')` where none can be called so, `InvalidInputError('bad_subject')` where it
-    has no version.
+    Raises:
+        InvalidInputError: `bad_name` if it is not a valid name, `bad_subject` if the version is missing.
     """
     routing = parse(subject).routing
     return token(".".join(routing), name="workspace") if routing else DEFAULT_WORKSPACE
 
 
 def owner(subject: str) -> str:
-    """Return the workspace that a rejected message is filed under: the first word after the version.
+    """Return the workspace that a rejected message belongs to: the first word after the version.
 
     `default` if the subject names no workspace, `_unknown` if that word cannot be the name of one.
     """
@@ -125,8 +125,8 @@ def lease_nudge(agent_id: str) -> str:
 def durable(filter_subject: str) -> str:
     """Return the name of the durable that serves `filter_subject`.
 
-    The front door and the server's own subjects keep readable names. Lanes get a digest:
-    joined names would collide (`a_b` + `c` and `a` + `b_c`).
+    The shared subjects have readable names, priority subjects a digest: joined names would collide (`a_b` +
+    `c` and `a` + `b_c`).
     """
     readable = {
         message(EXECUTE): "execute",
@@ -142,7 +142,7 @@ def durable(filter_subject: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a subject says: the kind, its version and the routing tokens behind it."""
+    """The parts of a subject."""
 
     kind: str
     version: str
@@ -150,9 +150,9 @@ class Parsed:
 
 
 def parse(subject: str) -> Parsed:
-    """Take a subject apart; `InvalidInputError('bad_subject')` where it has no version token.
+    """Return the parts of a subject. Raises InvalidInputError: `bad_subject`.
 
-    A kind has three words at least, one of agents four: `v1` may also be the name of an agent type.
+    A kind has at least three words, one of agents four: `v1` may also be an agent type.
     """
     tokens = subject.split(".")
     shortest = 4 if tokens[1:2] == ["agent"] else 3
@@ -163,11 +163,11 @@ def parse(subject: str) -> Parsed:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Return whether a subject fits a pattern with `*` (one token) and `>` (the rest)."""
-    wanted, tokens = pattern.split("."), subject.split(".")
-    for place, want in enumerate(wanted):
-        if want == ">":
+    """Return whether a subject matches a pattern with `*` (one token) and `>` (the rest)."""
+    words, tokens = pattern.split("."), subject.split(".")
+    for place, word in enumerate(words):
+        if word == ">":
             return len(tokens) > place
-        if place >= len(tokens) or want not in ("*", tokens[place]):
+        if place >= len(tokens) or word not in ("*", tokens[place]):
             return False
-    return len(tokens) == len(wanted)
+    return len(tokens) == len(words)

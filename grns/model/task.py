@@ -1,7 +1,7 @@
-"""What a task is: its states, the only transitions there are, and its id.
+"""Tasks: their statuses, the allowed transitions, and their ids.
 
-This table is the one place that knows the transitions. The database gets it as a
-trigger condition (a test compares), so that no statement can write another one.
+The table of transitions is the only one. A trigger of the database enforces the same transitions; a test
+compares both.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_CANCELLED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
 )
 
-# How the log writes where a task was before an event: one letter, in its column `was`.
+# The letter of a status in the column `was` of the event log: the status before the event.
 LETTERS: dict[Status, str] = {status: status.value[0] for status in Status} | {Status.RETRY_WAIT: "t"}
 
-# What each event leaves behind: replaying a task's events with this gives its status.
+# The status after each event: replaying the events of a task gives its status.
 STATUS_AFTER: dict[str, Status] = {row.event: row.target for row in TRANSITIONS}
 
 
@@ -143,7 +143,7 @@ if hasattr(os, "register_at_fork"):
 def new_id(milliseconds: int, randomness: bytes) -> str:
     """Return a task id: `gr-` and 26 base32 characters that sort by time, then 80 random bits.
 
-    The time only keeps neighbours together in the index; nothing is ever decided by it.
+    The time only keeps ids of one moment together in the index.
     """
     # 130 bits in parts of 50, 40 and 40: Python is slower with numbers of more than two of its digits.
     value = int.from_bytes(randomness[:10], "big")
@@ -158,11 +158,10 @@ def new_id(milliseconds: int, randomness: bytes) -> str:
 
 
 def random_uuid() -> UUID:
-    """Return a version 4 UUID of the operating system's randomness: nobody can predict it.
+    """Return a version 4 UUID from the randomness of the operating system: it cannot be predicted.
 
-    Lease ids are made of these, and event ids, which are public, come from the same source. Randomness is
-    read 256 numbers at a time. Safe in threads (`list.pop` is one step) and after a fork (a child starts
-    afresh).
+    Lease ids are secret and event ids public, and both come from here. Randomness is read 256 numbers at a
+    time. Safe in threads (`list.pop` is atomic) and after a fork (the child discards the numbers).
     """
     try:
         number = _numbers.pop()

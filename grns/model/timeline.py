@@ -1,4 +1,4 @@
-"""What the log tells of one task, attempt by attempt."""
+"""The attempts of one task, from its events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ENDS = {
 
 
 class Timeline:
-    """The attempts that the log tells of: who claimed when, and how and when it ended."""
+    """Collects attempts from events: worker, claim, end and outcome."""
 
     def __init__(self) -> None:
         self._attempts: dict[int, dict[str, Any]] = {}
 
     def read(self, history: Iterable[Mapping[str, Any]]) -> None:
-        """Take what the log says next; nothing of it is kept but what attempts are told by."""
+        """Process the next events, in their order."""
         for row in history:
             number, payload = row["attempt"], row["payload"]
             if row["kind"] == "evt.task.claimed":
@@ -44,12 +44,12 @@ class Timeline:
 
     @property
     def attempts(self) -> list[dict[str, Any]]:
-        """All so far, in their order."""
+        """The attempts so far, in their order."""
         return [self._attempts[number] for number in sorted(self._attempts)]
 
 
 def timeline(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the attempts that a whole history tells of."""
-    told = Timeline()
-    told.read(history)
-    return told.attempts
+    """Return the attempts of a whole history."""
+    collected = Timeline()
+    collected.read(history)
+    return collected.attempts

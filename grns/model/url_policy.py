@@ -1,8 +1,8 @@
-"""Where somebody else's server may be: URLs that may be named, and addresses that may be connected to.
+"""URLs that users may name, and addresses that grns may connect to (protection against SSRF).
 
-Whoever may name a URL could otherwise have us ask what only we can reach: this machine, the network it
-stands in, the address at which clouds hand out credentials. A name proves nothing, for its owner decides
-what it leads to: what counts is the address, and it is looked at once, just before it is connected to.
+Without it, a user who names a URL could make grns request what only grns can reach: this machine, its
+network, the address at which clouds hand out credentials. The owner of a name decides where it leads, so the
+address is checked, once, just before the connection.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(map(ipaddress.ip_network, texts))
 
 
-# From the registries of special addresses. Those of Python itself differ from one release to the next.
+# From the registries of special addresses; the lists in Python differ between releases.
 _REFUSED_V4 = _networks(
-    "0.0.0.0/8",  # this network: Linux takes 0.0.0.0 for this machine
+    "0.0.0.0/8",  # this network: on Linux 0.0.0.0 is this machine
     "10.0.0.0/8",
-    "100.64.0.0/10",  # carriers' own; one cloud has its metadata there
+    "100.64.0.0/10",  # carriers; the metadata of one cloud
     "127.0.0.0/8",
-    "161.26.0.0/16",  # look public: private endpoints of IBM Cloud's services
+    "161.26.0.0/16",  # looks public: private endpoints of IBM Cloud
     "166.8.0.0/14",
-    "168.63.129.16/32",  # looks public: to machines in Azure it is their host
+    "168.63.129.16/32",  # looks public: the host of machines in Azure
     "169.254.0.0/16",  # link-local: metadata of most clouds
     "172.16.0.0/12",
     "192.0.0.0/24",
@@ -53,21 +53,21 @@ _REFUSED_V4 = _networks(
     "224.0.0.0/4",
     "240.0.0.0/4",
 )
-# Of version 6 only what is handed out to the public is not refused, and of that not these:
+# Of IPv6 only public addresses are allowed, without these:
 _PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 _REFUSED_V6 = _networks(
-    "2001::/23",  # Teredo and its like: an address of version 4 is hidden in it
+    "2001::/23",  # Teredo and similar: contains an IPv4 address
     "2001:db8::/32",
     "2002::/16",  # 6to4: the same
     "3fff::/20",
 )
-# Gateways turn these into the address of version 4 that they end with.
+# Gateways translate these to the IPv4 address at their end.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A URL, taken apart once: what is connected to, and what is asked for there."""
+    """The parts of a URL: where to connect, and what to request there."""
 
     scheme: str
     host: str  # without brackets
@@ -76,7 +76,7 @@ class Destination:
 
     @property
     def is_tls(self) -> bool:
-        """Say whether it is https."""
+        """Whether it is https."""
         return self.scheme == "https"
 
     @property
@@ -96,13 +96,13 @@ class Destination:
 
     @property
     def url(self) -> str:
-        """The whole of it, as it was read."""
+        """The whole URL."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
 @dataclass(frozen=True, slots=True)
 class UrlPolicy:
-    """What may be sent to: https to public addresses, and what somebody has allowed besides."""
+    """Allows https to public addresses, and what the settings add."""
 
     networks: Sequence[Network] = ()
     allows_http: bool = False
@@ -136,7 +136,7 @@ class UrlPolicy:
 
         Args:
             address: as text; anything else is not allowed.
-            is_own: whether it is one of this machine's, which may look public: `networks` has to name it.
+            is_own: whether this machine has it. It may look public, so `networks` must name it.
         """
         try:
             found = ipaddress.ip_address(address)
@@ -161,19 +161,19 @@ class UrlPolicy:
 
 
 def guard(networks: str, *, allows_http: bool) -> UrlPolicy:
-    """Return a guard that allows networks, as `10.0.0.0/8, fd00::/8`; `ValueError` where they are none."""
-    named = (one.strip() for one in networks.split(","))
-    return UrlPolicy(tuple(ipaddress.ip_network(one) for one in named if one), allows_http)
+    """Return a policy that allows networks such as `10.0.0.0/8, fd00::/8`. Raises ValueError."""
+    names = (name.strip() for name in networks.split(","))
+    return UrlPolicy(tuple(ipaddress.ip_network(name) for name in names if name), allows_http)
 
 
 def place(url: str) -> str:
-    """Return a URL that was taken in without its path and query, which may hold a secret."""
+    """Return a stored URL without its path and query, which may hold a secret."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}/…"
 
 
 def _host(text: str) -> str:
-    """Return a host; `InvalidInputError` where it can be none."""
+    """Return a valid host. Raises InvalidInputError: `bad_url`."""
     if text.startswith("["):
         if ":" in text and _is_address(text[1:-1]):
             return text[1:-1]
@@ -191,7 +191,7 @@ def _is_address(host: str) -> bool:
 
 
 def _inner(address: Address) -> Address:
-    """Return the address of version 4 that one of version 6 leads to, or the address itself."""
+    """Return the IPv4 address that an IPv6 address leads to, or the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
