@@ -1,4 +1,4 @@
-"""Deliveries of webhooks: as people see them, and as the sender makes, takes and ends them."""
+"""Deliveries of webhooks: listed and resent by users; created, claimed and finished by the sender."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from grns.webhooks.service import read_webhook
 
 State = Literal["pending", "delivered", "failed"]
 STATES: tuple[State, ...] = get_args(State)
-# A page of some states looks at so many.
+# Rows that a page filtered by state reads at most.
 MOST_LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """How far the log has been looked through, up to where it is settled, and what came of it."""
+class CreatedDeliveries:
+    """The number of new deliveries, and how far the log was read: up to `low`, of `settled` readable rows."""
 
     low: int
     settled: int
@@ -31,7 +31,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEvent:
-    """An event as the log has it."""
+    """An event of the log."""
 
     version: int
     trace_id: str
@@ -41,11 +41,10 @@ class DeliveryEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A delivery that is ours to attempt, with all that takes. The event is None where the log has lost it.
+class ClaimedDelivery:
+    """A delivery that this sender may attempt. The event is None if the log no longer has it.
 
-    `attempt` counts from 1 since it was made, or since somebody has had it sent again. `now_seconds` is the
-    database's time, since 1970.
+    `attempt` counts from 1, and again from 1 after a resend. `now_seconds` is the database's Unix time.
     """
 
     claim_id: UUID
@@ -62,10 +61,10 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What came of an attempt: the `state` after it, pending where it is tried again in `delay_seconds`.
+class DeliveryOutcome:
+    """The result of an attempt: the new `state`, pending if it is tried again in `delay_seconds`.
 
-    `is_telling` says that it says something of the webhook; `is_unwanted`, that it wants nothing more.
+    `counts_for_webhook` is False if the webhook did not cause it; `is_gone` if it wants no more events.
     """
 
     state: State
@@ -73,11 +72,11 @@ class Ending:
     status_code: int | None = None
     error: str | None = None
     duration_ms: int = 0
-    is_telling: bool = True
-    is_unwanted: bool = False
+    counts_for_webhook: bool = True
+    is_gone: bool = False
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- for users
 
 
 async def list_deliveries(
@@ -89,29 +88,29 @@ async def list_deliveries(
     limit: int,
     after: int | None = None,
 ) -> Page:
-    """Return what a webhook was told of, the latest first; `NotFoundError` where there is no such webhook.
+    """List the deliveries of a webhook, the latest first; raises `NotFoundError` if it does not exist.
 
     A row has `seq` (the event's number in the log, and the delivery's), `webhook_id`, `message_id`, `kind`,
-    `task_id`, `created_at`, `state`, `attempts`, `due_at` (null while an attempt is under way), and of the
+    `task_id`, `created_at`, `state`, `attempts`, `due_at` (null during an attempt), and of the
     latest attempt `attempted_at`, `duration_ms`, `status_code` and `error`; `ended_at`.
     """
     await read_webhook(database, webhook_id, workspace=workspace)
-    looking = limit + 1 if states is None else MOST_LOOKED_AT
+    max_read = limit + 1 if states is None else MOST_LOOKED_AT
     rows = await database.run(
-        "list_deliveries", workspace, webhook_id, after, list(states or STATES), looking, limit + 1
+        "list_deliveries", workspace, webhook_id, after, list(states or STATES), max_read, limit + 1
     )
-    found = [_shown(row) for row in rows if row["seq"] is not None]
-    if len(found) > limit:
-        return Page(found[:limit], str(found[limit - 1]["seq"]))
-    if rows[0]["looked_at"] < looking:
-        return Page(found, None)
-    return Page(found, str(rows[0]["last_seq"]), is_partial=True)
+    shown = [_shown(row) for row in rows if row["seq"] is not None]
+    if len(shown) > limit:
+        return Page(shown[:limit], str(shown[limit - 1]["seq"]))
+    if rows[0]["looked_at"] < max_read:
+        return Page(shown, None)
+    return Page(shown, str(rows[0]["last_seq"]), is_partial=True)
 
 
 async def read_delivery(
     database: Database | Session, webhook_id: str, seq: int, *, workspace: str
 ) -> dict[str, Any]:
-    """Return one delivery: a row of `list_deliveries`; `NotFoundError` where there is none."""
+    """Return one delivery as a row of `list_deliveries`; raises `NotFoundError` if it does not exist."""
     rows = await database.run("read_delivery", workspace, webhook_id, seq)
     if not rows:
         raise _missing(webhook_id, seq)
@@ -121,9 +120,9 @@ async def read_delivery(
 async def resend_delivery(
     database: Database | Session, webhook_id: str, seq: int, *, workspace: str, actor: str
 ) -> dict[str, Any]:
-    """Have an event sent to a webhook once more, whatever came of it before; returns the delivery.
+    """Send an event to a webhook again, whatever the state of its delivery, and return the delivery.
 
-    Raises `NotFoundError`, and `ConflictError` where the webhook is disabled or an attempt is under way.
+    Raises `NotFoundError`, and `ConflictError` if the webhook is disabled or during an attempt.
     """
     rows = await database.run("resend_delivery", workspace, webhook_id, seq, actor)
     if not rows:
@@ -131,23 +130,27 @@ async def resend_delivery(
     if not rows[0]["is_enabled"]:
         raise ConflictError(f"webhook {webhook_id} is disabled: enable it first")
     if not rows[0]["is_again"]:
-        raise ConflictError(f"delivery {seq} of webhook {webhook_id} is under way")
+        raise ConflictError(
+            f"delivery {seq} of webhook {webhook_id} has an attempt in progress: try again later"
+        )
     return await read_delivery(database, webhook_id, seq, workspace=workspace)
 
 
 # ---------------------------------------------------------------- for the sender
 
 
-async def make(database: Database, limit: int) -> Made | None:
-    """Look through the next numbers of the log; None, and nothing done, where another sender is at it."""
+async def create_deliveries(database: Database, limit: int) -> CreatedDeliveries | None:
+    """Create deliveries for the next rows of the log; return None while another sender does so."""
     rows = await database.run("make_deliveries", limit)
     if not rows:
         return None
     row = rows[0]
-    return Made(row["low"], row["settled"], row["deliveries"], max(0.0, row["age_seconds"] or 0.0))
+    return CreatedDeliveries(
+        row["low"], row["settled"], row["deliveries"], max(0.0, row["age_seconds"] or 0.0)
+    )
 
 
-async def claim(
+async def claim_deliveries(
     database: Database,
     claim_id: UUID,
     *,
@@ -156,10 +159,10 @@ async def claim(
     limit: int,
     lease_seconds: float,
     busy: Mapping[str, int],
-) -> list[Claimed]:
-    """Take deliveries that are due, of webhooks that fail or of the others; `claim_id` is a new one.
+) -> list[ClaimedDelivery]:
+    """Claim due deliveries of failing webhooks, or of the others, with a new `claim_id`.
 
-    No webhook gets more than `of_one` at a time; `busy` says how many each has already. What is not ended
+    A webhook has at most `of_one` at a time; `busy` has its current number. A delivery that is not finished
     within its lease is due again.
     """
     rows = await database.run(
@@ -169,34 +172,34 @@ async def claim(
     return [_claimed(claim_id, row) for row in rows]
 
 
-async def finish(
-    database: Database, claimed: Claimed, ending: Ending, *, failing_seconds: float
+async def finish_delivery(
+    database: Database, claimed: ClaimedDelivery, outcome: DeliveryOutcome, *, failing_seconds: float
 ) -> bool | None:
-    """Note what came of an attempt; True where its webhook was disabled for it.
+    """Persist the outcome of an attempt; return whether it disabled the webhook.
 
-    None, and nothing done, where somebody else has taken the delivery meanwhile, or it is there no more. A
-    webhook is disabled that has failed for `failing_seconds`, or wants nothing more.
+    Returns None, and changes nothing, if another sender has claimed the delivery or it was deleted. A webhook
+    is disabled after failing for `failing_seconds`, or if it is gone.
     """
     rows = await database.run(
-        "finish_delivery", claimed.webhook_id, claimed.seq, claimed.claim_id, ending.state,
-        ending.delay_seconds, ending.status_code, ending.error, ending.duration_ms, ending.is_telling,
-        "gone" if ending.is_unwanted else None, failing_seconds,
+        "finish_delivery", claimed.webhook_id, claimed.seq, claimed.claim_id, outcome.state,
+        outcome.delay_seconds, outcome.status_code, outcome.error, outcome.duration_ms,
+        outcome.counts_for_webhook, "gone" if outcome.is_gone else None, failing_seconds,
     )  # fmt: skip
     return bool(rows[0]["is_disabled"]) if rows else None
 
 
 async def disable_flooded(database: Database, most_pending: int) -> list[str]:
-    """Disable webhooks for which more deliveries wait than may; returns their ids."""
+    """Disable webhooks with more than `most_pending` pending deliveries; return their ids."""
     return [row["id"] for row in await database.run("disable_webhooks", most_pending)]
 
 
-def _claimed(claim_id: UUID, row: Row) -> Claimed:
+def _claimed(claim_id: UUID, row: Row) -> ClaimedDelivery:
     event = None
     if row["payload"] is not None:
         event = DeliveryEvent(
             row["version"], row["trace_id"], row["causation_id"], row["emitted_at"], row["payload"]
         )
-    return Claimed(
+    return ClaimedDelivery(
         claim_id, row["webhook_id"], row["seq"], row["workspace"], row["message_id"], row["kind"],
         row["attempt"], row["url"], row["secrets"], event, row["now_seconds"],
     )  # fmt: skip
@@ -207,4 +210,4 @@ def _shown(row: Row) -> dict[str, Any]:
 
 
 def _missing(webhook_id: str, seq: int) -> NotFoundError:
-    return NotFoundError(f"there is no delivery {seq} of webhook {ascii(webhook_id)[1:-1][:100]}")
+    return NotFoundError(f"no delivery {seq} of webhook {ascii(webhook_id)[1:-1][:100]}")

@@ -1,9 +1,8 @@
-"""The webhook sender: tells webhooks what the log says, each of what it wants to hear, until it is taken.
+"""The webhook sender: sends events of the log to webhooks, at least once, until each is accepted.
 
-Each event becomes one row for each webhook that is told of it, in the statement that moves the cursor; that
-row is taken, attempted, and ended or put off. Who is killed, frozen or cut off in between has put it off till
-the lease is over, and then anybody attempts it again: each event is sent at least once, with the same id each
-time. Any number of senders may run.
+The statement that moves the cursor creates one delivery for each event and webhook. A sender claims a
+delivery, attempts it, and finishes it or schedules a retry. If the sender dies in between, the delivery is
+due again when its lease ends; each attempt has the same message id. Any number of senders may run.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from grns.telemetry.service_signals import (
 )
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
-from grns.webhooks.deliveries import Claimed, DeliveryEvent, Ending
+from grns.webhooks.deliveries import ClaimedDelivery, DeliveryEvent, DeliveryOutcome
 from grns.webhooks.http import HttpSender, SendResult
 from grns.webhooks.model import Secret
 
@@ -38,15 +37,15 @@ _NAME = "webhook_sender"
 _MOST_NUMBERS = 2000
 _MOST_OF_ONE = 10
 _MOST_OF_FAILING = 1
-_LOOK_FOR_FLOODS_SECONDS = 10.0
-# Beyond the longest attempt: looking back, writing what came of it, and writing it again.
+_FLOOD_CHECK_SECONDS = 10.0
+# Beyond the longest attempt: time to persist its outcome, and to try that again.
 _LEASE_MORE_SECONDS = 45.0
 _NOTE_TIMES = 3
 _NOTE_PAUSE_SECONDS = 1.0
 _GONE = 410
-# What ends a delivery, and is nothing that its webhook has done.
-_OUR_OWN = ("event_gone", "given_up")
-_WITH_PATIENCE = (429, 503)
+# Errors that end a delivery and that its webhook did not cause.
+_NOT_CAUSED_BY_WEBHOOK = ("event_gone", "given_up")
+_HONOR_RETRY_AFTER = (429, 503)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,12 +70,12 @@ class WebhookSender(PeriodicService):
     _bug: BaseException | None = field(default=None, init=False)
 
     async def end(self) -> None:
-        """Let what is under way come to its end."""
+        """Wait for attempts in progress."""
         if self._under_way:
             await asyncio.wait(self._under_way)
 
     async def tick(self) -> float:
-        """Make deliveries of new events, and begin with those that are due."""
+        """Create deliveries for new events, and start the due ones."""
         if self._bug is not None:
             raise self._bug
         has_more = await self._make() if time.monotonic() >= self._make_at else False
@@ -90,9 +89,9 @@ class WebhookSender(PeriodicService):
     # ------------------------------------------------------------ the log
 
     async def _make(self) -> bool:
-        """Look through the next stretch of the log; True where it goes on."""
+        """Create deliveries for the next rows of the log; return True if there are more rows."""
         try:
-            made = await delivery.make(self.database, self._batch_size.rows)
+            made = await delivery.create_deliveries(self.database, self._batch_size.rows)
         except (InvalidInputError, ContendedError, OutcomeUnknownError):
             self._batch_size.shorten()
             raise
@@ -100,25 +99,25 @@ class WebhookSender(PeriodicService):
         if made is None:
             self._make_at = time.monotonic() + self.tick_seconds
             return False
-        behind = made.settled - made.low
-        self.emit(WebhookDeliveriesMade(made.deliveries, made.low, behind, made.age_seconds))
-        self._make_at = 0.0 if behind else time.monotonic() + self.tick_seconds
-        return behind > 0
+        lag = made.settled - made.low
+        self.emit(WebhookDeliveriesMade(made.deliveries, made.low, lag, made.age_seconds))
+        self._make_at = 0.0 if lag else time.monotonic() + self.tick_seconds
+        return lag > 0
 
     # ------------------------------------------------------------ attempts
 
     async def _start(self, *, is_failing: bool) -> None:
-        """Take what is due, as far as there is room, and begin with it."""
+        """Claim due deliveries while there is room, and start their attempts."""
         window = self.settings.webhook_window
         room = window - len(self._under_way)
         of_one = _MOST_OF_FAILING if is_failing else _MOST_OF_ONE
         if is_failing:
-            # Webhooks that fail, slowly perhaps, take no room from those that do not.
+            # Failing webhooks, which may be slow, must not take the room of the others.
             room = min(room, max(1, window // 4) - self._failing)
         if room <= 0:
             return
         busy = Counter(self._busy)
-        taken = await delivery.claim(
+        taken = await delivery.claim_deliveries(
             self.database,
             uuid4(),
             is_failing=is_failing,
@@ -128,16 +127,16 @@ class WebhookSender(PeriodicService):
             busy=busy,
         )
         taken_at = time.monotonic()
-        for one in taken:
-            self._begin(one, taken_at, is_failing=is_failing)
+        for claimed in taken:
+            self._begin(claimed, taken_at, is_failing=is_failing)
         if not is_failing:
             # Compared with what was asked for: attempts may have ended while the statement ran.
-            counts = Counter(one.webhook_id for one in taken)
+            counts = Counter(claimed.webhook_id for claimed in taken)
             self._is_more_due = len(taken) >= room or any(
                 count >= of_one - busy[webhook_id] for webhook_id, count in counts.items()
             )
 
-    def _begin(self, claimed: Claimed, taken_at: float, *, is_failing: bool) -> None:
+    def _begin(self, claimed: ClaimedDelivery, taken_at: float, *, is_failing: bool) -> None:
         self._busy[claimed.webhook_id] += 1
         self._failing += is_failing
         attempt = asyncio.create_task(self._attempt(claimed, taken_at))
@@ -152,12 +151,12 @@ class WebhookSender(PeriodicService):
             if not ended.cancelled() and (bug := ended.exception()) is not None:
                 self._bug = bug
                 self.wake()
-            self._ask_for_more(claimed.webhook_id)
+            self._claim_more(claimed.webhook_id)
 
         attempt.add_done_callback(end)
 
-    def _ask_for_more(self, webhook_id: str) -> None:
-        """Look for more at once where there was more, and enough has ended to be worth a statement."""
+    def _claim_more(self, webhook_id: str) -> None:
+        """Claim more at once if more were due and enough attempts have ended to be worth a statement."""
         is_room = (
             self._busy[webhook_id] * 2 <= _MOST_OF_ONE
             or len(self._under_way) * 2 <= self.settings.webhook_window
@@ -166,60 +165,60 @@ class WebhookSender(PeriodicService):
             self._is_more_due = False
             self.wake()
 
-    async def _attempt(self, claimed: Claimed, taken_at: float) -> None:
-        """Send one delivery once, and note what came of it."""
+    async def _attempt(self, claimed: ClaimedDelivery, taken_at: float) -> None:
+        """Send one delivery once, and persist its outcome."""
         began_at = time.monotonic()
-        posted = await self._send(claimed, taken_at)
+        result = await self._send(claimed, taken_at)
         seconds = time.monotonic() - began_at
-        ending = self._ending(claimed, posted, seconds)
-        is_disabled = await self._note(claimed, ending)
+        outcome = self._outcome(claimed, result, seconds)
+        is_disabled = await self._persist(claimed, outcome)
         if is_disabled is None:
-            return  # somebody else has it by now, or it could not be noted: then it is sent again
-        self._tell(claimed, posted, ending, seconds)
+            return  # another sender has claimed it, or its outcome could not be persisted: it is sent again
+        self._emit_outcome(claimed, result, outcome, seconds)
         if is_disabled:
-            self.emit(WebhookDisabled(claimed.webhook_id, "gone" if ending.is_unwanted else "failing"))
+            self.emit(WebhookDisabled(claimed.webhook_id, "gone" if outcome.is_gone else "failing"))
 
-    async def _send(self, claimed: Claimed, taken_at: float) -> SendResult:
+    async def _send(self, claimed: ClaimedDelivery, taken_at: float) -> SendResult:
         event = claimed.event
         if event is None:
-            return SendResult(error="event_gone", detail="the log does not have it any more")
+            return SendResult(error="event_gone", detail="the event log no longer has the event")
         if claimed.attempt > self.settings.webhook_attempts:
-            return SendResult(error="given_up", detail="whoever attempted it last never came back")
+            return SendResult(error="given_up", detail="the sender of the last attempt did not finish it")
         try:
             to = self.guard.destination(claimed.url)
-        except InvalidInputError as error:  # what may be named has changed since it was
+        except InvalidInputError as error:  # the URL policy has changed since the webhook was created
             return SendResult(error=error.code, detail=str(error))
         body = _document(claimed, event)
         timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)
         headers = webhook.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
         return await self.http.post(to, headers, body)
 
-    def _ending(self, claimed: Claimed, posted: SendResult, seconds: float) -> Ending:
-        """Decide what becomes of a delivery."""
+    def _outcome(self, claimed: ClaimedDelivery, result: SendResult, seconds: float) -> DeliveryOutcome:
+        """Decide the outcome of an attempt."""
         took = round(1000 * seconds)
-        if posted.is_success:
-            return Ending("delivered", status_code=posted.status, duration_ms=took)
-        is_gone = posted.status == _GONE
-        is_lost = posted.error in _OUR_OWN
+        if result.is_success:
+            return DeliveryOutcome("delivered", status_code=result.status, duration_ms=took)
+        is_gone = result.status == _GONE
+        is_lost = result.error in _NOT_CAUSED_BY_WEBHOOK
         if is_gone or is_lost or claimed.attempt >= self.settings.webhook_attempts:
-            return Ending(
+            return DeliveryOutcome(
                 "failed",
-                status_code=posted.status,
-                error=posted.error,
+                status_code=result.status,
+                error=result.error,
                 duration_ms=took,
-                is_telling=not is_lost,
-                is_unwanted=is_gone,
+                counts_for_webhook=not is_lost,
+                is_gone=is_gone,
             )
-        asked = posted.retry_after_seconds if posted.status in _WITH_PATIENCE else None
+        asked = result.retry_after_seconds if result.status in _HONOR_RETRY_AFTER else None
         delay = webhook.delay_seconds(claimed.attempt, random.random(), asked_seconds=asked)
-        return Ending("pending", delay, posted.status, posted.error, took)
+        return DeliveryOutcome("pending", delay, result.status, result.error, took)
 
-    async def _note(self, claimed: Claimed, ending: Ending) -> bool | None:
-        """Write what came of an attempt; what cannot be written is due again with the end of its lease."""
+    async def _persist(self, claimed: ClaimedDelivery, outcome: DeliveryOutcome) -> bool | None:
+        """Persist the outcome; if that fails, the delivery is due again at the end of its lease."""
         for left in reversed(range(_NOTE_TIMES)):
             try:
-                return await delivery.finish(
-                    self.database, claimed, ending, failing_seconds=self.settings.webhook_failing_seconds
+                return await delivery.finish_delivery(
+                    self.database, claimed, outcome, failing_seconds=self.settings.webhook_failing_seconds
                 )
             except GrnsError as error:
                 self.emit(TickFailed(_NAME, str(error)))
@@ -227,23 +226,25 @@ class WebhookSender(PeriodicService):
                 await asyncio.sleep(_NOTE_PAUSE_SECONDS)
         return None
 
-    def _tell(self, claimed: Claimed, posted: SendResult, ending: Ending, seconds: float) -> None:
-        said = (claimed.webhook_id, claimed.seq, claimed.kind, claimed.attempt)
-        if ending.state == "delivered":
-            self.emit(WebhookDelivered(*said, seconds))
+    def _emit_outcome(
+        self, claimed: ClaimedDelivery, result: SendResult, outcome: DeliveryOutcome, seconds: float
+    ) -> None:
+        labels = (claimed.webhook_id, claimed.seq, claimed.kind, claimed.attempt)
+        if outcome.state == "delivered":
+            self.emit(WebhookDelivered(*labels, seconds))
         else:
-            error = ending.error or "unknown"
-            self.emit(WebhookNotDelivered(*said, error, posted.detail, seconds, ending.delay_seconds))
+            error = outcome.error or "unknown"
+            self.emit(WebhookNotDelivered(*labels, error, result.detail, seconds, outcome.delay_seconds))
 
     async def _disable_flooded(self) -> None:
         if time.monotonic() < self._floods_at:
             return
         for webhook_id in await delivery.disable_flooded(self.database, self.settings.webhook_max_pending):
             self.emit(WebhookDisabled(webhook_id, "backlog"))
-        self._floods_at = time.monotonic() + _LOOK_FOR_FLOODS_SECONDS
+        self._floods_at = time.monotonic() + _FLOOD_CHECK_SECONDS
 
 
-def _document(claimed: Claimed, event: DeliveryEvent) -> bytes:
+def _document(claimed: ClaimedDelivery, event: DeliveryEvent) -> bytes:
     return webhook.document(
         workspace=claimed.workspace,
         version=event.version,

@@ -1,6 +1,6 @@
-"""Webhooks as people see them: made, looked at, changed, signed anew, deleted; each with its event.
+"""Create, read, change and delete webhooks and rotate their secrets; each change writes an event.
 
-A secret is returned by what makes it, and by nothing else here.
+A secret is returned only by the function that creates it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from grns.postgres.paging import Page
 from grns.webhooks import model as webhook
 from grns.webhooks.model import Secret
 
-_MOST = 100
+_MAX_WEBHOOKS = 100
 
 
 class WebhookUpdate(TypedDict, total=False):
-    """What somebody changes of a webhook; what is not named stays as it is."""
+    """Changes to a webhook; fields that are left out stay."""
 
     url: str
     kinds: Sequence[str]
@@ -38,41 +38,43 @@ async def create_webhook(
     guard: UrlPolicy,
     actor: str,
 ) -> tuple[Secret, dict[str, Any]]:
-    """Have events from now on sent to a URL; returns the secret, shown now and never again, and the row.
+    """Create a webhook for events from now on; return its secret, which is never shown again, and its row.
 
     Raises `InvalidInputError` (`bad_url`, `forbidden_address`, `bad_kind`, `bad_webhook`), and
-    `ConflictError` where there are a hundred already.
+    `ConflictError` if the workspace has a hundred.
     """
-    wanted = webhook.check_kinds(kinds)
+    unique_kinds = webhook.check_kinds(kinds)
     webhook.check_description(description)
-    place = guard.destination(url)
+    to = guard.destination(url)
     secret = webhook.make_secret()
-    made_id = webhook.make_id(time.time_ns() // 1_000_000)
+    webhook_id = webhook.make_id(time.time_ns() // 1_000_000)
     rows = await database.run(
-        "create_webhook", made_id, workspace, place.url, wanted, webhook.pattern(wanted), description,
-        secret.value, actor, _MOST,
+        "create_webhook", webhook_id, workspace, to.url, unique_kinds, webhook.pattern(unique_kinds),
+        description, secret.value, actor, _MAX_WEBHOOKS,
     )  # fmt: skip
     if not rows:
-        raise ConflictError(f"workspace {workspace} has {_MOST} webhooks: it may have no more")
-    return secret, await read_webhook(database, made_id, workspace=workspace)
+        raise ConflictError(
+            f"workspace {workspace} has {_MAX_WEBHOOKS} webhooks, the maximum: delete one first"
+        )
+    return secret, await read_webhook(database, webhook_id, workspace=workspace)
 
 
 async def list_webhooks(
     database: Database | Session, *, workspace: str, limit: int, after: str | None = None
 ) -> Page:
-    """Return a workspace's webhooks, the latest first; the last id is the cursor.
+    """List the webhooks of a workspace, the latest first; the last id is the cursor.
 
     A row has `id`, `workspace`, `url` (which may hold a secret), `kinds`, `description`, `is_enabled`,
     `disabled_reason` (of those that grns has disabled: `failing`, `gone`, `backlog`), `failing_since`,
-    `last_delivered_at` (to a minute), `secret_since`, `old_secret_until` (null where one secret is good),
-    `version`, and when and by whom it was made and changed.
+    `last_delivered_at` (to a minute), `secret_since`, `old_secret_until` (null if only one secret is valid),
+    `version`, and when and by whom it was created and changed.
     """
     rows = await database.run("read_webhooks", workspace, None, after, limit + 1)
     return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["id"] if rows[limit:] else None)
 
 
 async def read_webhook(database: Database | Session, webhook_id: str, *, workspace: str) -> dict[str, Any]:
-    """Return one webhook: a row of `list_webhooks`; `NotFoundError` where there is none."""
+    """Return one webhook as a row of `list_webhooks`; raises `NotFoundError` if it does not exist."""
     rows = await database.run("read_webhooks", workspace, webhook_id, None, 1)
     if not rows:
         raise _missing(webhook_id, workspace)
@@ -89,15 +91,13 @@ async def change_webhook(
     version: int | None = None,
     **change: Unpack[WebhookUpdate],
 ) -> dict[str, Any]:
-    """Change a webhook, and return it as it is then. What happened while it was disabled is not sent.
+    """Change a webhook, and return it. Events while it was disabled are not sent.
 
-    `version` is the one that was looked at: `StaleVersionError` where somebody has changed it since. Raises
+    `version` is the version that the caller read: raises `StaleVersionError` if it has changed since, also
     `InvalidInputError` and `NotFoundError`.
     """
     if not change:
-        raise InvalidInputError(
-            "bad_webhook", "nothing is said: name its url, kinds, description or is_enabled"
-        )
+        raise InvalidInputError("bad_webhook", "no changes: pass url, kinds, description or is_enabled")
     kinds = webhook.check_kinds(change["kinds"]) if "kinds" in change else None
     webhook.check_description(change.get("description"))
     url = guard.destination(change["url"]).url if "url" in change else None
@@ -106,16 +106,16 @@ async def change_webhook(
         None if kinds is None else webhook.pattern(kinds), change.get("description"),
         change.get("is_enabled"), actor,
     )  # fmt: skip
-    found = await read_webhook(database, webhook_id, workspace=workspace)
+    row = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
-        raise StaleVersionError(f"webhook {webhook_id} is at version {found['version']}, not at {version}")
-    return found
+        raise StaleVersionError(f"webhook {webhook_id} is at version {row['version']}, not at {version}")
+    return row
 
 
 async def delete_webhook(
     database: Database | Session, webhook_id: str, *, workspace: str, actor: str
 ) -> None:
-    """Send nothing there any more; `NotFoundError` where there is none."""
+    """Delete a webhook; raises `NotFoundError` if it does not exist."""
     if not await database.run("delete_webhook", workspace, webhook_id, actor):
         raise _missing(webhook_id, workspace)
 
@@ -128,23 +128,23 @@ async def rotate_secret(
     overlap_seconds: float = webhook.OVERLAP_SECONDS,
     actor: str,
 ) -> tuple[Secret, dict[str, Any]]:
-    """Sign with a new secret, and for a while with the one before, too; returns it, and the webhook's row.
+    """Create a new secret; the old one stays valid for `overlap_seconds`. Return the secret and the row.
 
-    Raises `InvalidInputError` and `NotFoundError`, and `ConflictError` where somebody else does the same.
+    Raises `InvalidInputError` and `NotFoundError`, and `ConflictError` on a concurrent rotation.
     """
     webhook.check_overlap(overlap_seconds)
     secret = webhook.make_secret()
     rows = await database.run("rotate_secret", workspace, webhook_id, secret.value, overlap_seconds, actor)
     row = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
-        raise ConflictError(f"somebody else has just given webhook {webhook_id} a new secret")
+        raise ConflictError(f"the secret of webhook {webhook_id} was rotated at the same time: try again")
     return secret, row
 
 
 async def ping_webhook(database: Database | Session, webhook_id: str, *, workspace: str, actor: str) -> int:
-    """Have an event of its own sent to a webhook; returns the delivery's number.
+    """Send a test event to a webhook; return the number of its delivery.
 
-    Raises `NotFoundError`, and `ConflictError` where it is disabled.
+    Raises `NotFoundError`, and `ConflictError` if it is disabled.
     """
     rows = await database.run("ping_webhook", workspace, webhook_id, actor)
     if not rows:
@@ -156,7 +156,7 @@ async def ping_webhook(database: Database | Session, webhook_id: str, *, workspa
 
 
 def _missing(webhook_id: str, workspace: str) -> NotFoundError:
-    return NotFoundError(f"there is no webhook {ascii(webhook_id)[1:-1][:100]} in workspace {workspace}")
+    return NotFoundError(f"no webhook {ascii(webhook_id)[1:-1][:100]} in workspace {workspace}")
 
 
 def _disabled(webhook_id: str) -> ConflictError:

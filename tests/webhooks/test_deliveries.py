@@ -14,7 +14,13 @@ from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import service as store
-from grns.webhooks.deliveries import Claimed, Ending, list_deliveries, read_delivery, resend_delivery
+from grns.webhooks.deliveries import (
+    ClaimedDelivery,
+    DeliveryOutcome,
+    list_deliveries,
+    read_delivery,
+    resend_delivery,
+)
 from tests.support.harness import submit, submit_many
 from tests.support.operations import payload_of, said
 from tests.support.store import ACTOR, cancel, fetch, stranger
@@ -23,12 +29,12 @@ from tests.support.webhooks import deliveries, fall_due, made, settle
 WHERE: dict[str, Any] = {"workspace": "default"}
 WHO: dict[str, Any] = {**WHERE, "actor": ACTOR}
 DAY = 86_400.0
-FAILED = Ending("pending", 5.0, 500, "http_500", 12)
+FAILED = DeliveryOutcome("pending", 5.0, 500, "http_500", 12)
 
 
 async def make(database: Database, limit: int = 1000) -> int:
     """Look through the log as far as it is settled, and return how many deliveries came of it."""
-    found = await delivery.make(database, limit)
+    found = await delivery.create_deliveries(database, limit)
     assert found is not None
     return found.deliveries
 
@@ -40,9 +46,9 @@ async def take(
     of_one: int = 10,
     limit: int = 100,
     busy: Mapping[str, int] | None = None,
-) -> list[Claimed]:
+) -> list[ClaimedDelivery]:
     """Take what is due."""
-    return await delivery.claim(
+    return await delivery.claim_deliveries(
         database,
         uuid4(),
         is_failing=is_failing,
@@ -53,12 +59,14 @@ async def take(
     )
 
 
-async def end(database: Database, claimed: Claimed, ending: Ending, days: float = 5.0) -> bool | None:
+async def end(
+    database: Database, claimed: ClaimedDelivery, ending: DeliveryOutcome, days: float = 5.0
+) -> bool | None:
     """Note what came of an attempt."""
-    return await delivery.finish(database, claimed, ending, failing_seconds=days * DAY)
+    return await delivery.finish_delivery(database, claimed, ending, failing_seconds=days * DAY)
 
 
-async def one_taken(database: Database) -> tuple[str, Claimed]:
+async def one_taken(database: Database) -> tuple[str, ClaimedDelivery]:
     """Let there be a webhook, and take a delivery of it."""
     _, webhook_id = await made(database)
     await store.ping_webhook(database, webhook_id, **WHO)
@@ -66,12 +74,12 @@ async def one_taken(database: Database) -> tuple[str, Claimed]:
     return webhook_id, taken
 
 
-async def row_of(database: Database, claimed: Claimed) -> dict[str, Any]:
+async def row_of(database: Database, claimed: ClaimedDelivery) -> dict[str, Any]:
     """Return a delivery."""
     return await read_delivery(database, claimed.webhook_id, claimed.seq, **WHERE)
 
 
-async def webhook_of(database: Database, claimed: Claimed) -> dict[str, Any]:
+async def webhook_of(database: Database, claimed: ClaimedDelivery) -> dict[str, Any]:
     """Return the webhook of a delivery."""
     return await store.read_webhook(database, claimed.webhook_id, **WHERE)
 
@@ -138,7 +146,7 @@ async def test_a_log_that_nobody_is_told_of_is_passed_over(shared: Database) -> 
     """However long it is: in one step, and also where the first webhook comes after it."""
     await submit_many(shared, 20)
     await settle(shared)
-    found = await delivery.make(shared, 5)
+    found = await delivery.create_deliveries(shared, 5)
     assert found is not None
     assert (found.low, found.deliveries) == (found.settled, 0)
     await fetch(shared, "update grns.webhook_cursor set low = 0")
@@ -155,7 +163,7 @@ async def test_a_long_log_is_looked_through_in_steps(shared: Database) -> None:
     end_of_log = await settle(shared)
     steps = []
     while True:
-        found = await delivery.make(shared, 4)
+        found = await delivery.create_deliveries(shared, 4)
         assert found is not None
         steps.append(found.deliveries)
         if found.low == found.settled:
@@ -172,7 +180,7 @@ async def test_a_cursor_that_was_set_back_makes_nothing_twice(shared: Database) 
     await settle(shared)
     assert await make(shared) == 1
     (taken,) = await take(shared)
-    await end(shared, taken, Ending("delivered", status_code=200))
+    await end(shared, taken, DeliveryOutcome("delivered", status_code=200))
     await fetch(shared, "update grns.webhook_cursor set low = 0")
     assert await make(shared) == 0
     assert [row["state"] for row in await deliveries(shared, webhook_id)] == ["delivered"]
@@ -188,11 +196,11 @@ async def test_two_who_look_make_each_delivery_once(shared: Database) -> None:
     assert (len(told), set(told)) == (30, set(ids))
     async with stranger(shared) as connection:
         await connection.execute("select from grns.webhook_cursor for update")
-        assert await delivery.make(shared, 5) is None, "whoever is at it is not waited for"
+        assert await delivery.create_deliveries(shared, 5) is None, "whoever is at it is not waited for"
 
 
-async def _made(database: Database) -> delivery.Made:
-    return await delivery.make(database, 5) or delivery.Made(0, 0, 0, 0.0)
+async def _made(database: Database) -> delivery.CreatedDeliveries:
+    return await delivery.create_deliveries(database, 5) or delivery.CreatedDeliveries(0, 0, 0, 0.0)
 
 
 async def test_a_disabled_one_is_told_of_nothing_and_afterwards_of_what_follows(shared: Database) -> None:
@@ -247,9 +255,11 @@ async def test_a_lease_that_is_over_lets_another_one_take_it(shared: Database) -
     await fall_due(shared, webhook_id)
     (taken,) = await take(shared)
     assert (taken.seq, taken.attempt) == (lost.seq, 2)
-    assert await end(shared, lost, Ending("delivered", status_code=200)) is None, "it is not his any more"
+    assert await end(shared, lost, DeliveryOutcome("delivered", status_code=200)) is None, (
+        "it is not his any more"
+    )
     assert (await row_of(shared, taken))["state"] == "pending"
-    assert await end(shared, taken, Ending("delivered", status_code=200)) is False
+    assert await end(shared, taken, DeliveryOutcome("delivered", status_code=200)) is False
     assert await end(shared, taken, FAILED) is None, "it has ended"
     assert (await row_of(shared, taken))["state"] == "delivered"
 
@@ -293,7 +303,7 @@ async def test_those_that_fail_are_taken_for_themselves(shared: Database) -> Non
     await fall_due(shared, webhook_id)
     assert await take(shared) == []
     (again,) = await take(shared, is_failing=True)
-    await end(shared, again, Ending("delivered", status_code=200))
+    await end(shared, again, DeliveryOutcome("delivered", status_code=200))
     await store.ping_webhook(shared, webhook_id, **WHO)
     assert await take(shared, is_failing=True) == []
     assert len(await take(shared)) == 1
@@ -332,7 +342,7 @@ async def test_an_attempt_that_failed_is_put_off(shared: Database) -> None:
 
 async def test_the_last_attempt_ends_it(shared: Database) -> None:
     _, taken = await one_taken(shared)
-    assert await end(shared, taken, Ending("failed", error="timeout", duration_ms=15_000)) is False
+    assert await end(shared, taken, DeliveryOutcome("failed", error="timeout", duration_ms=15_000)) is False
     row = await row_of(shared, taken)
     assert (row["state"], row["error"], row["due_at"]) == ("failed", "timeout", None)
     assert row["ended_at"] is not None
@@ -349,7 +359,7 @@ async def test_what_went_well_ends_it_and_the_failing(shared: Database) -> None:
     assert (await webhook_of(shared, taken))["failing_since"] == since, "it fails since then, not since now"
     await fall_due(shared, webhook_id)
     (taken,) = await take(shared, is_failing=True)
-    assert await end(shared, taken, Ending("delivered", status_code=204)) is False
+    assert await end(shared, taken, DeliveryOutcome("delivered", status_code=204)) is False
     webhook = await webhook_of(shared, taken)
     assert (webhook["failing_since"], webhook["version"]) == (None, 1)
     assert webhook["last_delivered_at"] is not None
@@ -357,7 +367,7 @@ async def test_what_went_well_ends_it_and_the_failing(shared: Database) -> None:
 
 async def test_that_it_goes_well_is_written_down_once_a_minute(shared: Database) -> None:
     webhook_id, taken = await one_taken(shared)
-    await end(shared, taken, Ending("delivered", status_code=200))
+    await end(shared, taken, DeliveryOutcome("delivered", status_code=200))
     first = (await webhook_of(shared, taken))["last_delivered_at"]
     for seconds, is_later in ((30, False), (90, True)):
         await fetch(
@@ -367,7 +377,7 @@ async def test_that_it_goes_well_is_written_down_once_a_minute(shared: Database)
         )
         await store.ping_webhook(shared, webhook_id, **WHO)
         (taken,) = await take(shared)
-        await end(shared, taken, Ending("delivered", status_code=200))
+        await end(shared, taken, DeliveryOutcome("delivered", status_code=200))
         assert ((await webhook_of(shared, taken))["last_delivered_at"] >= first) is is_later
 
 
@@ -376,14 +386,14 @@ async def test_that_it_goes_well_is_written_down_once_a_minute(shared: Database)
     [
         (4.9, FAILED, None),
         (5.1, FAILED, "failing"),
-        (5.1, Ending("failed", error="timeout"), "failing"),
-        (5.1, Ending("delivered", status_code=200), None),
-        (5.1, Ending("failed", error="event_gone", is_telling=False), None),
-        (0.0, Ending("failed", status_code=410, error="http_410", is_unwanted=True), "gone"),
+        (5.1, DeliveryOutcome("failed", error="timeout"), "failing"),
+        (5.1, DeliveryOutcome("delivered", status_code=200), None),
+        (5.1, DeliveryOutcome("failed", error="event_gone", counts_for_webhook=False), None),
+        (0.0, DeliveryOutcome("failed", status_code=410, error="http_410", is_gone=True), "gone"),
     ],
 )
 async def test_who_fails_for_long_is_disabled(
-    shared: Database, failing_days: float, ending: Ending, reason: str | None
+    shared: Database, failing_days: float, ending: DeliveryOutcome, reason: str | None
 ) -> None:
     _, taken = await one_taken(shared)
     await fetch(
@@ -407,7 +417,7 @@ async def test_what_it_was_disabled_for_is_told_once(shared: Database) -> None:
     for _ in range(3):
         await store.ping_webhook(shared, webhook_id, **WHO)
     taken = await take(shared)
-    gone = Ending("failed", status_code=410, error="http_410", is_unwanted=True)
+    gone = DeliveryOutcome("failed", status_code=410, error="http_410", is_gone=True)
     assert [await end(shared, one, gone) for one in taken] == [True, False, False]
     assert len(await said(shared, "evt.webhook.changed")) == 1
 
@@ -433,7 +443,7 @@ async def test_one_for_which_too_much_waits_is_disabled(shared: Database) -> Non
 async def test_what_was_sent_is_sent_again_with_a_fresh_budget(shared: Database) -> None:
     _, taken = await one_taken(shared)
     for state in ("delivered", "failed"):
-        await end(shared, taken, Ending(state, status_code=200, error=None))
+        await end(shared, taken, DeliveryOutcome(state, status_code=200, error=None))
         again = await resend_delivery(shared, taken.webhook_id, taken.seq, **WHO)
         assert (again["state"], again["ended_at"]) == ("pending", None)
         before = taken
@@ -445,9 +455,9 @@ async def test_what_was_sent_is_sent_again_with_a_fresh_budget(shared: Database)
 
 async def test_what_waits_is_brought_forward_and_what_is_under_way_is_not(shared: Database) -> None:
     webhook_id, taken = await one_taken(shared)
-    with pytest.raises(ConflictError, match="under way"):
+    with pytest.raises(ConflictError, match="attempt in progress"):
         await resend_delivery(shared, webhook_id, taken.seq, **WHO)
-    await end(shared, taken, Ending("pending", 3600.0, 500, "http_500"))
+    await end(shared, taken, DeliveryOutcome("pending", 3600.0, 500, "http_500"))
     assert await take(shared, is_failing=True) == []
     await resend_delivery(shared, webhook_id, taken.seq, **WHO)
     assert [one.attempt for one in await take(shared, is_failing=True)] == [1]
@@ -465,7 +475,7 @@ async def test_deliveries_are_listed_by_state_and_page_by_page(
     seqs = [await store.ping_webhook(shared, webhook_id, **WHO) for _ in range(7)]
     for one in await take(shared):
         if seqs.index(one.seq) % 2:
-            await end(shared, one, Ending("failed", error="timeout"))
+            await end(shared, one, DeliveryOutcome("failed", error="timeout"))
     latest = seqs[::-1]
 
     async def listed(
