@@ -20,7 +20,7 @@ from grns.gateway.attempts import HttpAttempts
 from grns.gateway.claims import HttpClaims
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.tasks.submit import Submissions
 from grns.telemetry.signal import Emit
@@ -42,7 +42,7 @@ class ApiContext:
     """
 
     database: Database
-    transport: Transport
+    transport: JetStream
     workspace: str
     payload_limits: Limits
     result_limits: Limits

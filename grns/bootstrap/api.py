@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grns.errors import SettingsError
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ from grns.bootstrap.tools import doctor
 def api(
     app: App,
     database: Database,
-    transport: Transport,
+    transport: JetStream,
     *,
     port: int | None = None,
     invitation: Invitation | None = None,
@@ -54,7 +54,7 @@ def api(
 
 
 def context(
-    app: App, database: Database, transport: Transport, *, invitation: Invitation | None = None
+    app: App, database: Database, transport: JetStream, *, invitation: Invitation | None = None
 ) -> ApiContext:
     """Return the context of all requests."""
     from grns.api.context import ApiContext

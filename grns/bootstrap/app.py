@@ -13,7 +13,6 @@ from typing import Any
 
 from grns.errors import SettingsError
 from grns.nats import JetStream
-from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.runtime.service import Answer, wait_for_postgres
 from grns.settings import Settings
@@ -91,7 +90,7 @@ class App:
             for_handlers=True,
         )
 
-    def transport(self, name: str) -> Transport:
+    def transport(self, name: str) -> JetStream:
         """Return a connection to the broker, not yet open."""
         emit, servers = self.telemetry.emit, self.settings.nats_hosts()
 
@@ -109,7 +108,7 @@ class App:
     @asynccontextmanager
     async def connections(
         self, name: str, *, size: int | None = None, is_patient: bool = False, is_service: bool = False
-    ) -> AsyncIterator[tuple[Database, Transport]]:
+    ) -> AsyncIterator[tuple[Database, JetStream]]:
         """Open both connections and close them afterwards.
 
         A patient process starts without the broker and connects when it is there. A service is patient and

@@ -10,7 +10,7 @@ from grns.gateway.long_poll import LongPollQueue, PollIntervals
 from grns.gateway.registry import WorkerRegistry
 from grns.gateway.wakeups import Wakeups
 from grns.model import wakeup_url
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.webhooks.http import HttpSender
 from grns.worker.claims import Claimant, Claims
@@ -22,7 +22,7 @@ _WAKEUP_SECONDS = 5.0
 class GatewayFactory:
     """Wiring of the gateway for HTTP workers."""
 
-    def __init__(self, app: App, database: Database, transport: Transport) -> None:
+    def __init__(self, app: App, database: Database, transport: JetStream) -> None:
         self.settings = app.settings
         self.emit = app.telemetry.emit
         self.database, self.transport = database, transport

@@ -12,7 +12,7 @@ from grns.gateway.server import CommandServer, RequestWindow
 from grns.maintenance.janitor import Janitor
 from grns.maintenance.reaper import Reaper
 from grns.maintenance.scheduler import RetryScheduler
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.operations.runner import OperationRunner
 from grns.outbox.relay import Relay
 from grns.postgres.database import Database
@@ -26,7 +26,7 @@ from grns.webhooks.sender import WebhookSender
 _BUS = "nats"
 
 
-def relay(app: App, database: Database, transport: Transport) -> Relay:
+def relay(app: App, database: Database, transport: JetStream) -> Relay:
     """Return a relay."""
     return Relay(
         database=database,
@@ -38,7 +38,7 @@ def relay(app: App, database: Database, transport: Transport) -> Relay:
     )
 
 
-def command_server(app: App, database: Database, _transport: Transport) -> CommandServer:
+def command_server(app: App, database: Database, _transport: JetStream) -> CommandServer:
     """Return a command server, with a connection of its own to the broker."""
     settings, emit = app.settings, app.telemetry.emit
     transport = app.transport("command server")
@@ -60,28 +60,28 @@ def command_server(app: App, database: Database, _transport: Transport) -> Comma
     )
 
 
-def reaper(app: App, database: Database, transport: Transport) -> Reaper:
+def reaper(app: App, database: Database, transport: JetStream) -> Reaper:
     """Return a reaper."""
     return Reaper(database=database, transport=transport, settings=app.settings, emit=app.telemetry.emit)
 
 
-def retry_scheduler(app: App, database: Database, transport: Transport) -> RetryScheduler:
+def retry_scheduler(app: App, database: Database, transport: JetStream) -> RetryScheduler:
     """Return a retry scheduler."""
     return RetryScheduler(database=database, transport=transport, emit=app.telemetry.emit)
 
 
-def stats_aggregator(app: App, database: Database, _transport: Transport) -> StatsAggregator:
+def stats_aggregator(app: App, database: Database, _transport: JetStream) -> StatsAggregator:
     """Return a stats aggregator."""
     lease = LeaderLease("stats", app.new_owner(), LEASE_SECONDS)
     return StatsAggregator(database=database, lease=lease, emit=app.telemetry.emit)
 
 
-def janitor(app: App, database: Database, transport: Transport) -> Janitor:
+def janitor(app: App, database: Database, transport: JetStream) -> Janitor:
     """Return a janitor."""
     return Janitor(database=database, transport=transport, settings=app.settings, emit=app.telemetry.emit)
 
 
-def operation_runner(app: App, database: Database, transport: Transport) -> OperationRunner:
+def operation_runner(app: App, database: Database, transport: JetStream) -> OperationRunner:
     """Return a runner of bulk operations."""
     return OperationRunner(
         database=database,
@@ -92,7 +92,7 @@ def operation_runner(app: App, database: Database, transport: Transport) -> Oper
     )
 
 
-def webhook_sender(app: App, database: Database, _transport: Transport) -> WebhookSender:
+def webhook_sender(app: App, database: Database, _transport: JetStream) -> WebhookSender:
     """Return a sender of webhooks."""
     return WebhookSender(
         database=database,
@@ -118,7 +118,7 @@ def _webhook_http(app: App) -> HttpSender:
     )
 
 
-DAEMONS: Mapping[str, Callable[[App, Database, Transport], Service]] = {
+DAEMONS: Mapping[str, Callable[[App, Database, JetStream], Service]] = {
     "relay": relay,
     "command-server": command_server,
     "reaper": reaper,

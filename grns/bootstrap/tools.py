@@ -9,7 +9,6 @@ from grns.diagnose.doctor.collect import SnapshotCollector
 from grns.diagnose.explain.collect import Explainer
 from grns.errors import InvalidInputError
 from grns.nats import JetStream
-from grns.nats.interface import Transport
 from grns.postgres.database import Database
 from grns.tasks.pause_pools import PoolPauses
 
@@ -17,7 +16,7 @@ from grns.tasks.pause_pools import PoolPauses
 def client(
     app: App,
     database: Database,
-    transport: Transport,
+    transport: JetStream,
     handlers_database: Database,
     *,
     actor: str | None = None,
@@ -41,7 +40,7 @@ def client(
     )
 
 
-def triage(app: App, database: Database, transport: Transport, *, workspace: str | None = None) -> Triage:
+def triage(app: App, database: Database, transport: JetStream, *, workspace: str | None = None) -> Triage:
     """Return the triage of dead letters in a workspace. Defaults to that of the settings."""
     settings = app.settings
     return Triage(
@@ -53,17 +52,17 @@ def triage(app: App, database: Database, transport: Transport, *, workspace: str
     )
 
 
-def pauses(app: App, database: Database, transport: Transport) -> PoolPauses:
+def pauses(app: App, database: Database, transport: JetStream) -> PoolPauses:
     """Return the pauses of the pools of the workspace."""
     return PoolPauses(database=database, transport=transport, workspace=app.settings.workspace)
 
 
-def explainer(app: App, database: Database, transport: Transport) -> Explainer:
+def explainer(app: App, database: Database, transport: JetStream) -> Explainer:
     """Return the explainer of the tasks of the workspace."""
     return Explainer(database=database, whole=database, transport=transport, workspace=app.settings.workspace)
 
 
-def doctor(app: App, database: Database, transport: Transport, *, is_open: bool = False) -> SnapshotCollector:
+def doctor(app: App, database: Database, transport: JetStream, *, is_open: bool = False) -> SnapshotCollector:
     """Return the collector of `grns doctor`, which needs neither server. `is_open`: they are connected."""
     if not isinstance(transport, JetStream):
         raise InvalidInputError("bad_transport", "doctor needs JetStream")

@@ -11,7 +11,7 @@ from functools import partial
 from grns.bootstrap.app import VERSION, App
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.model.outcome import Claim
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.settings import Settings, load, reveal
 from grns.worker.claims import Claimant, Claims
@@ -52,7 +52,7 @@ class HeartbeatConfig:
         return cls(book_descriptor, **fields | {"settings": load(**fields["settings"])})
 
 
-def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: Transport) -> Heartbeat:
+def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: JetStream) -> Heartbeat:
     """Return the heartbeat of the worker that started this process."""
     return Heartbeat(
         database=database,
@@ -68,7 +68,7 @@ def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: 
 
 
 def worker(
-    app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
+    app: App, pool: Pool, database: Database, transport: JetStream, handlers_database: Database
 ) -> Worker:
     """Return a worker of one pool."""
     return _WorkerFactory(app, pool, database, transport, handlers_database).worker()
@@ -78,7 +78,7 @@ class _WorkerFactory:
     """Wires one worker; its parts share what the constructor makes."""
 
     def __init__(
-        self, app: App, pool: Pool, database: Database, transport: Transport, handlers_database: Database
+        self, app: App, pool: Pool, database: Database, transport: JetStream, handlers_database: Database
     ) -> None:
         settings = app.settings
         self.settings = settings

@@ -14,7 +14,6 @@ from grns.cli.output import Column, Output, heading, output_option, table
 from grns.cli.session import CliSession, with_session
 from grns.errors import InvalidInputError
 from grns.nats import JetStream
-from grns.nats.interface import Transport
 from grns.nats.report import StreamReport
 from grns.nats.users import authorization, users
 from grns.settings import load
@@ -80,7 +79,7 @@ async def info(session: CliSession, out: Output) -> None:
         raise click.exceptions.Exit(failure.FAILED)
 
 
-async def _report(transport: Transport) -> list[StreamReport]:
+async def _report(transport: JetStream) -> list[StreamReport]:
     if not isinstance(transport, JetStream):
         raise InvalidInputError("bad_transport", "only JetStream has a report")
     return await transport.report()

@@ -34,7 +34,7 @@ from grns.dev.servers.secret import kept_secret, write_private
 from grns.errors import InUseError, SettingsError, UnauthenticatedError, UnavailableError
 from grns.model.actor import of_process
 from grns.model.server_url import place
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres import migrate
 from grns.postgres.database import Database
 from grns.runtime.service import Service
@@ -154,7 +154,7 @@ async def _invitation(database: Database) -> Invitation:
 
 
 def _api(
-    app: App, database: Database, transport: Transport, port: int | None, invitation: Invitation
+    app: App, database: Database, transport: JetStream, port: int | None, invitation: Invitation
 ) -> ApiServer | None:
     """Return the API's server, or None if its extra is not installed."""
     try:

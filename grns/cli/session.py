@@ -21,7 +21,7 @@ from grns.client.client import Client
 from grns.dead_letters import listing
 from grns.dead_letters.triage import Triage
 from grns.model.actor import of_process
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.postgres.paging import Page
 from grns.settings import Settings, load, misspelt
@@ -44,7 +44,7 @@ class CliSession:
     app: App
     client: Client
     database: Database
-    transport: Transport
+    transport: JetStream
     actor: str
 
     @property
@@ -141,7 +141,7 @@ async def _opened(access: Access) -> AsyncIterator[CliSession]:
         await session.database.close()
 
 
-def _session(app: App, database: Database, transport: Transport) -> CliSession:
+def _session(app: App, database: Database, transport: JetStream) -> CliSession:
     actor = of_process("cli")
     # No command subscribes, so handlers' connections stay closed.
     client = tools.client(app, database, transport, app.handlers_database(), actor=actor)

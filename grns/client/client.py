@@ -24,7 +24,7 @@ from grns.model import subjects
 from grns.model.json import Limits
 from grns.model.submission import Submission, submission
 from grns.model.task import TERMINAL, Status, Task
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
@@ -50,7 +50,7 @@ class Client:
         *,
         database: Database | Session,
         handlers_database: Database,
-        transport: Transport,
+        transport: JetStream,
         workspace: str,
         payload_limits: Limits,
         envelope_limits: Limits,

@@ -17,7 +17,10 @@ from grns.model import events as payloads
 from grns.model.envelope import Envelope
 from grns.model.failure import error_message, traceback_text
 from grns.model.json import Limits
-from grns.nats.interface import Consumer, Delivery, Transport, whole_number
+from grns.nats import JetStream
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
+from grns.nats.messages import whole_number
 from grns.postgres.database import Connection, Database
 from grns.postgres.errors import translated
 from grns.postgres.statements import statement
@@ -76,7 +79,7 @@ class Subscription:
         self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
         self._handling: asyncio.Task[None] | None = None
 
-    async def open(self, transport: Transport, filters: Sequence[str], depth: int) -> None:
+    async def open(self, transport: JetStream, filters: Sequence[str], depth: int) -> None:
         """Start to receive."""
         self._filters = filters
         self._consumer = await transport.subscribe(self._name, filters, self._arrived.put_nowait, depth=depth)

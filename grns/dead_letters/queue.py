@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import InvalidInputError, UnavailableError
-from grns.nats.interface import Delivery
+from grns.nats.delivery import Delivery
 from grns.postgres.database import Database, Session
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import DeliveryDeferred, RejectedMessageStored

@@ -17,7 +17,8 @@ from grns.model import subjects
 from grns.model.json import Limits
 from grns.model.submission import Edit, edition
 from grns.model.task import Task
-from grns.nats.interface import Message, Transport
+from grns.nats import JetStream
+from grns.nats.messages import Message
 from grns.postgres.database import Database, Session, run
 from grns.tasks import edit as store
 from grns.tasks import read
@@ -30,7 +31,7 @@ class Triage:
         self,
         *,
         database: Database | Session,
-        transport: Transport,
+        transport: JetStream,
         workspace: str,
         payload_limits: Limits,
         envelope_limits: Limits,

@@ -30,7 +30,8 @@ from grns.model import problem, subjects
 from grns.model.events import TaskCancel, TaskSubmit, Truncated
 from grns.model.json import Limits
 from grns.model.task import Task
-from grns.nats.interface import Delivery, Request, Transport
+from grns.nats import JetStream
+from grns.nats.delivery import Delivery, Request
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database
 from grns.tasks import read
@@ -57,7 +58,7 @@ class CommandHandler:
         self,
         *,
         database: Database,
-        transport: Transport,
+        transport: JetStream,
         commands: CommandStore,
         envelope_limits: Limits,
         payload_limits: Limits,

@@ -16,7 +16,9 @@ from typing import Any
 from grns.errors import GrnsError
 from grns.model import subjects
 from grns.model.outcome import Claim, Unclaimed
-from grns.nats.interface import Consumer, Delivery, Transport
+from grns.nats import JetStream
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.telemetry.signal import Emit
@@ -98,7 +100,7 @@ class LongPollQueue:
         claimant: Claimant,
         claimer: Claimer,
         database: Database,
-        transport: Transport,
+        transport: JetStream,
         pace: PollIntervals,
         emit: Emit,
     ) -> None:

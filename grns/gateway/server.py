@@ -16,7 +16,9 @@ from typing import Any
 from grns.errors import GrnsError, RateLimitedError
 from grns.gateway.commands import CommandHandler
 from grns.model import subjects
-from grns.nats.interface import Consumer, Delivery, Request, Serving, Transport
+from grns.nats import JetStream
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery, Request, Serving
 from grns.runtime.service import PeriodicService
 from grns.telemetry.task_signals import CommandCrashed, RequestWindowFull
 
@@ -64,7 +66,7 @@ class CommandServer(PeriodicService):
     Its connection to the broker is its own: a sender that floods it delays nothing else.
     """
 
-    transport: Transport
+    transport: JetStream
     handler: CommandHandler
     window: RequestWindow
     depth: int

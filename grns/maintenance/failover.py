@@ -15,7 +15,8 @@ from grns.errors import NotFoundError, RejectedError
 from grns.maintenance.failovers import Failover, unlogged
 from grns.model import subjects
 from grns.model.envelope import decode
-from grns.nats.interface import StoredMessage, Transport, whole_number
+from grns.nats import JetStream
+from grns.nats.messages import StoredMessage, whole_number
 from grns.postgres.database import Database
 
 # The clocks of broker and database may differ, and what is published late bears the broker's time.
@@ -61,7 +62,7 @@ class _FailoverReport:
     message: StoredMessage
 
 
-async def find_losses(database: Database, transport: Transport, failovers: Sequence[Failover]) -> Losses:
+async def find_losses(database: Database, transport: JetStream, failovers: Sequence[Failover]) -> Losses:
     """Look for what was published around these failovers and is not in the log; needs the broker."""
     losses = Losses()
     known: set[UUID] = set()
@@ -80,7 +81,7 @@ async def find_losses(database: Database, transport: Transport, failovers: Seque
 
 
 async def _pages(
-    transport: Transport, stream: str, failover: Failover, known: set[UUID]
+    transport: JetStream, stream: str, failover: Failover, known: set[UUID]
 ) -> AsyncIterator[list[_FailoverReport]]:
     """Read what the relay published around a failover, each message once, however often it is there."""
     since, until = failover.last_seen_at - MARGIN, failover.noticed_at + MARGIN

@@ -11,7 +11,7 @@ from itertools import product
 
 from grns.maintenance import queue_stats as gauge
 from grns.model.task import Status
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.telemetry import registry
 from grns.telemetry.metric import Metric
@@ -22,7 +22,7 @@ from grns.telemetry.signal import Emit
 class GaugeCollector:
     """Reads each kind of gauge by itself: where one cannot be read, the others can."""
 
-    def __init__(self, *, database: Database, transport: Transport, emit: Emit) -> None:
+    def __init__(self, *, database: Database, transport: JetStream, emit: Emit) -> None:
         self._database = database
         self._transport = transport
         self._emit = emit

@@ -16,7 +16,7 @@ from grns.maintenance.partitions import PARTITION_ROWS, keep_partitions
 from grns.maintenance.retention import DAY_SECONDS, RULES, TaskRetention
 from grns.model import subjects
 from grns.model.envelope import rfc3339
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import JanitorSettings
@@ -40,7 +40,7 @@ class Janitor(PeriodicService):
     """Does its chores in small batches; any number of janitors may run."""
 
     database: Database
-    transport: Transport
+    transport: JetStream
     settings: JanitorSettings
     name: str = "janitor"
     _chores: dict[str, Chore] = field(init=False)

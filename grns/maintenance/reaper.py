@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from grns.maintenance.scan_window import ScanWindow
 from grns.model import subjects
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import LeaseSettings
@@ -21,7 +21,7 @@ class Reaper(PeriodicService):
     """Reaps in batches; any number of reapers may run."""
 
     database: Database
-    transport: Transport
+    transport: JetStream
     settings: LeaseSettings
     name: str = "reaper"
     _scan_window: ScanWindow = field(default_factory=ScanWindow, init=False)

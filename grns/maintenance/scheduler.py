@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from grns.maintenance.scan_window import ScanWindow
 from grns.model import subjects
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
 from grns.telemetry.service_signals import TasksPromoted
@@ -20,7 +20,7 @@ class RetryScheduler(PeriodicService):
     """Promotes in batches; any number of schedulers may run."""
 
     database: Database
-    transport: Transport
+    transport: JetStream
     name: str = "retry_scheduler"
     tick_seconds: float = 1.0
     _scan_window: ScanWindow = field(default_factory=ScanWindow, init=False)

@@ -1,4 +1,4 @@
-"""JetStream as a `Transport`: every method is somebody else's work."""
+"""The client of NATS JetStream that all of grns uses."""
 
 from __future__ import annotations
 
@@ -13,42 +13,34 @@ from nats.aio.msg import Msg
 
 from grns.errors import GrnsError, InvalidInputError, UnavailableError
 from grns.model import subjects
-from grns.nats.api import Api, ApiError
-from grns.nats.config import Config, expected_durable, expected_subscriber
-from grns.nats.connection import Connection
-from grns.nats.delivery import IN_PROGRESS
-from grns.nats.interface import (
-    Consumer,
-    Delivery,
-    Done,
-    DurableState,
-    Lag,
-    Message,
-    Receipt,
-    Request,
-    Serving,
-    StoredMessage,
-    StreamState,
-)
-from grns.nats.pause import Pauser
-from grns.nats.provision import Provisioner
+from grns.nats.api import Api, ApiError, Replies
+from grns.nats.connection import Connection, OnFact, harmless, ignore
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import IN_PROGRESS, Delivery, Request, Serving, serve
+from grns.nats.messages import Done, DurableState, Lag, Message, Receipt, StoredMessage, StreamState
+from grns.nats.provision import Config, Provisioner, expected_durable, expected_subscriber
 from grns.nats.publisher import Publisher
-from grns.nats.puller import Puller
-from grns.nats.reply import Replies
 from grns.nats.report import Reporter, StreamReport
-from grns.nats.request import serve
-from grns.nats.signals import OnFact, harmless, ignore
-from grns.nats.stream import Streams
+from grns.nats.streams import Streams
 from grns.settings import Settings
 
 ANSWER_SECONDS = 5.0
-# Room that `max_message_bytes` leaves for what surrounds a body.
+# Room that `max_message_bytes` leaves for headers.
 HEADER_BYTES = 4096
 _TOKENS_AT_ONCE = 1000
 
 
 class JetStream:
-    """A connection to NATS JetStream. `on_fact(name, fields)` hears of losses, repairs and changes."""
+    """A connection to NATS JetStream.
+
+    It never loses a message silently: a message that is not confirmed is an error. Errors are
+    `UnavailableError` (try again), `BrokerRefusedError` (never, unless changed) and `DriftError`.
+
+    Args:
+        settings: Servers, credentials, limits and the namespace of streams and subjects.
+        name: The name of this connection in the server's lists.
+        on_fact: Called with a name and fields for each loss, repair and change.
+    """
 
     def __init__(self, settings: Settings, *, name: str, on_fact: OnFact = ignore) -> None:
         self._settings = settings
@@ -66,14 +58,13 @@ class JetStream:
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
         self._streams = Streams(self._api, self._prefix)
         self._reporter = Reporter(self._api, settings)
-        self._pauser = Pauser(self._api)
         self._publisher = Publisher(
             self._connection, self._replies, window=settings.relay_window, stuck_after_seconds=ANSWER_SECONDS
         )
         self._opened = asyncio.Event()
         self._connecting: asyncio.Task[None] | None = None
         self._nudges: list[tuple[str, Callable[[], None]]] = []
-        self._pullers: weakref.WeakSet[Puller] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
     @property
     def is_connected(self) -> bool:
@@ -82,18 +73,25 @@ class JetStream:
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest body that the broker takes, with room for headers."""
+        """The largest body that the broker accepts, with room for headers."""
         return max(0, self._connection.max_payload - HEADER_BYTES)
 
     async def connect(self, *, is_patient: bool = False) -> None:
-        """Connect, within the startup deadline, or raise `UnavailableError`; a patient one goes on trying."""
+        """Connect within the startup deadline. From then on it reconnects automatically.
+
+        Args:
+            is_patient: Return at once, and keep trying until the broker is there.
+
+        Raises:
+            UnavailableError: the broker did not answer within the deadline.
+        """
         if is_patient:
             self._connecting = asyncio.create_task(self._connect_patiently())
         else:
             await self._open()
 
     async def wait_connected(self) -> None:
-        """Return once there has been a connection."""
+        """Wait for the first connection."""
         await self._opened.wait()
 
     async def _open(self) -> None:
@@ -112,61 +110,82 @@ class JetStream:
                 await asyncio.sleep(1.0)
 
     async def close(self) -> None:
-        """Stop all consumers, let the broker read what was written, and close."""
+        """Stop all consumers, flush, and close. Unconfirmed messages end with `UnavailableError`."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
-        await asyncio.gather(*(puller.stop() for puller in list(self._pullers)))
+        await asyncio.gather(*(consumer.stop() for consumer in list(self._consumers)))
         await self._connection.close()
         await self._replies.close()
 
     async def provision(self) -> bool:
-        """Make, mend or check the streams; True where one had to be made."""
+        """Create, update or only check the streams. Return True if one was created: its messages are gone."""
         return await self._provisioner.streams()
 
     async def remove(self) -> None:
-        """Remove the streams of a namespace, with all that they hold."""
+        """Delete the streams of a namespace and all their messages.
+
+        Raises:
+            InvalidInputError: the connection has no namespace.
+        """
         if not self._prefix:
             raise InvalidInputError(
-                "no_namespace", "only streams that have a namespace of their own are removed"
+                "no_namespace", "streams without a namespace are never removed: set GRNS_NATS_NAMESPACE"
             )
         await self._provisioner.remove()
 
     async def differences(self) -> list[str]:
-        """Return how the streams differ from what grns would make."""
+        """Return how the streams differ from what grns expects."""
         return await self._provisioner.differences()
 
     async def report(self) -> list[StreamReport]:
-        """Return what there is of streams and durables, and how they differ from what grns would make."""
+        """Describe the streams and durables, and how they differ from what grns expects."""
         return await self._reporter.report()
 
     @property
     def server_version(self) -> str:
-        """The version of the broker, for people."""
+        """The version of the server, for people."""
         return self._connection.server_version
 
     async def clock(self) -> datetime:
-        """Return the time by the broker's clock; `NotFoundError` without the stream of commands."""
+        """Return the time by the broker's clock.
+
+        Raises:
+            NotFoundError: the command stream does not exist.
+        """
         return await self._streams.clock(subjects.CMD_STREAM)
 
     async def ready(self) -> int:
-        """Return, once there is a connection and the window has room, for how many messages it has."""
+        """Wait for a connection and for room in the window; return how many messages may be posted.
+
+        The number, at least one, holds until the next await.
+
+        Raises:
+            UnavailableError: this connection is closed.
+        """
         return await self._publisher.ready()
 
     def post(self, message: Message, done: Done) -> None:
-        """Send one message; `done` is called exactly once with the answer."""
+        """Send one message without waiting; await `ready` before if you send many.
+
+        `done` is called exactly once with the answer, and must not block.
+        """
         self._publisher.post(message, done)
 
     async def publish(self, message: Message) -> Receipt:
-        """Send one message and wait for the answer, or raise it."""
+        """Send one message and return the answer, or raise it."""
         return await self._publisher.publish(message)
 
     async def consume(
         self, filter_subject: str, on_delivery: Callable[[Delivery], None], *, depth: int
     ) -> Consumer:
-        """Fetch what arrives on a subject from its durable."""
+        """Fetch the messages of a subject from its durable, which is created if it is missing.
+
+        `on_delivery` must not block. The consumer recovers from a lost connection, a deleted durable or
+        stream, and a broker that lost its data.
+        """
         durable = expected_durable(self._prefix + filter_subject, self._settings)
-        return await self._pull(_stream_of(filter_subject), durable, on_delivery, depth)
+        return await self._start_consumer(_stream_of(filter_subject), durable, on_delivery, depth)
 
     async def subscribe(
         self,
@@ -176,29 +195,33 @@ class JetStream:
         *,
         depth: int,
     ) -> Consumer:
-        """Fetch events from a subscriber's own durable."""
+        """Fetch events from the durable `name`, a subscriber's own, from the oldest stored event on."""
         for subject in filter_subjects:
             if _stream_of(subject) != subjects.EVT_STREAM:
                 raise InvalidInputError(
-                    "bad_subject", f"{ascii(subject)[:100]} is no subject of events (evt.…)"
+                    "bad_subject", f"{ascii(subject)[:100]} is not a subject of events (evt.…)"
                 )
         subjects.token(name, name="name")
         served = [self._prefix + subject for subject in filter_subjects]
         durable = expected_subscriber(name, served, self._settings)
-        return await self._pull(subjects.EVT_STREAM, durable, on_delivery, depth)
+        return await self._start_consumer(subjects.EVT_STREAM, durable, on_delivery, depth)
 
     async def pause(self, filter_subject: str, *, seconds: float) -> bool:
-        """Pause the durable of a subject for so long; 0 lets it go on."""
+        """Pause the durable of a subject for all its consumers; 0 resumes it.
+
+        It only saves deliveries: messages requested before may still arrive. Return False if there is no
+        durable, or if grns may not change durables.
+        """
         if self._settings.nats_manage == "verify":
             return False
-        return await self._pauser.pause(*self._durable_of(filter_subject), seconds)
+        return await self._provisioner.pause(*self._durable_of(filter_subject), seconds)
 
     async def durable(self, filter_subject: str) -> DurableState | None:
-        """Return what a subject's durable says of itself; None where there is none."""
+        """Return the state of a subject's durable; None if there is none."""
         return await self._reporter.durable(*self._durable_of(filter_subject))
 
     def _note_error(self, subject: str, error: GrnsError) -> None:
-        """Tell of a JetStream that stores nothing: no more than once a second."""
+        """Report that JetStream stores nothing, at most once a second."""
         is_api_silent = subject.startswith("$JS.API.") and not isinstance(error, ApiError)
         is_out_of_room = isinstance(error, ApiError) and error.is_out_of_room
         now = time.monotonic()
@@ -207,34 +230,37 @@ class JetStream:
             self._fact("jetstream_out_of_room", {"error": str(error)})
 
     def _durable_of(self, filter_subject: str) -> tuple[str, str]:
-        """Return the stream and the name of a subject's durable, as the broker knows them."""
+        """Return the stream and the name of a subject's durable at the broker, namespace included."""
         stream = self._prefix + _stream_of(filter_subject)
         return stream, subjects.durable(self._prefix + filter_subject)
 
     async def in_progress(self, tokens: Sequence[str]) -> None:
-        """Restart the broker's timer for deliveries; nothing to do while the broker is away."""
-        for place, token in enumerate(tokens):
+        """Restart the broker's timer for deliveries, which may be another connection's.
+
+        Does nothing while the broker is away.
+        """
+        for count, token in enumerate(tokens, start=1):
             if not self.is_connected:
                 return
             self._connection.publish(token, IN_PROGRESS)
-            if place % _TOKENS_AT_ONCE == _TOKENS_AT_ONCE - 1:
+            if count % _TOKENS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     async def nudge(self, subject: str) -> None:
-        """Send a hint that may get lost."""
+        """Send a hint that may get lost. Never raises and never waits for an answer."""
         if self.is_connected:
             with contextlib.suppress(GrnsError):
                 self._connection.publish(self._prefix + subject)
 
     async def on_nudge(self, subject: str, callback: Callable[[], None]) -> None:
-        """Call back for each hint on `subject`, as soon as there is a connection."""
+        """Call `callback` for each hint on `subject`, from the first connection on."""
         if not self._opened.is_set():
             self._nudges.append((subject, callback))
             return
         await self._connection.subscribe(self._prefix + subject, lambda _message: callback())
 
     async def observe(self, subject: str, callback: Callable[[str, bytes, Mapping[str, str]], None]) -> None:
-        """Watch what is published from now on."""
+        """Receive messages published from now on, without a stored position: missed ones stay missed."""
 
         def watch(message: Msg) -> None:
             callback(message.subject.removeprefix(self._prefix), message.data, message.headers or {})
@@ -242,44 +268,51 @@ class JetStream:
         await self._connection.subscribe(self._prefix + subject, watch)
 
     async def serve(self, pattern: str, group: str, on_request: Callable[[Request], None]) -> Serving:
-        """Take in requests, each of which goes to one member of the group."""
+        """Receive requests; each goes to one member of the group. `on_request` must not block.
+
+        Survives a lost connection. Requests sent while no member is connected are lost.
+        """
         return await serve(self._connection, pattern, group, on_request)
 
     async def state(self, stream: str) -> StreamState:
-        """Return what the stream says of itself; `NotFoundError` where it does not exist."""
+        """Return the state of a stream.
+
+        Raises:
+            NotFoundError: the stream does not exist.
+        """
         return await self._streams.state(stream)
 
     async def lags(self) -> Sequence[Lag]:
-        """Return how far each durable is behind, of all streams that are there."""
+        """Return the backlog of each durable in the existing streams."""
         return await self._reporter.lags()
 
     async def last_message(self, stream: str) -> StoredMessage | None:
-        """Return the newest message of the stream, None where it is empty."""
+        """Return the newest message of a stream; None if it is empty."""
         return await self._streams.last_message(stream)
 
     def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
-        """Read what the stream stored between two moments, oldest first."""
+        """Read the messages stored between two times by the stream's clock, oldest first."""
         return self._streams.stored(stream, since=since, until=until)
 
     async def unserved(self, stream: str, *, older_than_seconds: float) -> Sequence[StoredMessage]:
-        """Return old messages of a work queue on subjects that no durable serves."""
+        """Return old messages (a sample, oldest first) of a work queue on subjects without a durable."""
         return await self._streams.unserved(stream, older_than_seconds=older_than_seconds)
 
     async def discard(self, stream: str, seq: int) -> None:
         """Remove one message from a stream."""
         await self._streams.discard(stream, seq)
 
-    async def _pull(
+    async def _start_consumer(
         self, stream: str, durable: Config, on_delivery: Callable[[Delivery], None], depth: int
     ) -> Consumer:
-        place = self._prefix + stream
+        full_name = self._prefix + stream
 
         async def ensure() -> None:
-            await self._provisioner.durable(place, durable)
+            await self._provisioner.durable(full_name, durable)
 
-        puller = Puller(
+        consumer = Consumer(
             self._connection,
-            f"{place}.{durable['name']}",
+            f"{full_name}.{durable['name']}",
             ensure=ensure,
             on_delivery=on_delivery,
             depth=depth,
@@ -289,17 +322,17 @@ class JetStream:
         doubt: str | None = None
         try:
             await ensure()
-        except UnavailableError as error:  # a broker that is away now is no reason not to start
+        except UnavailableError as error:  # start all the same: the broker may only be away now
             doubt = str(error)
-        await puller.start(doubt=doubt)
-        self._pullers.add(puller)
-        return puller
+        await consumer.start(doubt=doubt)
+        self._consumers.add(consumer)
+        return consumer
 
 
 def _stream_of(subject: str) -> str:
     stream = subjects.STREAM_OF.get(subject.partition(".")[0])
     if stream is None:
         raise InvalidInputError(
-            "bad_subject", f"{ascii(subject)[:100]} is in no stream of grns (cmd.…, evt.…, dlq.…)"
+            "bad_subject", f"{ascii(subject)[:100]} is not in a stream of grns (cmd.…, evt.…, dlq.…)"
         )
     return stream

@@ -1,14 +1,17 @@
-"""One received copy of a message, ended by publishing to its reply subject."""
+"""Messages received: deliveries from a stream, and requests that wait for an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
-from grns.nats.config import NANOSECONDS
 from grns.nats.connection import Connection
+from grns.nats.messages import lines
+from grns.nats.provision import NANOSECONDS
+from grns.nats.subscription import NatsSubscription
 
 ACK_PREFIX = "$JS.ACK."
 IN_PROGRESS = b"+WPI"
@@ -20,7 +23,7 @@ _REASON_LENGTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the reply subject of a delivery tells."""
+    """Fields of a delivery's reply subject."""
 
     stream: str
     consumer: str
@@ -32,10 +35,10 @@ UNKNOWN = Origin("", "", 1, 0)
 
 
 def parse_reply(reply: str) -> Origin:
-    """Take `$JS.ACK.…` apart, in both forms that servers use.
+    """Parse `$JS.ACK.…`, in both forms that servers use.
 
     v1 is `$JS.ACK.<fields>`, v2 `$JS.ACK.<domain>.<account>.<fields>`, where later
-    servers may append tokens. It holds hints only: a form that nobody knows gives `UNKNOWN`.
+    servers may append tokens. The fields are hints only: an unknown form gives `UNKNOWN`.
     """
     tokens = reply.split(".")
     if not reply.startswith(ACK_PREFIX) or not (len(tokens) == _V1_TOKENS or len(tokens) >= _V2_TOKENS):
@@ -46,8 +49,11 @@ def parse_reply(reply: str) -> Origin:
     return Origin(stream, consumer, int(count), int(seq))
 
 
-class JetStreamDelivery:
-    """Implements `Delivery`. While the broker is away its endings wait in the connection's buffer."""
+class Delivery:
+    """One received copy of a message. Exactly one of ack, nak and term ends it.
+
+    While the broker is away, that answer waits in the connection's buffer.
+    """
 
     __slots__ = ("_connection", "_ended", "_message", "_origin")
 
@@ -74,7 +80,7 @@ class JetStreamDelivery:
 
     @property
     def origin(self) -> Origin:
-        """What the broker says of this copy."""
+        """The fields of its reply subject."""
         if self._origin is None:
             self._origin = parse_reply(self._message.reply)
         return self._origin
@@ -86,17 +92,17 @@ class JetStreamDelivery:
 
     @property
     def stream_seq(self) -> int:
-        """Its place in the stream."""
+        """Its sequence number in the stream: a hint for people, never a key."""
         return self.origin.stream_seq
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered, this time included."""
+        """How often the broker has delivered the message, this time included."""
         return self.origin.delivery_count
 
     @property
     def token(self) -> str:
-        """The reply subject: whoever publishes there speaks for this delivery."""
+        """The reply subject, with which `JetStream.in_progress` extends this delivery from any process."""
         return self._message.reply
 
     async def ack(self) -> None:
@@ -104,7 +110,7 @@ class JetStreamDelivery:
         await self._end(b"")
 
     async def nak(self, delay_seconds: float = 0.0) -> None:
-        """Give it back; it is delivered again after the delay."""
+        """Return it to the broker, which delivers it again after the delay."""
         delay = int(delay_seconds * NANOSECONDS)
         await self._end(b'-NAK {"delay": %d}' % delay if delay > 0 else b"-NAK")
 
@@ -114,11 +120,87 @@ class JetStreamDelivery:
             self._connection.publish(self.token, IN_PROGRESS)
 
     async def term(self, reason: str) -> None:
-        """End it for good without an effect; the broker's advisory carries the reason."""
+        """End it for good without an effect: the message cannot be accepted."""
         await self._end(b"+TERM " + " ".join(reason.split())[:_REASON_LENGTH].encode("utf-8", "replace"))
 
     async def _end(self, answer: bytes) -> None:
-        """Say how it ended: once, since a late second answer could contradict the first."""
+        """Send the answer, once: a late second one could contradict the first."""
         if not self._ended:
             self._connection.publish(self.token, answer)
             self._ended = True
+
+
+# A sender may name any reply subject, also one that only we may publish to: a stream's, or JetStream's API.
+# For other clusters and accounts, the server puts a prefix before the inbox, or replaces it.
+_INBOX = re.compile(r"(_GR_\.[^\s.*>]+\.[^\s.*>]+\.)?(_INBOX[^\s.*>]*|_R_)(\.[^\s.*>]+)+")
+
+
+class Request:
+    """One message whose sender waits for the answer. It is not in a stream: it arrives once, or never."""
+
+    __slots__ = ("_connection", "_is_answered", "_message")
+
+    def __init__(self, connection: Connection, message: Msg) -> None:
+        self._connection = connection
+        self._message = message
+        self._is_answered = False
+
+    @property
+    def subject(self) -> str:
+        """The subject the message was published on."""
+        return self._message.subject.removeprefix(self._connection.prefix)
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, as they were sent."""
+        return self._message.data
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, empty where there are none."""
+        return self._message.headers or {}
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if its reply subject is an inbox. Its sender may name others, which get none."""
+        return is_inbox(self._message.reply)
+
+    def answer(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send the answer, once, without waiting.
+
+        Raises:
+            BrokerRefusedError: the answer is too large; you may send a smaller one.
+        """
+        if self._is_answered or not self.is_awaited:
+            return
+        self._connection.publish(self._message.reply, body, headers=lines(headers))
+        self._is_answered = True
+
+
+def is_inbox(reply: str) -> bool:
+    """Return True for a subject on which programs receive answers only."""
+    return _INBOX.fullmatch(reply) is not None
+
+
+class Serving:
+    """A running subscription to requests."""
+
+    def __init__(self, connection: Connection, subscription: NatsSubscription) -> None:
+        self._connection = connection
+        self._subscription = subscription
+
+    async def stop(self) -> None:
+        """Stop receiving requests; those that the broker had sent by then still arrive."""
+        await self._connection.unsubscribe(self._subscription)
+
+
+async def serve(
+    connection: Connection, pattern: str, group: str, on_request: Callable[[Request], None]
+) -> Serving:
+    """Receive requests on a subject, shared by the members of a group."""
+
+    def receive(message: Msg) -> None:
+        on_request(Request(connection, message))
+
+    subject = connection.prefix + pattern
+    return Serving(connection, await connection.subscribe(subject, receive, group=group))

@@ -10,11 +10,9 @@ import orjson
 
 from grns.errors import BrokerRefusedError, GrnsError, UnavailableError
 from grns.model.subjects import STREAM_OF
-from grns.nats.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError
+from grns.nats.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError, Replies
 from grns.nats.connection import Connection
-from grns.nats.interface import Done, Message, Receipt, one_line
-from grns.nats.reply import Replies
-from grns.nats.wire import lines
+from grns.nats.messages import Done, Message, Receipt, lines, one_line
 
 MESSAGE_ID = "Nats-Msg-Id"
 # After so many messages in a row the answers get their turn.

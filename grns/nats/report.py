@@ -8,7 +8,8 @@ from typing import Any
 
 from grns.model import subjects
 from grns.nats.api import NO_CONSUMER, NO_STREAM, Api, ApiError
-from grns.nats.config import (
+from grns.nats.messages import DurableState, Lag
+from grns.nats.provision import (
     NANOSECONDS,
     Config,
     drift,
@@ -17,7 +18,6 @@ from grns.nats.config import (
     expected_subscriber,
     filters,
 )
-from grns.nats.interface import DurableState, Lag
 from grns.settings import Settings
 
 

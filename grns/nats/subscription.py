@@ -9,9 +9,8 @@ from nats import errors as nats_errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as ClientSubscription
 
-from grns.nats.nats_client import NatsClient
-from grns.nats.reader import MessageHandler, OnMessage, OnPlain
-from grns.nats.wire import bad_subject, check_pattern
+from grns.nats.messages import bad_subject, check_pattern
+from grns.nats.patched_client import MessageHandler, NatsClient, OnMessage, OnPlain
 
 
 def new_inbox(prefix: str) -> str:
@@ -61,7 +60,7 @@ class NatsSubscription:
             if bound is None or self._has_ended or self._line is not line:
                 line.forget(self._receive)
             else:
-                line.hand_over(bound, MessageHandler(lambda message: self.handler(message), self._on_plain))
+                line.set_handler(bound, MessageHandler(lambda message: self.handler(message), self._on_plain))
                 self._bound = bound
 
     def abandon(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from grns.errors import GrnsError, InvalidInputError
 from grns.model import subjects
 from grns.model.json import Limits
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.operations import batches
 from grns.operations.batches import Moved, OperationBatch, Taken
 from grns.operations.model import ENDED, State, batch_size
@@ -39,7 +39,7 @@ class OperationRunner(PeriodicService):
     """Runs operations in batches; any number of runners may run."""
 
     database: Database
-    transport: Transport
+    transport: JetStream
     owner: str
     payload_limits: Limits
     name: str = "operation_runner"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from grns.nats.interface import Receipt
+from grns.nats.messages import Receipt
 from grns.outbox.log import LogEntry
 
 

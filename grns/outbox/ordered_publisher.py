@@ -13,7 +13,8 @@ from functools import partial
 from grns.errors import BrokerRefusedError, GrnsError
 from grns.model import envelope, subjects
 from grns.model.json import dumps
-from grns.nats.interface import HeaderLines, Message, Receipt, Transport, one_line
+from grns.nats import JetStream
+from grns.nats.messages import HeaderLines, Message, Receipt, one_line
 from grns.outbox.log import LogEntry
 from grns.outbox.message import OutboxMessage
 from grns.outbox.retry_queue import RetryQueue
@@ -38,7 +39,7 @@ class OrderedPublisher:
     followers until its stream takes it, and held messages do not count as in flight.
     """
 
-    transport: Transport
+    transport: JetStream
     on_done: Callable[[int], None]
     on_receipt: Callable[[Receipt], None]
     on_trouble: Callable[[], None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.outbox import log
 from grns.outbox.log import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 from grns.outbox.message import OutboxMessage
@@ -46,7 +46,7 @@ class RelayLeadership:
         lease: LeaderLease,
         cursor: log.RelayCursor,
         *,
-        transport: Transport,
+        transport: JetStream,
         settings: RelaySettings,
         emit: Emit,
         spans: Spans,
@@ -173,7 +173,7 @@ class Relay(PeriodicService):
     """Leads, or waits as a standby."""
 
     database: Database
-    transport: Transport
+    transport: JetStream
     lease: LeaderLease
     settings: RelaySettings
     spans: Spans = NO_SPANS

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from grns.errors import ConflictError, InvalidInputError, NotFoundError
-from grns.nats.interface import Receipt
+from grns.nats.messages import Receipt
 from grns.outbox import log
 from grns.postgres.database import Database, Row, Session
 from grns.telemetry.service_signals import ReplayDone, ReplayTaken

@@ -15,7 +15,8 @@ from functools import partial
 
 from grns.errors import DriftError, GrnsError
 from grns.model import subjects
-from grns.nats.interface import Receipt, StreamState, Transport, whole_number
+from grns.nats import JetStream
+from grns.nats.messages import Receipt, StreamState, whole_number
 from grns.outbox import log
 from grns.outbox.message import OutboxMessage
 from grns.postgres.database import Session
@@ -132,7 +133,7 @@ class StreamLossDetector:
     """Compares the streams with what they acknowledged, every 30 s and after each suspicious answer."""
 
     session: Session
-    transport: Transport
+    transport: JetStream
     positions: dict[str, StreamPosition]
     replay_seconds: float
     emit: Emit

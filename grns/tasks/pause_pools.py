@@ -14,7 +14,7 @@ from datetime import datetime
 
 from grns.errors import GrnsError, InvalidInputError
 from grns.model import subjects
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 from grns.tasks import pauses as pause
 from grns.tasks.pauses import Pause
@@ -27,7 +27,7 @@ _PAGE = 50
 class PoolPauses:
     """Pauses and resumes the pools of one workspace. `actor` is who asks, as the log will name them."""
 
-    def __init__(self, *, database: Database | Session, transport: Transport, workspace: str) -> None:
+    def __init__(self, *, database: Database | Session, transport: JetStream, workspace: str) -> None:
         self._database = database
         self._transport = transport
         self._workspace = workspace
@@ -87,7 +87,7 @@ class PoolPauses:
 class PausedSubjects:
     """Sees to it that the lanes of paused pools stay paused: of some pools at a time, again and again."""
 
-    def __init__(self, *, database: Database, transport: Transport) -> None:
+    def __init__(self, *, database: Database, transport: JetStream) -> None:
         self._database = database
         self._transport = transport
         self._after = ("", "")
@@ -110,14 +110,14 @@ def _check(agent_type: str, task_type: str | None) -> None:
         subjects.token(task_type, name="task_type")
 
 
-async def _pause_lanes(transport: Transport, of: Pause) -> None:
+async def _pause_lanes(transport: JetStream, of: Pause) -> None:
     left = of.left_seconds
     await _set_lanes(
         transport, of.workspace, of.agent_type, _LANE_SECONDS if left is None else min(left, _LANE_SECONDS)
     )
 
 
-async def _set_lanes(transport: Transport, workspace: str, agent_type: str, seconds: float) -> None:
+async def _set_lanes(transport: JetStream, workspace: str, agent_type: str, seconds: float) -> None:
     """Pause a pool's lanes for so long, or have them go on, where the broker can be told."""
 
     async def set_lane(priority: int) -> None:

@@ -15,7 +15,7 @@ from grns.errors import InvalidInputError, RejectedError, UnavailableError
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import random_uuid
-from grns.nats.interface import Delivery
+from grns.nats.delivery import Delivery
 from grns.telemetry import current, failpoint
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans

@@ -17,7 +17,7 @@ import structlog
 
 from grns.errors import GrnsError
 from grns.model import subjects
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.telemetry.signal import Emit
@@ -39,7 +39,7 @@ class Heartbeat:
         self,
         *,
         database: Database,
-        transport: Transport,
+        transport: JetStream,
         book: SharedLeaseTable,
         agent_id: str,
         workspace: str,

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
-from grns.nats.interface import Consumer, Delivery
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
 from grns.worker.leases import LeaseManager
 from grns.worker.slots import Slots
 

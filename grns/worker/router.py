@@ -14,7 +14,7 @@ import structlog
 
 from grns.errors import UnavailableError
 from grns.model.outcome import Claim, Unclaimed
-from grns.nats.interface import Delivery
+from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.telemetry.signal import Emit
 from grns.worker.claims import Claimant

@@ -11,7 +11,9 @@ import structlog
 from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
 from grns.model.outcome import Claim
-from grns.nats.interface import Consumer, Delivery, Transport
+from grns.nats import JetStream
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop, wait_for_postgres
 from grns.telemetry import current
@@ -48,7 +50,7 @@ class Worker:
         *,
         claimant: Claimant,
         database: Database,
-        transport: Transport,
+        transport: JetStream,
         heartbeat: HeartbeatProcess,
         leases: LeaseManager,
         handlers: Handlers,

@@ -18,7 +18,7 @@ from grns.diagnose.doctor.finding import Severity
 from grns.diagnose.doctor.snapshot import Snapshot
 from grns.model import subjects
 from grns.nats import JetStream
-from grns.nats.config import expected_durable, expected_streams
+from grns.nats.provision import expected_durable, expected_streams
 from grns.postgres.database import Database
 from grns.worker import registry as agent
 from tests.support.harness import manage, settings_for, submit

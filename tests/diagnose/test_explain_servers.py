@@ -19,7 +19,7 @@ from grns.diagnose.explain.reason import Explanation
 from grns.errors import NotFoundError
 from grns.model import subjects
 from grns.model.outcome import Verb
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.worker import registry as agent
@@ -253,7 +253,7 @@ async def test_a_tenant_sees_what_is_its_own(shared: Database) -> None:
 
 
 @pytest.fixture
-async def transport(shared: Database, broker: LocalNats) -> AsyncIterator[Transport]:
+async def transport(shared: Database, broker: LocalNats) -> AsyncIterator[JetStream]:
     """A connection to a broker with its streams, and no durables."""
     transport = App(settings_for(shared.url, broker.url)).transport("test")
     await transport.connect()
@@ -262,7 +262,7 @@ async def transport(shared: Database, broker: LocalNats) -> AsyncIterator[Transp
     await transport.close()
 
 
-async def test_the_lane_is_looked_at(shared: Database, transport: Transport) -> None:
+async def test_the_lane_is_looked_at(shared: Database, transport: JetStream) -> None:
     task_id = (await submit(shared)).id
     await _workers(shared)
     await fetch(shared, "update grns.relay_cursor set low = (select last_value from grns.events_seq)")

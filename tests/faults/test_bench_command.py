@@ -24,7 +24,7 @@ from grns.dev.servers import LocalNats
 from grns.model import subjects
 from grns.model.duration import Percentiles
 from grns.nats import JetStream
-from grns.nats.interface import Message
+from grns.nats.messages import Message
 from grns.postgres.database import Database
 from tests.support.harness import (
     ROOT,

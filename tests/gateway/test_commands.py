@@ -14,6 +14,7 @@ from grns.errors import BrokerRefusedError, RateLimitedError, UnavailableError
 from grns.gateway.command_store import CommandStore
 from grns.gateway.commands import CommandHandler
 from grns.model.events import Truncated
+from grns.nats.delivery import Delivery, Request
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.telemetry.metrics import MetricsListener
@@ -27,14 +28,15 @@ from tests.support.store import fetch, kinds_of, place, row_of, stranger
 from tests.worker.test_executor import Copy
 
 
-class Asked:
+class Asked(Request):
     """A request that notes its answer; the broker takes no more than so many bytes."""
+
+    subject, body, headers, is_awaited = "", b"", dict[str, str](), True
 
     def __init__(self, subject: str, message: Mapping[str, Any] | bytes, *, most_bytes: int = 2**20) -> None:
         self.subject = subject
         self.body = message if isinstance(message, bytes) else encoded(message)
-        self.headers: dict[str, str] = {}
-        self.is_awaited = True
+        self.headers = {}
         self.most_bytes = most_bytes
         self.said: dict[str, Any] | None = None
         self.told: Mapping[str, str] = {}
@@ -211,14 +213,15 @@ async def test_a_broker_that_is_gone_when_it_is_done_harms_nothing(stage: Stage)
     assert len(await fetch(stage.database, "select from grns.tasks")) == 1
 
 
-class Silent:
+class Silent(Delivery):
     """A delivery that asks nobody anything; a deaf one cannot be ended either."""
 
     stream, stream_seq, token, delivery_count = "GRNS_CMD", 7, "", 1
+    subject, body, headers = "", b"", dict[str, str]()
 
     def __init__(self, body: bytes, subject: str, *, is_deaf: bool = False) -> None:
         self.body, self.subject = body, subject
-        self.headers: dict[str, str] = {}
+        self.headers = {}
         self.end: tuple[str, Any] | None = None
         self._is_deaf = is_deaf
 

@@ -19,7 +19,8 @@ from grns.gateway import claims as agent_claims
 from grns.gateway.claims import AssignedTask, HttpClaims, WaitingWorker
 from grns.maintenance.reaper import reap
 from grns.model import subjects
-from grns.nats.interface import Message, Transport
+from grns.nats import JetStream
+from grns.nats.messages import Message
 from grns.postgres.database import Database, run
 from grns.settings import load
 from grns.telemetry.task_signals import AttemptStarted, RejectedMessageStored, TaskCrashed, TaskNotClaimed
@@ -38,7 +39,7 @@ class Stage:
     """Rooms for agents, on the test's own servers."""
 
     def __init__(
-        self, claims: HttpClaims, database: Database, transport: Transport, emitted: SignalRecorder
+        self, claims: HttpClaims, database: Database, transport: JetStream, emitted: SignalRecorder
     ) -> None:
         self.claims = claims
         self.database = database

@@ -16,7 +16,7 @@ from nats.aio.client import Client as Nats
 from grns.dev.servers import LocalNats
 from grns.gateway.server import COMMANDS, REQUESTS, RequestWindow
 from grns.model import subjects
-from grns.nats.config import expected_durable
+from grns.nats.provision import expected_durable
 from grns.postgres.database import Database
 from grns.telemetry.service_signals import ServiceStarted, TickFailed
 from grns.telemetry.task_signals import CommandCrashed, CommandHandled, RequestWindowFull

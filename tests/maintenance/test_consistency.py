@@ -20,7 +20,7 @@ from grns.maintenance.consistency import ConsistencyCheck, ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.model.outcome import Verb
 from grns.nats import JetStream
-from grns.nats.interface import Message, StoredMessage
+from grns.nats.messages import Message, StoredMessage
 from grns.postgres.audit_log import note
 from grns.postgres.database import Database
 from grns.settings import load

@@ -31,17 +31,20 @@ from grns.errors import (
 from grns.model import subjects
 from grns.model.subjects import matches
 from grns.nats import JetStream
-from grns.nats.api import ApiError, said
-from grns.nats.config import drift, expected_durable, expected_streams, expected_subscriber, filters, merged
-from grns.nats.connection import Connection
-from grns.nats.delivery import UNKNOWN, Origin, parse_reply
-from grns.nats.interface import Delivery, Message, Receipt
+from grns.nats.api import ApiError, Replies, said
+from grns.nats.connection import Connection, harmless, ignore
+from grns.nats.delivery import UNKNOWN, Delivery, Origin, is_inbox, parse_reply
+from grns.nats.messages import Message, Receipt, read_headers
 from grns.nats.options import next_server, options
+from grns.nats.provision import (
+    drift,
+    expected_durable,
+    expected_streams,
+    expected_subscriber,
+    filters,
+    merged,
+)
 from grns.nats.publisher import verdict
-from grns.nats.reply import Replies
-from grns.nats.request import is_inbox
-from grns.nats.signals import harmless, ignore
-from grns.nats.stream import parse_headers
 from grns.settings import Settings
 from tests.support.cluster import cluster
 from tests.support.rude_responder import RUDE, rude
@@ -226,8 +229,8 @@ def test_drift_is_what_differs_and_nothing_else() -> None:
     actual = expected | {"max_msg_size": 5, "metadata": {"grns.epoch": "e"}}
     assert drift(expected, actual) == []
     assert drift(expected, actual | {"max_age": 1, "subjects": ["x"]}) == [
-        "GRNS_CMD: subjects is ['x'], grns would make it ['cmd.>']",
-        "GRNS_CMD: max_age is 1, grns would make it 86400000000000",
+        "GRNS_CMD: subjects is ['x'], grns expects ['cmd.>']",
+        "GRNS_CMD: max_age is 1, grns expects 86400000000000",
     ]
     other_order = {"name": "n", "filter_subjects": ["a", "b"]}
     assert drift(other_order, {"name": "n", "filter_subjects": ["b", "a"]}) == []
@@ -671,21 +674,21 @@ async def test_closing_ends_an_attempt_that_misses_its_cancellation(monkeypatch:
 async def test_a_broker_that_forgot_a_request_is_asked_again(
     transport: JetStream, got: list[bytes], facts: Facts
 ) -> None:
-    (puller,) = transport._pullers
-    subscription = puller._inbox._subscription
+    (consumer,) = transport._consumers
+    subscription = consumer._inbox._subscription
     assert subscription is not None
     await subscription.drop()
     await works(transport, got, b"after")
-    assert ("consumer_failing", {"durable": puller._durable, "reason": "missed heartbeats"}) in facts
+    assert ("consumer_failing", {"durable": consumer._durable, "reason": "missed heartbeats"}) in facts
 
 
 async def test_requests_that_end_are_renewed(
     transport: JetStream, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grns.nats.puller._EXPIRES_SECONDS", 0.6)
+    monkeypatch.setattr("grns.nats.consumer._EXPIRES_SECONDS", 0.6)
     got: list[Delivery] = []
     await transport.consume(LANE, got.append, depth=10)
-    (puller,) = transport._pullers
+    (consumer,) = transport._consumers
     pulls: list[str] = []
     publish = transport._connection.publish
 
@@ -697,7 +700,7 @@ async def test_requests_that_end_are_renewed(
     await eventually(lambda: len(pulls) == 3)
     await transport.publish(message())
     await eventually(lambda: got, seconds=0.3)
-    assert puller._wanted == 9
+    assert consumer._requested == 9
     assert "consumer_failing" not in [name for name, _ in facts]
 
 
@@ -705,36 +708,36 @@ async def test_requests_that_end_are_renewed(
 async def test_a_refused_request_is_repeated_with_pauses(
     transport: JetStream, got: list[bytes], facts: Facts, status: str
 ) -> None:
-    (puller,) = transport._pullers
+    (consumer,) = transport._consumers
     number, _, description = status.partition(" ")
     for _ in range(3):
-        inbox = f"{puller._inbox.address}.{puller._generation}"
+        inbox = f"{consumer._inbox.address}.{consumer._generation}"
         headers = {"Status": number, "Description": description}
-        puller._receive(Msg(client_of(transport), subject=inbox, headers=headers))
-        assert puller.is_failing
-        await eventually(lambda: puller._wanted)
+        consumer._receive(Msg(client_of(transport), subject=inbox, headers=headers))
+        assert consumer.is_failing
+        await eventually(lambda: consumer._requested)
     await works(transport, got, b"after")
-    assert not puller.is_failing
-    assert ("consumer_failing", {"durable": puller._durable, "reason": status}) in facts
+    assert not consumer.is_failing
+    assert ("consumer_failing", {"durable": consumer._durable, "reason": status}) in facts
 
 
 async def test_a_late_status_of_an_earlier_request_is_ignored(transport: JetStream, got: list[bytes]) -> None:
-    (puller,) = transport._pullers
-    late = f"{puller._inbox.address}.{puller._generation - 1}"
-    puller._receive(Msg(client_of(transport), subject=late, headers={"Status": "409"}))
-    assert not puller.is_failing
-    assert puller._wanted > 0
+    (consumer,) = transport._consumers
+    late = f"{consumer._inbox.address}.{consumer._generation - 1}"
+    consumer._receive(Msg(client_of(transport), subject=late, headers={"Status": "409"}))
+    assert not consumer.is_failing
+    assert consumer._requested > 0
 
 
 async def test_inboxes_that_were_left_while_the_broker_was_away_are_forgotten(
     transport: JetStream, got: list[bytes], server: LocalNats
 ) -> None:
-    (puller,) = transport._pullers
+    (consumer,) = transport._consumers
     client = client_of(transport)
     before = len(client._subs)
     freeze(server)
     for _ in range(5):
-        await puller._inbox.renew()
+        await consumer._inbox.renew()
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
     await works(transport, got, b"after")
@@ -882,8 +885,8 @@ def test_patterns(pattern: str, subject: str, fits: bool) -> None:
 
 
 def test_stored_headers() -> None:
-    assert parse_headers("NATS/1.0\r\nA: b:c\r\nB:d\r\n\r\n") == {"A": "b:c", "B": "d"}
-    assert parse_headers("") == {}
+    assert read_headers(b"NATS/1.0\r\nA: b:c\r\nB:d\r\n\r\n") == {"A": "b:c", "B": "d"}
+    assert read_headers(b"") == {}
 
 
 @pytest.mark.parametrize(

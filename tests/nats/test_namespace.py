@@ -16,7 +16,8 @@ from grns.dev.servers import LocalNats
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model import subjects
 from grns.nats import JetStream
-from grns.nats.interface import Delivery, Message, Receipt, Request
+from grns.nats.delivery import Delivery, Request
+from grns.nats.messages import Message, Receipt
 from grns.postgres.database import Database
 from grns.settings import Settings, load
 from tests.support.harness import LIMIT_SECONDS, Fleet, all_in, eventually, manage, ready, submit

@@ -12,7 +12,8 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.errors import DriftError, UnavailableError
 from grns.nats import JetStream
-from grns.nats.interface import Consumer, Delivery
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
 from tests.nats.test_jetstream import (
     LANE,
     Connect,

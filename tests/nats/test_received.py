@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from nats.aio.client import Client
 
-from grns.nats import received
-from grns.nats.received import Received, read_headers
+from grns.nats import patched_client
+from grns.nats.messages import read_headers
+from grns.nats.patched_client import Received
 
 BLOCKS = (
     b"NATS/1.0\r\nNats-Msg-Id: 1\r\nGrns-Task: gr-1\r\n\r\n",
@@ -39,7 +40,7 @@ def test_headers_are_taken_apart_when_somebody_asks(monkeypatch: pytest.MonkeyPa
         asked.append(block)
         return {"A": "b"}
 
-    monkeypatch.setattr(received, "read_headers", read)
+    monkeypatch.setattr(patched_client, "read_headers", read)
     message = Received(Client(), 1, "a.b", "reply", b"body", b"NATS/1.0\r\nA: b\r\n\r\n")
     assert (message.subject, message.reply, message.data, asked) == ("a.b", "reply", b"body", [])
     assert message.headers == message.headers == {"A": "b"}

@@ -11,8 +11,8 @@ import pytest
 from grns.dev.servers import LocalNats
 from grns.errors import BrokerRefusedError
 from grns.nats import JetStream
-from grns.nats.watchdog import WatchdogPauses
-from grns.nats.wire import SUBJECT_LENGTH
+from grns.nats.connection import WatchdogPauses
+from grns.nats.messages import SUBJECT_LENGTH
 from tests.nats.test_jetstream import (
     LIMIT,
     Connect,

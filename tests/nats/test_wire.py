@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.errors import BrokerRefusedError
-from grns.nats.interface import whole_number
-from grns.nats.wire import SUBJECT_LENGTH, encode, lines, size
+from grns.nats.messages import SUBJECT_LENGTH, encode, lines, size, whole_number
 
 
 def test_a_message_without_headers() -> None:

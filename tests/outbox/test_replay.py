@@ -17,8 +17,8 @@ import pytest
 from grns.bootstrap.app import App
 from grns.cli import run
 from grns.dev.servers import LocalNats
-from grns.nats import config
-from grns.nats.interface import Message, Receipt, Transport
+from grns.nats import JetStream, provision
+from grns.nats.messages import Message, Receipt
 from grns.outbox import log as stretch
 from grns.outbox import replay
 from grns.outbox.replay import Replayer
@@ -45,11 +45,11 @@ from tests.support.store import fetch, stranger
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("in_environment")]
 
-_SHORT_WINDOW = config.NANOSECONDS // 10  # the shortest that the broker takes
+_SHORT_WINDOW = provision.NANOSECONDS // 10  # the shortest that the broker takes
 
 
 @asynccontextmanager
-async def relayed(database: Database) -> AsyncIterator[tuple[Transport, list[Signal]]]:
+async def relayed(database: Database) -> AsyncIterator[tuple[JetStream, list[Signal]]]:
     """Run a relay meanwhile, once it has published all there is; shows a connection, and what it tells."""
     async with relaying() as note, App(load()).connections("test") as (_, transport):
         await eventually(lambda: is_relayed(database))
@@ -64,7 +64,7 @@ async def replayed(capfd: pytest.CaptureFixture[str], *options: str) -> tuple[in
     return code, json.loads(out) if out else None, said
 
 
-async def window_has_passed(transport: Transport) -> None:
+async def window_has_passed(transport: JetStream) -> None:
     """Wait until the broker does not remember the ids of what it has stored so far."""
     for subject in ("evt.agent.probe.probe.v1", "dlq.task.probe.v1"):
         probe = Message(subject, b"{}", f"probe {subject}", {})
@@ -98,7 +98,7 @@ def in_order(heard: Sequence[Heard]) -> list[str]:
 async def test_after_a_purge_everything_is_there_again_exactly_once(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(config, "_MINUTE", _SHORT_WINDOW // 5)
+    monkeypatch.setattr(provision, "_MINUTE", _SHORT_WINDOW // 5)
     await submit_many(database, 700)
     for _ in range(5):
         await lived(database)
@@ -217,7 +217,7 @@ async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(config, "_MINUTE", _SHORT_WINDOW // 5)
+    monkeypatch.setattr(provision, "_MINUTE", _SHORT_WINDOW // 5)
     await submit_many(database, 1500)
     for _ in range(5):
         await lived(database)

@@ -11,7 +11,8 @@ import pytest
 
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
-from grns.nats.interface import Message, Receipt, Transport
+from grns.nats import JetStream
+from grns.nats.messages import Message, Receipt
 from grns.outbox import replay
 from grns.outbox.log import LastAcknowledged, LostRange
 from grns.outbox.stream_loss import StreamLossDetector, positions
@@ -223,7 +224,7 @@ async def test_a_postgres_that_is_far_away_does_not_cost_the_lead(
 
 
 def watching(
-    session: Session, transport: Transport, told: list[Signal], places: Mapping[str, LastAcknowledged]
+    session: Session, transport: JetStream, told: list[Signal], places: Mapping[str, LastAcknowledged]
 ) -> StreamLossDetector:
     """Return what looks at streams that were in these places."""
     return StreamLossDetector(

@@ -11,7 +11,7 @@ import nats
 from grns.dev.servers import LocalNats
 from grns.model import subjects
 from grns.nats import JetStream
-from grns.nats.config import expected_durable
+from grns.nats.provision import expected_durable
 from grns.postgres.database import Database
 from tests.support.harness import Fleet, all_in, eventually, manage, ready, settings_for, submit, submit_many
 

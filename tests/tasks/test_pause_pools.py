@@ -14,7 +14,7 @@ from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.errors import InvalidInputError
 from grns.model import subjects
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.tasks import pause_pools as pause
 from grns.tasks.pause_pools import PausedSubjects, PoolPauses
@@ -28,7 +28,7 @@ OTHERS = [subjects.priority_subject("default", "writer", 2), subjects.shared_exe
 
 
 @pytest.fixture
-async def transport(database: Database, broker: LocalNats) -> AsyncIterator[Transport]:
+async def transport(database: Database, broker: LocalNats) -> AsyncIterator[JetStream]:
     """A connection to a broker with durables for the lanes of two pools, and for the front door."""
     transport = App(settings_for(database.url, broker.url)).transport("test")
     await transport.connect()
@@ -41,7 +41,7 @@ async def transport(database: Database, broker: LocalNats) -> AsyncIterator[Tran
 
 
 @pytest.fixture
-def pauses(database: Database, transport: Transport) -> PoolPauses:
+def pauses(database: Database, transport: JetStream) -> PoolPauses:
     """What pauses the pools of the default workspace."""
     return PoolPauses(database=database, transport=transport, workspace="default")
 
@@ -126,7 +126,7 @@ async def test_what_cannot_be_paused_is_refused(
 async def test_lanes_are_kept_paused_some_pools_at_a_time(
     database: Database,
     pauses: PoolPauses,
-    transport: Transport,
+    transport: JetStream,
     broker: LocalNats,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,7 +148,7 @@ async def test_lanes_are_kept_paused_some_pools_at_a_time(
 
 
 async def test_the_janitor_ends_what_is_over_and_keeps_lanes_paused(
-    database: Database, pauses: PoolPauses, transport: Transport, broker: LocalNats
+    database: Database, pauses: PoolPauses, transport: JetStream, broker: LocalNats
 ) -> None:
     await pauses.pause("writer", actor=ACTOR, until=60.0)
     await fetch(database, "update grns.pauses set until = now()")

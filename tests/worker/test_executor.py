@@ -14,6 +14,7 @@ from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import UnavailableError
 from grns.model import subjects
 from grns.model.outcome import Claim
+from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
@@ -35,17 +36,18 @@ from tests.support.store import fetch, kinds_of, log_of, place, row_of
 WHO = Claimant("worker-me", "default", "worker", {"noop": 3}, 15.0)
 
 
-class Copy:
+class Copy(Delivery):
     """A delivery that notes how it ended, and what the database said of the task at that moment."""
 
     stream, stream_seq, token = "GRNS_CMD", 7, ""
+    subject, body, delivery_count, headers = "", b"", 1, dict[str, str]()
 
     def __init__(self, database: Database, body: bytes, *, count: int = 1) -> None:
         self._database = database
         self.body = body
         self.delivery_count = count
         self.subject = subjects.shared_execute()
-        self.headers: dict[str, str] = {}
+        self.headers = {}
         self.end: tuple[str, Any] | None = None
         self.statuses: list[str] = []
 

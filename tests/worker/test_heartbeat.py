@@ -17,7 +17,7 @@ from grns.bootstrap.workers import HeartbeatConfig
 from grns.dev.servers import LocalNats
 from grns.model.outcome import Claim
 from grns.model.subjects import lease_nudge
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.worker import heartbeat_process as heartbeat_process
 from grns.worker import registry as agent
@@ -33,7 +33,7 @@ SOON_SECONDS = 5.0
 
 
 @pytest.fixture
-async def transport(database: Database, broker: LocalNats) -> AsyncIterator[Transport]:
+async def transport(database: Database, broker: LocalNats) -> AsyncIterator[JetStream]:
     """The connection of somebody who cancels."""
     async with App(settings_for(database.url, broker.url)).connections("test") as (_, transport):
         yield transport
@@ -80,7 +80,7 @@ async def says(book: SharedLeaseTable, verdict: LeaseAnswer) -> bool:
 
 
 async def test_a_cancellation_that_is_hurried_comes_before_the_next_round(
-    database: Database, broker: LocalNats, transport: Transport, held: Claim
+    database: Database, broker: LocalNats, transport: JetStream, held: Claim
 ) -> None:
     async with keeping(database, broker, held) as book:
         await eventually(lambda: says(book, LeaseAnswer.RENEWED))
@@ -91,7 +91,7 @@ async def test_a_cancellation_that_is_hurried_comes_before_the_next_round(
 
 
 async def test_one_that_is_hurried_during_a_round_does_so_too(
-    database: Database, broker: LocalNats, transport: Transport, held: Claim
+    database: Database, broker: LocalNats, transport: JetStream, held: Claim
 ) -> None:
     """The round has looked at the lease already, and waits for its last answer."""
     async with stranger(database) as blocker:

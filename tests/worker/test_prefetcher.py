@@ -8,17 +8,19 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from grns.nats.interface import Delivery
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
 from grns.worker.leases import LeaseManager, SharedLeaseTable
 from grns.worker.prefetcher import Prefetcher, PriorityBuffer
 from grns.worker.slots import Slots
 
 
-class Command:
+class Command(Delivery):
     """A delivery that notes what becomes of it."""
 
     stream, stream_seq, delivery_count, body = "GRNS_CMD", 1, 1, b""
     headers: Mapping[str, str] = {}
+    subject, token = "", ""
 
     def __init__(self, name: str) -> None:
         self.subject = name
@@ -38,7 +40,7 @@ class Command:
         self.settled.append("term")
 
 
-class Source:
+class Source(Consumer):
     """A consumer that notes how much it may hold, and how many of its deliveries have ended."""
 
     is_failing = False

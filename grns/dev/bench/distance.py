@@ -14,7 +14,8 @@ from grns.errors import UnavailableError
 from grns.model import subjects
 from grns.model.duration import percentiles
 from grns.model.task import random_uuid
-from grns.nats.interface import Message, Transport
+from grns.nats import JetStream
+from grns.nats.messages import Message
 from grns.postgres.database import Database
 
 _TRIPS, _WRITES = 100, 50
@@ -26,7 +27,7 @@ _ANSWER_SECONDS = 10.0
 Trip = Callable[[], Awaitable[object]]
 
 
-async def look(database: Database, transport: Transport, show: BenchProgress) -> Distance:
+async def look(database: Database, transport: JetStream, show: BenchProgress) -> Distance:
     """Measure all four, one after the other, each answer awaited before the next question."""
     echo = await _echo(transport)
     with show.phase("how far the servers are", 2 * (_TRIPS + _WRITES)) as step:
@@ -50,7 +51,7 @@ async def _middle(trip: Trip, count: int, step: Step, before: int) -> float:
     return percentiles(took).p50
 
 
-async def _echo(transport: Transport) -> Trip:
+async def _echo(transport: JetStream) -> Trip:
     """Return what sends a message to ourselves, through the broker's memory alone, and waits for it."""
     heard = asyncio.Event()
     await transport.on_nudge(_ECHO, heard.set)
@@ -70,6 +71,6 @@ async def _echo(transport: Transport) -> Trip:
     return echo
 
 
-async def _store(transport: Transport) -> None:
+async def _store(transport: JetStream) -> None:
     """Have JetStream store a message."""
     await transport.publish(Message(_STORED, _TEXT.encode(), str(random_uuid()), {}))

@@ -17,7 +17,7 @@ from grns.bootstrap.app import App
 from grns.dev.bench.plan import Plan
 from grns.errors import GrnsError
 from grns.model import server_url
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres import migrate, scratch
 from grns.postgres.database import Database
 from grns.settings import Settings
@@ -87,7 +87,7 @@ async def _remove(server: Database, settings: Settings, name: str, say: Say) -> 
 
 
 @asynccontextmanager
-async def _broker(settings: Settings) -> AsyncIterator[Transport]:
+async def _broker(settings: Settings) -> AsyncIterator[JetStream]:
     transport = App(settings).transport("bench")
     await transport.connect()
     try:

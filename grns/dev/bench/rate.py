@@ -15,7 +15,7 @@ from grns.dev.bench.stage import BenchStage
 from grns.errors import GrnsError, WaitTimeoutError
 from grns.model import subjects
 from grns.model.duration import Percentiles, percentiles
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database
 
 _PART = 20_000  # of what is submitted at once: it is held in memory
@@ -32,7 +32,7 @@ class Bench:
     plan: Plan
     client: Client
     database: Database
-    transport: Transport
+    transport: JetStream
     stage: BenchStage
     show: BenchProgress
 

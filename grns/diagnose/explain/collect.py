@@ -17,7 +17,7 @@ from grns.diagnose.explain.snapshot import LaneSeen, TaskSnapshot
 from grns.errors import GrnsError, NotFoundError
 from grns.model import subjects
 from grns.model.task import Status
-from grns.nats.interface import Transport
+from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 
 
@@ -34,7 +34,7 @@ class Explainer:
         *,
         database: Database | Session,
         whole: Database,
-        transport: Transport,
+        transport: JetStream,
         workspace: str,
         is_bound: bool = False,
     ) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from grns.dev.servers import LocalNats
 from grns.nats import JetStream
-from grns.nats.interface import Transport
 from grns.settings import Settings
 
 LIMIT = 10.0
@@ -76,7 +75,7 @@ class Broker:
         await self.manage(f"STREAM.DELETE.{stream}")
 
 
-TransportFactory = Callable[..., Awaitable[Transport]]
+TransportFactory = Callable[..., Awaitable[JetStream]]
 
 
 @pytest.fixture
@@ -103,11 +102,11 @@ async def transport_factory(
     request: pytest.FixtureRequest, broker: Broker, facts: list[tuple[str, dict[str, Any]]]
 ) -> AsyncIterator[TransportFactory]:
     """Make connected transports; keywords are settings. `provision=False` leaves the broker as it is."""
-    made: list[Transport] = []
+    made: list[JetStream] = []
 
-    async def make(*, provision: bool = True, **changes: Any) -> Transport:
+    async def make(*, provision: bool = True, **changes: Any) -> JetStream:
         assert request.param == "jetstream"
-        transport: Transport = JetStream(
+        transport: JetStream = JetStream(
             settings(broker, **changes),
             name="conformance",
             on_fact=lambda name, fields: facts.append((name, fields)),

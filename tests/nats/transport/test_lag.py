@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from grns.model import subjects
-from grns.nats.interface import Lag, Transport
+from grns.nats import JetStream
+from grns.nats.messages import Lag
 from tests.nats.transport.test_transport import EVENT, LANE, LIMIT, Inbox, message
 
 if TYPE_CHECKING:
     from tests.nats.transport.conftest import Broker, TransportFactory
 
 
-async def lags_are(transport: Transport, expected: list[Lag]) -> None:
+async def lags_are(transport: JetStream, expected: list[Lag]) -> None:
     """Wait until the durables are behind as expected."""
     deadline = time.monotonic() + LIMIT
     while (seen := sorted(await transport.lags(), key=lambda lag: (lag.stream, lag.consumer))) != expected:
@@ -46,13 +47,13 @@ async def test_a_durable_says_what_waits_and_what_was_delivered(
     await consumer.stop()
 
 
-async def test_a_stream_that_is_not_there_has_no_durables(transport: Transport, broker: Broker) -> None:
+async def test_a_stream_that_is_not_there_has_no_durables(transport: JetStream, broker: Broker) -> None:
     await transport.consume(LANE, Inbox(), depth=1)
     await broker.delete_stream(subjects.EVT_STREAM)
     assert [lag.consumer for lag in await transport.lags()] == [LANE]
 
 
 @pytest.fixture
-async def transport(transport_factory: TransportFactory) -> Transport:
+async def transport(transport_factory: TransportFactory) -> JetStream:
     """A transport with its streams made."""
     return await transport_factory()

@@ -13,7 +13,8 @@ from nats.aio.transport import TcpTransport
 
 from grns.errors import BrokerRefusedError
 from grns.model import subjects
-from grns.nats.interface import Request, Serving, Transport
+from grns.nats import JetStream
+from grns.nats.delivery import Request, Serving
 from tests.nats.transport.test_transport import LIMIT, eventually
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Desk:
         self.asked.append(request)
         request.answer(b"you said " + request.body, {"Grns-Answer": request.headers.get("X-Word", "none")})
 
-    async def open(self, transport: Transport, pattern: str = ASKED) -> Serving:
+    async def open(self, transport: JetStream, pattern: str = ASKED) -> Serving:
         """Begin to serve; returns when the broker knows of it."""
         serving = await transport.serve(pattern, "desk", self)
         await transport.state(subjects.CMD_STREAM)

@@ -21,7 +21,10 @@ from grns.errors import (
     UnavailableError,
 )
 from grns.model import subjects
-from grns.nats.interface import Consumer, Delivery, Done, Message, Receipt, Transport
+from grns.nats import JetStream
+from grns.nats.consumer import Consumer
+from grns.nats.delivery import Delivery
+from grns.nats.messages import Done, Message, Receipt
 
 if TYPE_CHECKING:
     from tests.nats.transport.conftest import Broker, TransportFactory
@@ -44,7 +47,7 @@ async def eventually(fact: Callable[[], object], *, seconds: float = LIMIT) -> N
         await asyncio.sleep(0.005)
 
 
-async def stored(transport: Transport, stream: str, count: int) -> None:
+async def stored(transport: JetStream, stream: str, count: int) -> None:
     """Wait until a stream holds so many messages."""
     deadline = time.monotonic() + LIMIT
     while (await transport.state(stream)).messages != count:
@@ -102,7 +105,7 @@ def message(subject: str = LANE, body: bytes = b"{}", **changes: Any) -> Message
     return Message(subject=subject, body=body, **(chosen | changes))
 
 
-async def send(transport: Transport, wanted: Message, done: Done) -> None:
+async def send(transport: JetStream, wanted: Message, done: Done) -> None:
     """Post a message as soon as there is room for it, as the relay does."""
     try:
         await transport.ready()
@@ -112,7 +115,7 @@ async def send(transport: Transport, wanted: Message, done: Done) -> None:
         transport.post(wanted, done)
 
 
-async def insist(transport: Transport, wanted: Message, *, seconds: float = LIMIT) -> Receipt:
+async def insist(transport: JetStream, wanted: Message, *, seconds: float = LIMIT) -> Receipt:
     """Publish until it is stored, as the relay does."""
     deadline = time.monotonic() + seconds
     while True:
@@ -124,13 +127,13 @@ async def insist(transport: Transport, wanted: Message, *, seconds: float = LIMI
 
 
 @pytest.fixture
-async def transport(transport_factory: TransportFactory) -> Transport:
+async def transport(transport_factory: TransportFactory) -> JetStream:
     """A transport with its streams made."""
     return await transport_factory()
 
 
 @pytest.fixture
-async def brisk(transport_factory: TransportFactory) -> Transport:
+async def brisk(transport_factory: TransportFactory) -> JetStream:
     """A transport that notices and redelivers within a second."""
     return await transport_factory(**BRISK)
 
@@ -138,7 +141,7 @@ async def brisk(transport_factory: TransportFactory) -> Transport:
 # Publishing
 
 
-async def test_a_message_is_stored_once_however_often_it_is_sent(transport: Transport) -> None:
+async def test_a_message_is_stored_once_however_often_it_is_sent(transport: JetStream) -> None:
     wanted = message()
     first = await transport.publish(wanted)
     again = await transport.publish(wanted)
@@ -222,7 +225,7 @@ async def test_what_was_not_confirmed_is_an_error_and_can_be_sent_again(
     assert (await transport.state(subjects.CMD_STREAM)).messages == 400
 
 
-async def test_a_lost_connection_is_told_at_once(transport: Transport, broker: Broker) -> None:
+async def test_a_lost_connection_is_told_at_once(transport: JetStream, broker: Broker) -> None:
     answers: list[Receipt | GrnsError] = []
     broker.freeze()
     await send(transport, message(), answers.append)
@@ -231,7 +234,7 @@ async def test_a_lost_connection_is_told_at_once(transport: Transport, broker: B
     assert isinstance(answers[0], OutcomeUnknownError)
 
 
-async def test_sending_waits_for_the_broker(transport: Transport, broker: Broker) -> None:
+async def test_sending_waits_for_the_broker(transport: JetStream, broker: Broker) -> None:
     await broker.stop()
     await eventually(lambda: not transport.is_connected)
     answers: list[Receipt | GrnsError] = []
@@ -244,7 +247,7 @@ async def test_sending_waits_for_the_broker(transport: Transport, broker: Broker
     assert isinstance(answers[0], Receipt)
 
 
-async def test_closing_answers_what_is_open(transport: Transport, broker: Broker) -> None:
+async def test_closing_answers_what_is_open(transport: JetStream, broker: Broker) -> None:
     answers: list[Receipt | GrnsError] = []
     broker.freeze()
     await send(transport, message(), answers.append)
@@ -298,7 +301,7 @@ async def test_a_full_lane_refuses_and_leaves_the_others_alone(transport_factory
 
 
 @pytest.mark.parametrize("size", ["body", "headers", "both"])
-async def test_a_message_that_is_too_large_is_refused(transport: Transport, size: str) -> None:
+async def test_a_message_that_is_too_large_is_refused(transport: JetStream, size: str) -> None:
     most = transport.max_message_bytes
     wanted = {
         "body": message(body=b"x" * (most + 10_000)),
@@ -314,7 +317,7 @@ async def test_a_message_that_is_too_large_is_refused(transport: Transport, size
 @pytest.mark.parametrize(
     "subject", ["", "cmd.a b", "cmd.a\r\nPUB evil 0\r\n\r\n", "cmd." + "x" * 5_000, "cmd.\t"], ids=ascii
 )
-async def test_a_bad_subject_is_refused_and_harms_nothing(transport: Transport, subject: str) -> None:
+async def test_a_bad_subject_is_refused_and_harms_nothing(transport: JetStream, subject: str) -> None:
     with pytest.raises(BrokerRefusedError) as caught:
         await transport.publish(message(subject))
     assert caught.value.code == "bad_subject"
@@ -324,7 +327,7 @@ async def test_a_bad_subject_is_refused_and_harms_nothing(transport: Transport, 
 # Consuming
 
 
-async def test_a_delivery_says_what_was_sent(transport: Transport) -> None:
+async def test_a_delivery_says_what_was_sent(transport: JetStream) -> None:
     wanted = message(body=b'{"n": 1}', headers={"Grns-Task": "gr-1", "Status": "409"})
     receipt = await transport.publish(wanted)
     inbox = Inbox()
@@ -336,7 +339,7 @@ async def test_a_delivery_says_what_was_sent(transport: Transport) -> None:
     assert (delivery.headers["Grns-Task"], delivery.headers["Status"]) == ("gr-1", "409")
 
 
-async def test_an_ack_ends_it(transport: Transport) -> None:
+async def test_an_ack_ends_it(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
     await transport.consume(LANE, inbox, depth=1)
@@ -346,7 +349,7 @@ async def test_an_ack_ends_it(transport: Transport) -> None:
     assert len(inbox.deliveries) == 1
 
 
-async def test_only_the_first_end_counts(transport: Transport) -> None:
+async def test_only_the_first_end_counts(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
     consumer = await transport.consume(LANE, inbox, depth=1)
@@ -357,7 +360,7 @@ async def test_only_the_first_end_counts(transport: Transport) -> None:
     await inbox.has(2)
 
 
-async def test_a_nak_brings_it_back_after_the_delay(transport: Transport) -> None:
+async def test_a_nak_brings_it_back_after_the_delay(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
     consumer = await transport.consume(LANE, inbox, depth=1)
@@ -373,7 +376,7 @@ async def test_a_nak_brings_it_back_after_the_delay(transport: Transport) -> Non
     assert inbox.at[2] - inbox.at[1] >= 0.39
 
 
-async def test_a_term_ends_it_without_effect(transport: Transport) -> None:
+async def test_a_term_ends_it_without_effect(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
     consumer = await transport.consume(LANE, inbox, depth=1)
@@ -386,7 +389,7 @@ async def test_a_term_ends_it_without_effect(transport: Transport) -> None:
     assert inbox.bodies[1] == b"next"
 
 
-async def test_what_nobody_ends_is_delivered_again(brisk: Transport) -> None:
+async def test_what_nobody_ends_is_delivered_again(brisk: JetStream) -> None:
     await brisk.publish(message())
     inbox = Inbox()
     await brisk.consume(LANE, inbox, depth=2)
@@ -414,7 +417,7 @@ async def test_a_sign_of_life_keeps_it_also_from_another_connection(
     assert inbox.bodies[2] == b"1"
 
 
-async def test_no_more_than_depth_is_held_and_done_makes_room(transport: Transport) -> None:
+async def test_no_more_than_depth_is_held_and_done_makes_room(transport: JetStream) -> None:
     for number in range(20):
         await transport.publish(message(body=b"%d" % number))
     inbox = Inbox()
@@ -507,7 +510,7 @@ async def test_a_paused_subject_is_delivered_to_nobody_until_it_goes_on(
     await inbox.has(1)
 
 
-async def test_a_durable_says_how_it_is(transport: Transport) -> None:
+async def test_a_durable_says_how_it_is(transport: JetStream) -> None:
     assert await transport.durable(LANE) is None
     inbox = Inbox()
     consumer = await transport.consume(LANE, inbox, depth=2)
@@ -524,7 +527,7 @@ async def test_a_durable_says_how_it_is(transport: Transport) -> None:
     await consumer.stop()
 
 
-async def test_a_pause_of_a_subject_ends_by_itself(transport: Transport) -> None:
+async def test_a_pause_of_a_subject_ends_by_itself(transport: JetStream) -> None:
     inbox = Inbox()
     await transport.consume(LANE, inbox, depth=10)
     assert await transport.pause(LANE, seconds=1.0)
@@ -571,7 +574,7 @@ async def test_stopping_strands_nothing(transport_factory: TransportFactory) -> 
     await stored(stayer, subjects.CMD_STREAM, 0)
 
 
-async def test_a_callback_that_fails_costs_no_place(transport: Transport) -> None:
+async def test_a_callback_that_fails_costs_no_place(transport: JetStream) -> None:
     seen: list[int] = []
     inbox = Inbox()
 
@@ -600,7 +603,7 @@ async def test_two_consumers_share_the_work(transport_factory: TransportFactory)
     assert len({*first.bodies, *second.bodies}) == 100
 
 
-async def test_a_subject_of_nobody_cannot_be_consumed(transport: Transport) -> None:
+async def test_a_subject_of_nobody_cannot_be_consumed(transport: JetStream) -> None:
     with pytest.raises(InvalidInputError):
         await transport.consume("what.is.this", Inbox(), depth=1)
 
@@ -669,7 +672,7 @@ async def test_a_consumer_recovers(
     await eventually(lambda: worker.consumer is not None and not worker.consumer.is_failing)
 
 
-async def test_a_consumer_asks_again_as_soon_as_it_is_connected(transport: Transport, broker: Broker) -> None:
+async def test_a_consumer_asks_again_as_soon_as_it_is_connected(transport: JetStream, broker: Broker) -> None:
     worker = Worker()
     worker.consumer = await transport.consume(LANE, worker, depth=10)
     await killed(broker)
@@ -679,7 +682,7 @@ async def test_a_consumer_asks_again_as_soon_as_it_is_connected(transport: Trans
     await worker.has(b"after", seconds=0.5)
 
 
-async def test_a_consumer_says_that_it_fails(transport: Transport, broker: Broker) -> None:
+async def test_a_consumer_says_that_it_fails(transport: JetStream, broker: Broker) -> None:
     consumer = await transport.consume(LANE, Inbox(), depth=10)
     assert not consumer.is_failing
     await broker.kill()
@@ -690,7 +693,7 @@ async def test_a_consumer_says_that_it_fails(transport: Transport, broker: Broke
     assert transport.is_connected
 
 
-async def test_a_consumer_can_be_made_while_the_broker_is_away(transport: Transport, broker: Broker) -> None:
+async def test_a_consumer_can_be_made_while_the_broker_is_away(transport: JetStream, broker: Broker) -> None:
     await broker.stop()
     await eventually(lambda: not transport.is_connected)
     worker = Worker()
@@ -702,7 +705,7 @@ async def test_a_consumer_can_be_made_while_the_broker_is_away(transport: Transp
 
 
 async def test_a_consumer_can_be_stopped_while_the_broker_is_away(
-    transport: Transport, broker: Broker
+    transport: JetStream, broker: Broker
 ) -> None:
     consumer = await transport.consume(LANE, Inbox(), depth=10)
     await broker.stop()
@@ -710,7 +713,7 @@ async def test_a_consumer_can_be_stopped_while_the_broker_is_away(
     await asyncio.wait_for(consumer.stop(), 3)
 
 
-async def test_ends_survive_a_lost_connection(brisk: Transport, broker: Broker) -> None:
+async def test_ends_survive_a_lost_connection(brisk: JetStream, broker: Broker) -> None:
     inbox = Inbox()
     await brisk.consume(LANE, inbox, depth=10)
     await brisk.publish(message())
@@ -755,7 +758,7 @@ async def test_streams_are_made_once_whoever_is_first(transport_factory: Transpo
     assert len({state.epoch for state in states}) == 1
 
 
-async def test_a_wiped_broker_has_another_epoch(transport: Transport, broker: Broker) -> None:
+async def test_a_wiped_broker_has_another_epoch(transport: JetStream, broker: Broker) -> None:
     await transport.publish(message(EVENT))
     before = await transport.state(subjects.EVT_STREAM)
     assert (before.last_seq, before.messages) == (1, 1)
@@ -788,7 +791,7 @@ async def test_verify_reports_and_changes_nothing(transport_factory: TransportFa
     with pytest.raises(NotFoundError):
         await checker.state(subjects.CMD_STREAM)
     maker = await transport_factory(nats_evt_max_bytes=10_000_000)
-    with pytest.raises(DriftError, match="GRNS_EVT: max_bytes is 10000000, grns would make it 20000000"):
+    with pytest.raises(DriftError, match="GRNS_EVT: max_bytes is 10000000, grns expects 20000000"):
         await checker.provision()
     with pytest.raises(DriftError, match="does not exist"):
         await checker.consume(LANE, Inbox(), depth=1)
@@ -798,7 +801,7 @@ async def test_verify_reports_and_changes_nothing(transport_factory: TransportFa
     await maker.publish(message())
 
 
-async def test_a_durable_with_another_filter_is_an_error(transport: Transport, broker: Broker) -> None:
+async def test_a_durable_with_another_filter_is_an_error(transport: JetStream, broker: Broker) -> None:
     name = subjects.durable(LANE)
     config = {"name": name, "durable_name": name, "ack_policy": "explicit", "filter_subject": OTHER_LANE}
     await broker.manage(
@@ -814,7 +817,7 @@ async def test_a_durable_with_another_filter_is_an_error(transport: Transport, b
 # Hints, observers, subscribers
 
 
-async def test_a_nudge_is_heard_also_after_the_broker_came_back(transport: Transport, broker: Broker) -> None:
+async def test_a_nudge_is_heard_also_after_the_broker_came_back(transport: JetStream, broker: Broker) -> None:
     heard: list[str] = []
     await transport.on_nudge(subjects.RELAY_NUDGE, lambda: heard.append("nudge"))
     await transport.nudge(subjects.RELAY_NUDGE)
@@ -868,7 +871,7 @@ async def test_a_subscriber_starts_at_the_first_event_and_goes_on_where_it_was(
     ("name", "filters"), [("a.b", [EVENT]), ("a", ["cmd.>"]), ("a", [">"]), ("", [EVENT])], ids=ascii
 )
 async def test_a_subscription_that_makes_no_sense_is_refused(
-    transport: Transport, name: str, filters: list[str]
+    transport: JetStream, name: str, filters: list[str]
 ) -> None:
     with pytest.raises(InvalidInputError):
         await transport.subscribe(name, filters, Inbox(), depth=1)
@@ -877,7 +880,7 @@ async def test_a_subscription_that_makes_no_sense_is_refused(
 # What streams hold
 
 
-async def test_the_last_message_is_the_newest_that_is_left(transport: Transport) -> None:
+async def test_the_last_message_is_the_newest_that_is_left(transport: JetStream) -> None:
     assert await transport.last_message(subjects.DLQ_STREAM) is None
     await transport.publish(message("dlq.task.dead.v1", b"1"))
     receipt = await transport.publish(message("dlq.task.failed.v1", b"\xff\x00", headers={"X": "é"}))
@@ -893,7 +896,7 @@ async def test_the_last_message_is_the_newest_that_is_left(transport: Transport)
         await transport.last_message("NOTHING")
 
 
-async def test_what_was_stored_between_two_moments_is_read_in_its_order(transport: Transport) -> None:
+async def test_what_was_stored_between_two_moments_is_read_in_its_order(transport: JetStream) -> None:
     receipts = [
         await transport.publish(message("evt.task.dead.v1", str(number).encode())) for number in range(250)
     ]
@@ -915,7 +918,7 @@ async def test_what_was_stored_between_two_moments_is_read_in_its_order(transpor
 
 
 @pytest.fixture
-async def lonely(transport: Transport) -> list[int]:
+async def lonely(transport: JetStream) -> list[int]:
     """Messages, the second and the third of them on subjects that nobody serves."""
     await transport.consume(LANE, Inbox(), depth=1)
     await transport.consume(subjects.shared_execute(), Inbox(), depth=1)
@@ -924,7 +927,7 @@ async def lonely(transport: Transport) -> list[int]:
 
 
 async def test_what_nobody_serves_is_found_and_can_be_discarded(
-    transport: Transport, lonely: list[int]
+    transport: JetStream, lonely: list[int]
 ) -> None:
     found = await transport.unserved(subjects.CMD_STREAM, older_than_seconds=0)
     assert [one.seq for one in found] == lonely

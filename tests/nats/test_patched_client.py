@@ -8,10 +8,12 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from grns.nats.reader import MessageHandler, ReadingClient
+from grns.dev.servers import LocalNats
+from grns.nats.patched_client import MessageHandler, ReadingClient
 
 Heard = list[tuple[str, bytes]]
 
@@ -150,3 +152,35 @@ async def test_a_delivery_that_nobody_listens_for_any_more_is_told() -> None:
     assert listener.strays == [ack.decode()] * 2
     assert listener.messages == [("cmd", b"hi")], "what is listened for goes its way"
     assert listener.errors == []
+
+
+async def test_private_names_of_nats_py_exist_in_the_installed_version(broker: LocalNats) -> None:
+    """`grns.nats.patched_client` reads or overrides these; a release of nats-py may rename them."""
+    client = Client()
+    await client.connect(broker.url)
+    try:
+        subscription = await client.subscribe("a", cb=_ignore)
+        transport = client._transport
+        names = {
+            client: (
+                *("_current_server", "_error_cb", "_flush_queue", "_pending", "_pending_data_size", "_ps"),
+                *(
+                    "_process_connect_init",
+                    "_process_headers",
+                    "_process_info",
+                    "_process_msg",
+                    "_reading_task",
+                ),
+                *("_reconnection_task", "_remove_sub", "_send_ping", "_server_pool", "_server_info", "_subs"),
+            ),
+            subscription: ("_cb", "_id", "_stop_processing"),
+            transport: ("_io_writer",),
+            client._ps: ("buf", "nc", "state", "parse"),
+        }
+        missing = [name for owner, owned in names.items() for name in owned if not hasattr(owner, name)]
+        assert missing == []
+    finally:
+        await client.close()
+
+
+async def _ignore(_message: object) -> None: ...

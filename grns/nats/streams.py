@@ -1,4 +1,4 @@
-"""Looking into streams: their state, single messages, and what nobody fetches."""
+"""Reading streams: their state, single messages, and messages that no durable serves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from grns.errors import NotFoundError
 from grns.model import subjects
 from grns.nats.api import NO_MESSAGE, NO_SEQUENCE, NO_STREAM, NOT_DELETED, Api, ApiError
-from grns.nats.config import EPOCH, filters
-from grns.nats.interface import StoredMessage, StreamState
+from grns.nats.messages import StoredMessage, StreamState, read_headers
+from grns.nats.provision import EPOCH, filters
 
 _SUBJECTS_PER_LOOK, _MESSAGES_PER_SUBJECT, _MESSAGES_PER_LOOK = 256, 10, 100
 _READ_AT_ONCE = 100
@@ -157,16 +157,10 @@ class Streams:
             raise
 
 
-def _stored(stream: str, found: Mapping[str, Any] | None) -> StoredMessage | None:
-    if found is None:
+def _stored(stream: str, message: Mapping[str, Any] | None) -> StoredMessage | None:
+    if message is None:
         return None
-    body = base64.b64decode(found.get("data", ""))
-    headers = base64.b64decode(found.get("hdrs", "")).decode("utf-8", "replace")
-    stored_at = datetime.fromisoformat(found["time"])
-    return StoredMessage(stream, found["seq"], found["subject"], body, parse_headers(headers), stored_at)
-
-
-def parse_headers(block: str) -> dict[str, str]:
-    """Return the headers of a stored message: `NATS/1.0`, then one a line."""
-    pairs = (line.partition(":") for line in block.split("\r\n")[1:] if ":" in line)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    body = base64.b64decode(message.get("data", ""))
+    headers = read_headers(base64.b64decode(message.get("hdrs", "")))
+    stored_at = datetime.fromisoformat(message["time"])
+    return StoredMessage(stream, message["seq"], message["subject"], body, headers, stored_at)

@@ -1,8 +1,8 @@
-"""A continuous pull: the broker always holds a request of ours, as long as there is room for deliveries.
+"""A continuous pull: the broker always holds a request of ours while there is room for deliveries.
 
-Not nats-py's `fetch`: that is deaf to a lost server, a deleted durable and missing
-heartbeats until its timeout, and slower. Demand is one number: minus one for each
-message, minus what a request gives back when it ends.
+nats-py's `fetch` does not notice a lost server, a deleted durable or missing heartbeats until
+its timeout, and is slower. Demand is one number: minus one for each message, minus what a request
+gives back when it ends.
 """
 
 from __future__ import annotations
@@ -11,17 +11,66 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from nats.aio.msg import Msg
 
-from grns.nats.config import NANOSECONDS
-from grns.nats.connection import Connection
-from grns.nats.delivery import ACK_PREFIX, JetStreamDelivery
-from grns.nats.inbox import Inbox
-from grns.nats.interface import Delivery
-from grns.nats.signals import OnFact
+from grns.errors import GrnsError
+from grns.nats.connection import Connection, OnFact
+from grns.nats.delivery import ACK_PREFIX, Delivery
+from grns.nats.provision import NANOSECONDS
+from grns.nats.subscription import NatsSubscription, new_inbox
 from grns.telemetry import failpoint
+
+_SETTLE_SECONDS = 2.0
+
+
+class DeliveryInbox:
+    """The subject where deliveries arrive. With a new one the broker drops the requests made for the last."""
+
+    def __init__(self, connection: Connection, on_message: Callable[[Msg], None]) -> None:
+        self._connection = connection
+        self._on_message = on_message
+        self._subscription: NatsSubscription | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.address = ""
+
+    async def renew(self) -> None:
+        """Subscribe to a new subject instead of the last one."""
+        address = new_inbox(self._connection.inbox_prefix)
+        subscription = await self._connection.subscribe(f"{address}.*", self._on_message)
+        self._retire()
+        self._subscription, self.address = subscription, address
+
+    async def close(self) -> None:
+        """Unsubscribe, and return deliveries that still arrive to the broker."""
+        self._retire()
+        while self._tasks:  # messages come out of the subscription while it drains
+            _, late = await asyncio.wait(set(self._tasks), timeout=_SETTLE_SECONDS)
+            if late:
+                return
+
+    def give_back(self, message: Msg, *, delay_seconds: float = 0.0) -> None:
+        """Return a message to the broker, for another consumer."""
+        if message.reply.startswith(ACK_PREFIX):
+            self._run(Delivery(self._connection, message).nak(delay_seconds))
+
+    def _retire(self) -> None:
+        if self._subscription is not None:
+            self._subscription.handler = self.give_back
+            self._run(self._connection.unsubscribe(self._subscription))
+            self._subscription = None
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            with contextlib.suppress(GrnsError):
+                await coroutine
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
 
 _EXPIRES_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -30,8 +79,8 @@ _STOP_SECONDS = 2.0
 _GIVEN_BACK = "Nats-Pending-Messages"
 
 
-class Puller:
-    """Implements `Consumer` on one durable."""
+class Consumer:
+    """A running subscription to one durable."""
 
     def __init__(
         self,
@@ -53,40 +102,38 @@ class Puller:
         self._heartbeat = heartbeat_seconds
         self._depth = depth
         self._held = 0
-        self._wanted = 0
-        # Tags requests, so that what an earlier one still says is not taken for the answer to a later one.
+        self._requested = 0
+        # Tags requests, so that a late status of an earlier one is not taken for one of a later one.
         self._generation = 0
         self._heard = time.monotonic()
         self._recalled = 0.0
         self._doubt: str | None = None
         self._failures = 0
-        self._told = ""
+        self._last_reason = ""
         self._stopping = False
-        self._inbox = Inbox(connection, self._receive)
+        self._inbox = DeliveryInbox(connection, self._receive)
         self._kick = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
-    # What `Consumer` promises
-
     @property
     def is_failing(self) -> bool:
-        """True while nothing can be fetched."""
+        """True while nothing can be fetched: the broker is away, or the stream or durable is missing."""
         return not self._connection.is_connected or self._doubt is not None or self._failures > 1
 
     def set_depth(self, depth: int) -> None:
-        """Hold at most `depth` deliveries; what comes beyond it is given back."""
+        """Hold at most `depth` unfinished deliveries and return further ones; 0 pauses fetching."""
         self._depth = max(0, depth)
         if self._should_pull or self._has_excess:
             self._kick.set()
 
     def done(self) -> None:
-        """Make room for one more."""
+        """Count one delivery as ended, so that another may be fetched."""
         self._held = max(0, self._held - 1)
         if self._should_pull:
             self._kick.set()
 
     async def start(self, *, doubt: str | None = None) -> None:
-        """Begin to fetch. With a `doubt` it first makes sure of the durable, as often as that takes."""
+        """Begin to fetch. With a `doubt`, first repair the durable, as often as that takes."""
         await self._inbox.renew()
         self._connection.on_connected.append(self._begin_anew)
         if doubt is not None:
@@ -94,7 +141,7 @@ class Puller:
         self._loop = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Fetch no more; what the broker had already sent goes back to others at once."""
+        """Stop fetching; return unhandled deliveries to the broker. Deliveries in use can still be ended."""
         if self._stopping:
             return
         self._stopping = True
@@ -125,10 +172,10 @@ class Puller:
 
     async def _turn(self) -> None:
         now = time.monotonic()
-        if self._wanted and now - self._heard > 2 * self._heartbeat:
+        if self._requested and now - self._heard > 2 * self._heartbeat:
             self._suspect("missed heartbeats")
         if self._doubt is not None:
-            await self._mend()
+            await self._repair()
         if self._has_excess and now - self._recalled > _RECALL_SECONDS:
             self._recalled = now
             await self._recall()
@@ -137,72 +184,72 @@ class Puller:
 
     @property
     def _should_pull(self) -> bool:
-        room = self._depth - self._held - self._wanted
-        return room > 0 and (self._wanted == 0 or room >= self._depth // 2)
+        room = self._depth - self._held - self._requested
+        return room > 0 and (self._requested == 0 or room >= self._depth // 2)
 
     @property
     def _has_excess(self) -> bool:
         """True where the broker still holds requests for more than there is room."""
-        return self._wanted > 0 and self._held + self._wanted > self._depth
+        return self._requested > 0 and self._held + self._requested > self._depth
 
     async def _pull(self) -> None:
-        room = self._depth - self._held - self._wanted
-        if self._wanted == 0:
+        room = self._depth - self._held - self._requested
+        if self._requested == 0:
             self._heard = time.monotonic()
-        self._wanted += room
+        self._requested += room
         expires, heartbeat = int(_EXPIRES_SECONDS * NANOSECONDS), int(self._heartbeat * NANOSECONDS)
         request = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (room, expires, heartbeat)
         self._connection.publish(self._subject, request, reply=f"{self._inbox.address}.{self._generation}")
 
     async def _recall(self) -> None:
-        """Take back requests that are larger than the room by now. Not often: it costs a subscription."""
+        """Withdraw requests for more than there is room now. Not often: it costs a subscription."""
         self._forget_requests()
         await self._inbox.renew()
 
-    # Trouble
+    # Repairs
 
     def _suspect(self, reason: str) -> None:
-        """Stop trusting the requests that are out."""
+        """Forget the outstanding requests, and repair the durable in the next turn."""
         self._forget_requests()
         self._kick.set()
         if self._doubt is None:
             self._doubt = reason
             self._failures += 1
-            if reason != self._told:
-                self._told = reason
+            if reason != self._last_reason:
+                self._last_reason = reason
                 self._fact("consumer_failing", {"durable": self._durable, "reason": reason})
 
-    async def _mend(self) -> None:
-        """Make sure that the durable is there, and ask on a new inbox: older requests may still be known."""
+    async def _repair(self) -> None:
+        """Recreate the durable if needed, and use a new inbox: the broker may still hold older requests."""
         if self._failures > 1:
             pause = min(_FIRST_PAUSE * 2 ** min(self._failures - 2, 10), _LONGEST_PAUSE)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         await self._ensure()
         await self._inbox.renew()
         self._doubt = None
-        self._fact("consumer_mended", {"durable": self._durable})
+        self._fact("consumer_repaired", {"durable": self._durable})
 
     def _is_well(self) -> None:
         self._failures = 0
-        self._told = ""
+        self._last_reason = ""
 
     def _forget_requests(self) -> None:
-        self._wanted = 0
+        self._requested = 0
         self._generation += 1
 
     def _begin_anew(self) -> None:
-        """Ask again at once: the requests ended with the connection that they were made on."""
+        """Request again at once: requests end with their connection."""
         self._forget_requests()
         self._doubt, self._failures = None, 0
         self._heard = time.monotonic()
         self._kick.set()
 
-    # What arrives
+    # Messages and statuses
 
     def _receive(self, message: Msg) -> None:
         self._heard = time.monotonic()
         if message.reply.startswith(ACK_PREFIX):  # not by the header: a message may have its own `Status`
-            self._wanted = max(0, self._wanted - 1)
+            self._requested = max(0, self._requested - 1)
             self._is_well()
             self._hand_over(message)
         else:
@@ -215,7 +262,7 @@ class Puller:
         self._held += 1
         try:
             failpoint.reach("puller.received")
-            self._on_delivery(JetStreamDelivery(self._connection, message))
+            self._on_delivery(Delivery(self._connection, message))
         except Exception as error:  # a bad callback must not cost a place
             self._held -= 1
             self._fact("callback_failed", {"error": f"{type(error).__name__}: {error}"})
@@ -224,7 +271,7 @@ class Puller:
             self._kick.set()
 
     def _hear(self, message: Msg) -> None:
-        """Take in a status: only its number means something in all versions of the server."""
+        """Handle a status: only its number means the same in all versions of the server."""
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100":
@@ -234,9 +281,9 @@ class Puller:
             return
         given_back = headers.get(_GIVEN_BACK, "")
         if status == "404":
-            self._wanted = 0
+            self._requested = 0
         elif given_back.isdecimal() and status in ("408", "409"):
-            self._wanted = max(0, self._wanted - int(given_back))
+            self._requested = max(0, self._requested - int(given_back))
             if status == "408":
                 self._is_well()
         else:
