@@ -39,7 +39,7 @@ def api(
     """
     try:
         from grns.api.server import ApiServer
-        from grns.web.site import make_site
+        from grns.web.app import make_site
     except ModuleNotFoundError as error:
         missing = SettingsError(f"the API needs {error.name}, which is not installed")
         missing.add_note("pip install 'grns[api]'")

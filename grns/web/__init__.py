@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, made of what the API answers. One file a noun, and its templates."""
+"""The dashboard: HTML pages of what the API returns, one module per page."""

@@ -1,4 +1,4 @@
-"""Events: the latest ones, and those that come."""
+"""Events: the latest ones, and a stream of new ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from grns.model.events import PAYLOADS
-from grns.web import preferences as look
-from grns.web.api_client import ApiRefusal
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest
+from grns.web.api_client import ApiProblemError
+from grns.web.formatting import DisplayPreferences
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
@@ -25,55 +24,55 @@ _KINDS = (
 
 
 @pages.get("/events")
-async def events(call: PageRequest) -> Response:
-    """List the latest events; the page's script goes on with those that come."""
-    wanted, trouble = _wanted(call), None
+async def events(request: PageRequest) -> Response:
+    """List the latest events; a script adds new ones."""
+    query, error_text = _query(request), None
     try:
-        page = await call.ask("/events", **wanted, limit=_LIMIT, cursor=call.query("cursor"))
-    except ApiRefusal as error:
+        page = await request.fetch("/events", **query, limit=_LIMIT, cursor=request.query("cursor"))
+    except ApiProblemError as error:
         if error.problem.status != 400:
             raise
-        page, trouble = {"items": [], "next_cursor": None, "is_partial": False}, error.problem.detail
-    is_first = call.query("cursor") is None and trouble is None
+        page, error_text = {"items": [], "next_cursor": None, "is_partial": False}, error.problem.detail
+    is_first = request.query("cursor") is None and error_text is None
     latest = page["items"][0]["seq"] if page["items"] else None
-    return await call.show(
+    return await request.render(
         "events.html",
-        status=400 if trouble else 200,
+        status=400 if error_text else 200,
         rows=page["items"],
         next_cursor=page["next_cursor"],
         is_partial=page["is_partial"],
-        kind=call.query("kind"),
-        task_id=call.query("task_id"),
+        kind=request.query("kind"),
+        task_id=request.query("task_id"),
         kinds=_KINDS,
-        trouble=trouble,
-        zone=look.read(call.request).short(),
-        stream=call.link("/events/stream", **wanted, cursor=latest) if is_first else None,
+        error=error_text,
+        zone=DisplayPreferences.of(request).zone_name,
+        stream=request.link("/events/stream", **query, cursor=latest) if is_first else None,
     )
 
 
 @pages.get("/events/stream")
-async def follow_events(call: PageRequest) -> Response:
-    """Tell of events as they come."""
-    return _EventText(call, {**_wanted(call), "cursor": call.query("cursor")})
+async def follow_events(request: PageRequest) -> Response:
+    """Stream new events."""
+    return _EventStreamResponse(request, {**_query(request), "cursor": request.query("cursor")})
 
 
-def _wanted(call: PageRequest) -> dict[str, Any]:
-    return {"kind": call.query("kind"), "task_id": call.query("task_id")}
+def _query(request: PageRequest) -> dict[str, Any]:
+    return {"kind": request.query("kind"), "task_id": request.query("task_id")}
 
 
-class _EventText(Response):
-    """The API's own stream, passed on."""
+class _EventStreamResponse(Response):
+    """The event stream of the API, passed on."""
 
-    def __init__(self, call: PageRequest, query: dict[str, Any]) -> None:
+    def __init__(self, request: PageRequest, query: dict[str, Any]) -> None:
         super().__init__()
-        self._call = call
+        self._request = request
         self._query = query
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        call, headers = self._call, {"accept": "text/event-stream"}
-        last = call.request.headers.get("last-event-id")
+        """Send the stream."""
+        request, headers = self._request, {"accept": "text/event-stream"}
+        last = request.headers.get("last-event-id")
         if last is not None:
             headers["last-event-id"] = last
-        principal = call.user.principal
-        await call.room.inside.pass_on(principal, "/events", call.named(self._query), headers, receive, send)
+        query = request.in_workspace(self._query)
+        await request.context.api.stream(request.user.principal, "/events", query, headers, receive, send)

@@ -1,91 +1,99 @@
-"""What a form has sent: names and texts, read no further than they may be long."""
+"""Forms: reading a posted body within limits, and parsing its fields."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import ClientDisconnect, Request
 
 from grns.errors import InvalidInputError
 from grns.model.json import Limits, parse
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
-_TYPE = "application/x-www-form-urlencoded"
-_MOST_FIELDS = 300
-# A payload of the largest size, in which every byte is written with three, and the other fields.
-_MOST_BYTES = 2 * 1024 * 1024
-# A form of a page that is open to everybody: a key.
-_MOST_OPEN_BYTES = 8 * 1024
+_CONTENT_TYPE = "application/x-www-form-urlencoded"
+_MAX_FIELDS = 300
+# The largest payload with every byte percent-encoded, and the other fields.
+_MAX_BYTES = 2 * 1024 * 1024
+# On public pages: an API key.
+_MAX_PUBLIC_BYTES = 8 * 1024
 
 
-class Form:
-    """The fields of a form. Blanks around a text count for nothing, and an empty one is none."""
-
-    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
-        self._fields = fields
+class Form(ImmutableMultiDict[str, str]):
+    """The fields of a form. Blanks around a text are dropped; an empty text counts as missing."""
 
     def text(self, name: str) -> str | None:
-        """Return a field's text, None where nothing was written."""
-        return next((value.strip() or None for key, value in self._fields if key == name), None)
-
-    def texts(self, name: str) -> list[str]:
-        """Return the texts of all fields of a name."""
-        return [value for key, value in self._fields if key == name]
-
-    def is_set(self, name: str) -> bool:
-        """Say whether a box was ticked."""
-        return any(key == name for key, _ in self._fields)
+        """Return the text of a field, or None if it is empty."""
+        values = self.getlist(name)
+        return values[0].strip() or None if values else None
 
     def number(self, name: str) -> float | None:
-        """Return a field's number, None where nothing was written; `InvalidInputError`."""
-        said = self.text(name)
-        if said is None:
+        """Return the number in a field, or None if it is empty.
+
+        Raises:
+            InvalidInputError: the text is not a number.
+        """
+        text = self.text(name)
+        if text is None:
             return None
-        if not _NUMBER.fullmatch(said):
-            raise InvalidInputError("bad_form", f"{name}: {ascii(said)[:40]} is no number, as 5000 or 0.5")
-        return float(said)
+        if not _NUMBER.fullmatch(text):
+            raise InvalidInputError(
+                "bad_form", f"{name}: {ascii(text)[:40]} is not a number such as 5000 or 0.5"
+            )
+        return float(text)
 
-    def whole(self, name: str) -> int | None:
-        """Return a field's whole number, None where nothing was written; `InvalidInputError`."""
-        said = self.number(name)
-        if said is not None and not said.is_integer():
-            raise InvalidInputError("bad_form", f"{name}: it is a whole number")
-        return None if said is None else int(said)
+    def integer(self, name: str) -> int | None:
+        """Return the whole number in a field, or None if it is empty.
 
-    def document(self, name: str, limits: Limits) -> Any:
-        """Return a field's JSON, None where nothing was written; `InvalidInputError` says what is wrong with
-        it."""
-        said = self.text(name)
-        if said is None:
+        Raises:
+            InvalidInputError: the text is not a whole number.
+        """
+        number = self.number(name)
+        if number is not None and not number.is_integer():
+            raise InvalidInputError("bad_form", f"{name}: pass a whole number")
+        return None if number is None else int(number)
+
+    def json(self, name: str, limits: Limits) -> Any:
+        """Return the JSON value in a field, or None if it is empty.
+
+        Raises:
+            InvalidInputError: the text is not JSON, or exceeds a limit.
+        """
+        text = self.text(name)
+        if text is None:
             return None
         try:
-            return parse(said.encode(), limits)
+            return parse(text.encode(), limits)
         except InvalidInputError as error:
             raise InvalidInputError(error.code, f"{name}: {error}") from error
 
 
-async def read(request: Request, *, is_open: bool = False) -> Form:
-    """Return what was sent; `InvalidInputError` where it is no form of ours, or too long; `is_open`: from
-    anybody."""
-    most = _MOST_OPEN_BYTES if is_open else _MOST_BYTES
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _TYPE:
-        raise InvalidInputError("bad_content_type", f"a form is sent as {_TYPE}")
+async def read_form(request: Request, *, is_public: bool = False) -> Form:
+    """Read the posted form.
+
+    `Request.form()` has no limit for the body, and replaces bytes that are not UTF-8.
+
+    Raises:
+        InvalidInputError: the body is not a form, is not UTF-8, or exceeds a limit.
+    """
+    max_bytes = _MAX_PUBLIC_BYTES if is_public else _MAX_BYTES
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != _CONTENT_TYPE:
+        raise InvalidInputError("bad_content_type", f"send the form as {_CONTENT_TYPE}")
     body = bytearray()
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > most:
-                raise InvalidInputError("too_large", f"a form has {most} bytes at most")
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise InvalidInputError("too_large", f"a form has at most {max_bytes} bytes")
     except ClientDisconnect as error:
-        raise InvalidInputError("cut_off", "the form ended before it was whole") from error
+        raise InvalidInputError("cut_off", "the connection closed before the form was complete") from error
     try:
         fields = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"
         )
-    except ValueError as error:  # a UnicodeError is one
-        raise InvalidInputError("bad_form", "these are no fields of a form") from error
+    except ValueError as error:  # includes UnicodeError
+        raise InvalidInputError("bad_form", "the body cannot be parsed as the fields of a form") from error
     return Form([(name, value.replace("\r\n", "\n")) for name, value in fields])

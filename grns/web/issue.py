@@ -1,4 +1,4 @@
-"""Issues: the home of what went wrong. One row is one failure, however many tasks had it."""
+"""Issues: failures grouped by fingerprint, with their tasks, status and owner."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.errors import InvalidInputError
-from grns.web.api_client import ApiRefusal
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest, name
-from grns.web.terms import term
+from grns.web.api_client import ApiProblemError
+from grns.web.filters import term
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
-_LIMIT, _LOOKED_AT = 50, 100
+_LIMIT, _REFRESH_LIMIT = 50, 100
 _SAMPLES = 10
 _TABS: dict[str, list[str]] = {
     "open": ["new", "regressed", "acknowledged"],
@@ -25,26 +24,26 @@ _TABS: dict[str, list[str]] = {
     "resolved": ["resolved"],
     "all": [],
 }
-_SAID = ("new", "acknowledged", "ignored", "resolved")
-_DAY_SECONDS = 86_400
+_STATES = ("new", "acknowledged", "ignored", "resolved")
+_SNOOZE_HOURS = {"1 hour": 1, "8 hours": 8, "1 day": 24, "1 week": 7 * 24}
 
 
 @pages.get("/issues")
-async def issues(call: PageRequest) -> Response:
-    """List failures that a person would call the same."""
-    tab = call.query("state") or "open"
+async def issues(request: PageRequest) -> Response:
+    """List issues, the latest first. A refresh keeps the rows on screen and counts the others."""
+    tab = request.query("state") or "open"
     tab = tab if tab in _TABS else "open"
-    shown = call.query("shown")
-    page = await call.ask(
+    shown = request.query("shown")
+    page = await request.fetch(
         "/issues",
         state=_TABS[tab],
-        limit=_LIMIT if shown is None else _LOOKED_AT,
-        cursor=call.query("cursor"),
+        limit=_LIMIT if shown is None else _REFRESH_LIMIT,
+        cursor=request.query("cursor"),
     )
     rows, news = page["items"], 0
     if shown is not None:
-        rows, news = _pinned(rows, shown.split(","))
-    return await call.show(
+        rows, news = _keep_rows(rows, shown.split(","))
+    return await request.render(
         "issues.html",
         tab=tab,
         tabs=list(_TABS),
@@ -52,80 +51,75 @@ async def issues(call: PageRequest) -> Response:
         news=news,
         shown=",".join(row["fingerprint"] for row in rows),
         next_cursor=page["next_cursor"],
-        is_first=call.query("cursor") is None,
+        is_first=request.query("cursor") is None,
     )
 
 
-def _pinned(rows: list[dict[str, Any]], shown: list[str]) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows that are on somebody's screen, in their order, and how many others came since."""
-    found = {row["fingerprint"]: row for row in rows}
-    pinned = [found[one] for one in shown if one in found]
-    return pinned, sum(one not in shown for one in list(found)[: len(pinned) or _LIMIT])
+def _keep_rows(rows: list[dict[str, Any]], shown: list[str]) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows that a screen shows, in its order, and how many others are before them now."""
+    by_fingerprint = {row["fingerprint"]: row for row in rows}
+    kept = [by_fingerprint[fingerprint] for fingerprint in shown if fingerprint in by_fingerprint]
+    first = list(by_fingerprint)[: len(kept) or _LIMIT]
+    return kept, sum(fingerprint not in shown for fingerprint in first)
 
 
 @pages.get("/issues/{fingerprint}")
-async def issue(call: PageRequest) -> Response:
-    """Show an issue: what it looks like, where it is seen, and what can be done."""
-    return await _shown(call, name(call.request.path_params["fingerprint"]))
+async def issue(request: PageRequest) -> Response:
+    """Show an issue with a sample, its tasks, and the actions on them."""
+    return await _render_issue(request, request.name("fingerprint"))
 
 
-async def _shown(call: PageRequest, fingerprint: str) -> Response:
-    answered = await call.answer(f"/issues/{fingerprint}")
-    found = answered.content
-    return await call.show(
+async def _render_issue(request: PageRequest, fingerprint: str) -> Response:
+    response = await request.fetch_response(f"/issues/{fingerprint}")
+    return await request.render(
         "issue.html",
-        issue=found,
-        edition=answered.etag,
-        sample=await _sample(call, found["sample_task_id"]),
-        tasks=(await call.ask(f"/issues/{fingerprint}/tasks", limit=_SAMPLES))["items"],
+        issue=response.content,
+        etag=response.etag,
+        sample=await _sample(request, response.content["sample_task_id"]),
+        tasks=(await request.fetch(f"/issues/{fingerprint}/tasks", limit=_SAMPLES))["items"],
         filter=term("fingerprint", fingerprint),
-        states=_SAID,
-        snoozes=_SNOOZES,
+        states=_STATES,
+        snoozes=_SNOOZE_HOURS,
     )
 
 
-async def _sample(call: PageRequest, task_id: str) -> Any:
-    """Return one of its tasks, None where it is deleted by now."""
+async def _sample(request: PageRequest, task_id: str) -> Any:
+    """Return a task of the issue, or None if it has been deleted."""
     try:
-        return await call.ask(f"/tasks/{name(task_id)}")
-    except ApiRefusal as error:
+        return await request.fetch(f"/tasks/{task_id}")
+    except ApiProblemError as error:
         if error.problem.code != "not_found":
             raise
         return None
 
 
 @pages.post("/issues/{fingerprint}")
-async def change_issue(call: PageRequest) -> Response:
-    """Say something of an issue."""
-    fingerprint = name(call.request.path_params["fingerprint"])
-    path, edition = f"/issues/{fingerprint}", call.form.text("edition")
+async def change_issue(request: PageRequest) -> Response:
+    """Change the state, owner, note or snooze of an issue."""
+    fingerprint = request.name("fingerprint")
+    path = f"/issues/{fingerprint}"
     try:
-        await call.act(path, await _change(call), method="PATCH", edition=edition)
-    except (InvalidInputError, ApiRefusal) as error:
-        call.mend(error, path)
-        return await _shown(call, fingerprint)
-    return call.go(path, said="issue")
+        changes = await _changes(request)
+        await request.change(path, changes, method="PATCH", etag=request.fields.text("etag"))
+    except (InvalidInputError, ApiProblemError) as error:
+        request.keep_form(error, path)
+        return await _render_issue(request, fingerprint)
+    return request.redirect(path, notice="issue")
 
 
-async def _change(call: PageRequest) -> dict[str, Any]:
-    form = call.form
-    said: dict[str, Any] = {}
+async def _changes(request: PageRequest) -> dict[str, Any]:
+    form = request.fields
+    changes: dict[str, Any] = {name: form.text(name) for name in ("owner", "note") if name in form}
     if state := form.text("state"):
-        said["state"] = state
-    for field in ("owner", "note"):
-        if form.is_set(field):
-            said[field] = form.text(field)
+        changes["state"] = state
     if snooze := form.text("snooze"):
-        said["snoozed_until"] = await _until(call, snooze)
-    return said
+        changes["snoozed_until"] = await _snoozed_until(request, snooze)
+    return changes
 
 
-_SNOOZES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": _DAY_SECONDS, "1 week": 7 * _DAY_SECONDS}
-
-
-async def _until(call: PageRequest, snooze: str) -> str | None:
+async def _snoozed_until(request: PageRequest, snooze: str) -> str | None:
     if snooze == "wake":
         return None
-    if snooze not in _SNOOZES:
-        raise InvalidInputError("bad_issue", "snooze: it is one of the times that the form names")
-    return (await call.room.clock.now() + timedelta(seconds=_SNOOZES[snooze])).isoformat()
+    if snooze not in _SNOOZE_HOURS:
+        raise InvalidInputError("bad_issue", "snooze: choose one of the times in the form")
+    return (await request.context.clock.now() + timedelta(hours=_SNOOZE_HOURS[snooze])).isoformat()

@@ -1,4 +1,4 @@
-"""API keys: who may do what."""
+"""API keys and workspaces."""
 
 from __future__ import annotations
 
@@ -9,59 +9,60 @@ from starlette.responses import Response
 from grns.access.principals import SCOPES
 from grns.errors import InvalidInputError
 from grns.model import duration
-from grns.web.api_client import ApiRefusal
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest, name
+from grns.web.api_client import ApiProblemError
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
 
 @pages.get("/keys")
-async def keys(call: PageRequest) -> Response:
-    """List the keys of the workspace, or all there are."""
-    return await _shown(call)
+async def keys(request: PageRequest) -> Response:
+    """List the keys of the workspace, or of all workspaces."""
+    return await _render_keys(request)
 
 
 @pages.post("/keys")
-async def create_key(call: PageRequest) -> Response:
-    """Make a key, and show it: this once, on this page alone."""
+async def create_key(request: PageRequest) -> Response:
+    """Create a key and show it. No other page shows it again."""
+    made = None
     try:
-        made = await _made(call)
-    except (InvalidInputError, ApiRefusal) as error:
-        call.mend(error, "/keys")
-        made = None
-    return await _shown(call, made=made)
+        made = await request.change("/keys", _new_key(request))
+    except (InvalidInputError, ApiProblemError) as error:
+        request.keep_form(error, "/keys")
+    return await _render_keys(request, made=made)
 
 
-async def _made(call: PageRequest) -> Any:
-    form = call.form
-    said: dict[str, Any] = {
+def _new_key(request: PageRequest) -> dict[str, Any]:
+    form = request.fields
+    body: dict[str, Any] = {
         "name": form.text("name") or "",
-        "scopes": form.texts("scope"),
-        "all_workspaces": form.is_set("all_workspaces"),
+        "scopes": form.getlist("scope"),
+        "all_workspaces": "all_workspaces" in form,
     }
     if (pools := form.text("pools")) is not None:
-        said["pools"] = pools.split()
+        body["pools"] = pools.split()
     if (expires := form.text("expires")) is not None:
         seconds = duration.parse(expires)
         if seconds is None:
             raise InvalidInputError("bad_expiry", "expires: write 30d or 12h")
-        said["expires_seconds"] = seconds
-    return await call.act("/keys", said)
+        body["expires_seconds"] = seconds
+    return body
 
 
 @pages.post("/keys/{key_id}/revoke")
-async def revoke_key(call: PageRequest) -> Response:
-    """End a key for good."""
-    await call.act(f"/keys/{name(call.request.path_params['key_id'])}/revoke")
-    return call.go("/keys", said="revoked")
+async def revoke_key(request: PageRequest) -> Response:
+    """Revoke a key."""
+    await request.change(f"/keys/{request.name('key_id')}/revoke")
+    return request.redirect("/keys", notice="revoked")
 
 
-async def _shown(call: PageRequest, made: dict[str, Any] | None = None) -> Response:
-    is_everywhere = call.user.principal.workspace is None
-    every = is_everywhere and call.query("workspace") is None
-    page = await call.ask("/keys", all_workspaces="true" if every else None, cursor=call.query("cursor"))
-    return await call.show(
+async def _render_keys(request: PageRequest, made: dict[str, Any] | None = None) -> Response:
+    is_everywhere = request.user.principal.workspace is None
+    lists_all = is_everywhere and request.named_workspace is None
+    page = await request.fetch(
+        "/keys", all_workspaces="true" if lists_all else None, cursor=request.query("cursor")
+    )
+    return await request.render(
         "keys.html",
         rows=page["items"],
         next_cursor=page["next_cursor"],
@@ -69,3 +70,26 @@ async def _shown(call: PageRequest, made: dict[str, Any] | None = None) -> Respo
         scopes=SCOPES,
         is_everywhere=is_everywhere,
     )
+
+
+@pages.get("/workspaces")
+async def workspaces(request: PageRequest) -> Response:
+    """List the workspaces."""
+    page = await request.fetch("/workspaces", cursor=request.query("cursor"))
+    return await request.render(
+        "workspaces.html",
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        is_everywhere=request.user.principal.workspace is None,
+    )
+
+
+@pages.post("/workspaces")
+async def create_workspace(request: PageRequest) -> Response:
+    """Create a workspace."""
+    try:
+        await request.change("/workspaces", {"workspace": request.fields.text("name") or ""})
+    except ApiProblemError as error:
+        request.keep_form(error, "/workspaces")
+        return await workspaces(request)
+    return request.redirect("/workspaces", notice="workspace")

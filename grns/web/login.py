@@ -1,85 +1,77 @@
-"""Coming in with a key, leaving, and how pages look."""
+"""Log-in, log-out, and display preferences."""
 
 from __future__ import annotations
 
 from starlette.responses import RedirectResponse, Response
 
 from grns.errors import UnauthenticatedError
-from grns.web import preferences as look
-from grns.web.address import ours
-from grns.web.authenticator import cookie_name, is_secure, refuse_others
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest
+from grns.web.authentication import check_origin, cookie_name, is_secure, set_cookie
+from grns.web.formatting import THEME, THEMES, TIME_FORMS, TIMES, times_cookie
+from grns.web.page_request import PageRequest, WebPages, local_path
 
 pages = WebPages()
 
 _YEAR_SECONDS = 366 * 86_400
 
 
-@pages.get("/login", is_open=True)
-async def login(call: PageRequest) -> Response:
-    """Ask for a key, unless the token in the address is enough."""
-    back, entry, token = _page(call.query("next")), call.room.entry, call.query("token") or ""
-    if call.who is not None:
+@pages.get("/login", is_public=True)
+async def login(request: PageRequest) -> Response:
+    """Show the log-in form, unless the token in the URL suffices."""
+    back, token = _back(request.query("next")), request.query("token") or ""
+    authenticator = request.context.authenticator
+    if request.current_user is not None:
         return RedirectResponse(back, status_code=303)
-    if (cookie := await entry.begin_invited(token)) is not None:
-        return _logged_in(call, back, cookie)
-    if not await entry.may_bootstrap(token):
+    if authenticator.is_invited(token):
+        return _logged_in(request, back, await authenticator.log_in(token))
+    if not await authenticator.may_bootstrap(token):
         token = ""
-    return await call.show("login.html", back=back, token=token, is_refused=False)
+    return await request.render("login.html", back=back, token=token, is_refused=False)
 
 
-@pages.post("/login", is_open=True)
-async def log_in(call: PageRequest) -> Response:
-    """Let in whoever shows a key that is good."""
-    refuse_others(call.request)
-    back = _page(call.form.text("next"))
-    entry, shown = call.room.entry, call.form.text("key") or ""
+@pages.post("/login", is_public=True)
+async def log_in(request: PageRequest) -> Response:
+    """Start a session with a key, or create the first key with the bootstrap token."""
+    check_origin(request)
+    back, key = _back(request.fields.text("next")), request.fields.text("key") or ""
+    authenticator = request.context.authenticator
     try:
-        if await entry.may_bootstrap(shown):
-            cookie, made = await entry.bootstrap()
-            answer = await call.show("first_key.html", made=made)
-            _keep(call, answer, cookie_name(call.request), cookie)
-            return answer
-        cookie = await entry.begin_invited(shown) or await entry.begin(shown)
+        if await authenticator.may_bootstrap(key):
+            cookie, made = await authenticator.bootstrap()
+            response = await request.render("first_key.html", made=made)
+            set_cookie(request, response, cookie_name(request), cookie)
+            return response
+        return _logged_in(request, back, await authenticator.log_in(key))
     except UnauthenticatedError:
-        return await call.show("login.html", status=403, back=back, token="", is_refused=True)
-    return _logged_in(call, back, cookie)
+        return await request.render("login.html", status=403, back=back, token="", is_refused=True)
 
 
 @pages.post("/logout")
-async def log_out(call: PageRequest) -> Response:
-    """End the session: its cookie is worthless from now on."""
-    await call.room.entry.end(call.user.session)
-    answer = RedirectResponse("/login", status_code=303)
-    is_tls = is_secure(call.request)
-    answer.delete_cookie(cookie_name(call.request), httponly=True, samesite="strict", secure=is_tls)
-    return answer
+async def log_out(request: PageRequest) -> Response:
+    """End the session, for every copy of its cookie."""
+    await request.context.authenticator.log_out(request.user.session)
+    response = RedirectResponse("/login", status_code=303)
+    response.delete_cookie(cookie_name(request), httponly=True, samesite="strict", secure=is_secure(request))
+    return response
 
 
-@pages.post("/look")
-async def change_look(call: PageRequest) -> Response:
-    """Change how pages look, in this browser."""
-    answer = RedirectResponse(_page(call.form.text("next")), status_code=303)
-    theme, times = call.form.text("theme"), call.form.text("times")
-    if theme in look.THEMES:
-        _keep(call, answer, look.THEME, theme, seconds=_YEAR_SECONDS)
-    if times in look.FORMS:
-        _keep(call, answer, look.TIMES, look.cookie(times, call.form.text("zone")), seconds=_YEAR_SECONDS)
-    return answer
+@pages.post("/preferences")
+async def change_preferences(request: PageRequest) -> Response:
+    """Change the theme or the form of times in this browser."""
+    response = RedirectResponse(_back(request.fields.text("next")), status_code=303)
+    theme, times = request.fields.text("theme"), request.fields.text("times")
+    if theme in THEMES:
+        set_cookie(request, response, THEME, theme, max_age_seconds=_YEAR_SECONDS)
+    if times in TIME_FORMS:
+        cookie = times_cookie(times, request.fields.text("zone"))
+        set_cookie(request, response, TIMES, cookie, max_age_seconds=_YEAR_SECONDS)
+    return response
 
 
-def _page(said: str | None) -> str:
-    return ours(said) or "/"
+def _back(url: str | None) -> str:
+    return local_path(url) or "/"
 
 
-def _logged_in(call: PageRequest, back: str, cookie: str) -> Response:
-    answer = RedirectResponse(back, status_code=303)
-    _keep(call, answer, cookie_name(call.request), cookie)
-    return answer
-
-
-def _keep(call: PageRequest, answer: Response, name: str, value: str, *, seconds: int | None = None) -> None:
-    """Set a cookie, that no script reads and no other site sends; over TLS only where we are asked so."""
-    is_tls = is_secure(call.request)
-    answer.set_cookie(name, value, max_age=seconds, httponly=True, samesite="strict", secure=is_tls)
+def _logged_in(request: PageRequest, back: str, cookie: str) -> Response:
+    response = RedirectResponse(back, status_code=303)
+    set_cookie(request, response, cookie_name(request), cookie)
+    return response

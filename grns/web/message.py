@@ -1,4 +1,4 @@
-"""Messages that belong to no task: what nobody could accept, kept whole, mended, sent again."""
+"""Dead-letter messages that belong to no task: showing, correcting, resending and discarding them."""
 
 from __future__ import annotations
 
@@ -10,97 +10,91 @@ from uuid import UUID
 from starlette.responses import Response
 
 from grns.errors import InvalidInputError, NotFoundError
-from grns.web.api_client import ApiRefusal
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest
+from grns.web.api_client import ApiProblemError
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
-_HEX_BYTES = 2048
-_ROW = 16
+_HEX_BYTES, _HEX_ROW_BYTES = 2048, 16
 
 
 @pages.get("/messages")
-async def messages(call: PageRequest) -> Response:
-    """List the messages that nobody has dealt with."""
-    page = await call.ask("/dead-letters", what="message", cursor=call.query("cursor"))
-    return await call.show("messages.html", rows=page["items"], next_cursor=page["next_cursor"])
+async def messages(request: PageRequest) -> Response:
+    """List the messages that are neither resent nor discarded."""
+    page = await request.fetch("/dead-letters", what="message", cursor=request.query("cursor"))
+    return await request.render("messages.html", rows=page["items"], next_cursor=page["next_cursor"])
 
 
 @pages.get("/messages/{message_id}")
-async def message(call: PageRequest) -> Response:
-    """Show a message, whole."""
-    return await _shown(call)
+async def message(request: PageRequest) -> Response:
+    """Show a message with its headers and its body."""
+    return await _render_message(request)
 
 
-async def _shown(call: PageRequest) -> Response:
-    found = await call.ask(f"/messages/{_id(call)}")
-    return await call.show(
+async def _render_message(request: PageRequest) -> Response:
+    found = await request.fetch(_path(request))
+    return await request.render(
         "message.html",
         message=found,
-        body=_parsed(found["body_text"]),
-        dump=_dump(found),
+        body=_json_object(found["body_text"]),
+        dump=_hex_dump(found),
         is_new=found["state"] == "new",
     )
 
 
 @pages.post("/messages/{message_id}/resend")
-async def resend_message(call: PageRequest) -> Response:
-    """Send a message again, as it was or mended."""
+async def resend_message(request: PageRequest) -> Response:
+    """Send a message again, unchanged or corrected."""
     try:
-        await call.act(f"/messages/{_id(call)}/resend", _order(call))
-    except (InvalidInputError, ApiRefusal) as error:
-        call.mend(error, f"/messages/{_id(call)}")
-        return await _shown(call)
-    return call.go(f"/messages/{_id(call)}", said="resent")
+        await request.change(f"{_path(request)}/resend", _resend_body(request))
+    except (InvalidInputError, ApiProblemError) as error:
+        request.keep_form(error, _path(request))
+        return await _render_message(request)
+    return request.redirect(_path(request), notice="resent")
 
 
-def _order(call: PageRequest) -> dict[str, Any]:
-    form, limits = call.form, call.room.context.envelope_limits
-    said: dict[str, Any] = {"reason": form.text("reason")}
-    for field in ("subject", "headers", "body"):
-        # What was not touched is sent as it came, byte for byte.
-        if form.text(field) is not None and form.text(field) != form.text(f"{field}_seen"):
-            said[field] = form.text(field) if field == "subject" else form.document(field, limits)
-    if not isinstance(said.get("headers", {}), dict) or not isinstance(said.get("body", {}), dict):
+def _resend_body(request: PageRequest) -> dict[str, Any]:
+    form, limits = request.fields, request.context.api_context.envelope_limits
+    body: dict[str, Any] = {"reason": form.text("reason")}
+    for name in ("subject", "headers", "body"):
+        # An unchanged field is sent byte for byte as it was received.
+        if form.text(name) is not None and form.text(name) != form.text(f"{name}_seen"):
+            body[name] = form.text(name) if name == "subject" else form.json(name, limits)
+    if not isinstance(body.get("headers", {}), dict) or not isinstance(body.get("body", {}), dict):
         raise InvalidInputError("bad_message", "headers and body are JSON objects")
-    return said
+    return body
 
 
 @pages.post("/messages/{message_id}/discard")
-async def discard_message(call: PageRequest) -> Response:
-    """Close a message."""
-    await call.act(f"/messages/{_id(call)}/discard", {"reason": call.form.text("reason")})
-    return call.go("/messages", said="discarded")
+async def discard_message(request: PageRequest) -> Response:
+    """Discard a message."""
+    await request.change(f"{_path(request)}/discard", {"reason": request.fields.text("reason")})
+    return request.redirect("/messages", notice="discarded")
 
 
-def _id(call: PageRequest) -> str:
+def _path(request: PageRequest) -> str:
     try:
-        return str(UUID(call.request.path_params["message_id"]))
+        return f"/messages/{UUID(request.path_params['message_id'])}"
     except ValueError as error:
         raise NotFoundError("there is no such page") from error
 
 
-def _parsed(text: str | None) -> Any:
-    """Return what a body says, None where it is no JSON object that could be mended here."""
+def _json_object(text: str | None) -> Any:
+    """Parse a body; return None unless it is a JSON object, which the form can edit."""
     try:
-        found = json.loads(text or "")
+        value = json.loads(text or "")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _dump(found: dict[str, Any]) -> str | None:
-    """Return the beginning of a body that is no text, byte by byte."""
-    if found["body_text"] is not None:
+def _hex_dump(message: dict[str, Any]) -> str | None:
+    """Return the beginning of a binary body as hexadecimal rows, or None if the body is text."""
+    if message["body_text"] is not None:
         return None
-    body = _decoded(found["body_base64"])[:_HEX_BYTES]
+    body = base64.b64decode(message["body_base64"])[:_HEX_BYTES]
+    rows = [(at, body[at : at + _HEX_ROW_BYTES]) for at in range(0, len(body), _HEX_ROW_BYTES)]
     return "\n".join(
-        f"{place:04x}  {body[place : place + _ROW].hex(' '):<47}  "
-        + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in body[place : place + _ROW])
-        for place in range(0, len(body), _ROW)
+        f"{at:04x}  {row.hex(' '):<47}  " + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        for at, row in rows
     )
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text)

@@ -1,4 +1,4 @@
-"""Operations: what is done to everything that a filter finds. It is counted first, and then confirmed."""
+"""Bulk operations: counting what a filter matches, starting them, and following their progress."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from starlette.responses import Response
 
 from grns.errors import InvalidInputError
 from grns.operations.model import ENDED, Action
-from grns.web.api_client import ApiRefusal
+from grns.web.api_client import ApiProblemError
+from grns.web.filters import join, term
 from grns.web.form import Form
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest
-from grns.web.terms import term, together
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
-# Beyond so many, their number has to be written down.
+# Above this number, the user has to type it.
 CONFIRMED_ABOVE = 100
-# Since it was counted, there may be so many more; then it is counted again.
-_MORE = 1.1
+# If the number grew by more than this since the preview, the user sees it again.
+_GROWTH = 1.1
 
-_NO_FILTER = "Write a filter: where none is written, nothing is done. All that are dead are status:dead."
-
-_SAID = {"pause": "paused", "resume": "resumed", "cancel": "operation_cancelled"}
+_NO_FILTER = "Write a filter: an empty one is refused. To match all dead tasks, write status:dead."
+_CHANGES = {"pause": "paused", "resume": "resumed", "cancel": "operation_cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An operation as somebody writes it. Texts are as they were written."""
+    """A new operation as the user wrote it."""
 
     action: str
     filter: str
@@ -41,117 +39,120 @@ class Draft:
     reason: str | None = None
 
 
+class _DraftError(Exception):
+    """A draft is not valid. The form is shown again with the message."""
+
+
 @pages.get("/operations")
-async def operations(call: PageRequest) -> Response:
-    """List operations."""
-    page = await call.ask("/operations", cursor=call.query("cursor"))
-    return await call.show(
+async def operations(request: PageRequest) -> Response:
+    """List the operations."""
+    page = await request.fetch("/operations", cursor=request.query("cursor"))
+    return await request.render(
         "operations.html",
         rows=page["items"],
         next_cursor=page["next_cursor"],
-        is_any_under_way=any(one["state"] not in ENDED for one in page["items"]),
+        is_any_running=any(row["state"] not in ENDED for row in page["items"]),
     )
 
 
 @pages.get("/operations/new")
-async def new_operation(call: PageRequest) -> Response:
-    """Ask what is to be done, and say to how many tasks it would be."""
-    call.need("operate")
-    ids, action = call.queries("id"), call.query("action") or Action.REDRIVE.value
-    wanted = together(call.query("filter") or "", term("id", *ids) if ids else "")
-    if not wanted:
-        is_empty = call.query("selected") is not None
-        return await _shown(call, Draft(action, ""), None, "Nothing was selected." if is_empty else None)
-    return await _counted(call, Draft(action, wanted))
+async def new_operation(request: PageRequest) -> Response:
+    """Show the form of a new operation, with the number of matching tasks."""
+    request.require("operate")
+    ids = request.query_params.getlist("id")
+    action = request.query("action") or Action.REDRIVE.value
+    filter_text = join(request.query("filter") or "", term("id", *ids) if ids else "")
+    if not filter_text:
+        is_empty = request.query("selected") is not None
+        return await _render_draft(
+            request, Draft(action, ""), None, "Nothing was selected." if is_empty else None
+        )
+    return await _render_preview(request, Draft(action, filter_text))
 
 
 @pages.post("/operations/new")
-async def count_operation(call: PageRequest) -> Response:
-    """Count again, with what has been written meanwhile."""
-    call.need("operate")
-    return await _counted(call, _draft(call.form))
+async def count_operation(request: PageRequest) -> Response:
+    """Count the matching tasks of a changed draft."""
+    request.require("operate")
+    return await _render_preview(request, _draft(request.fields))
 
 
 @pages.post("/operations")
-async def create_operation(call: PageRequest) -> Response:
-    """Begin an operation, once the number of its tasks was seen, and written down where there are many."""
-    call.need("operate")
-    draft = _draft(call.form)
+async def create_operation(request: PageRequest) -> Response:
+    """Start an operation whose number of tasks the user has seen, and typed if it is large."""
+    request.require("operate")
+    draft = _draft(request.fields)
     try:
-        preview = await _count(call, draft)
-    except _ToMend as error:
-        return await _shown(call, draft, None, str(error), status=400)
-    seen, written = call.form.whole("seen"), call.form.text("confirmation")
-    if seen is None or preview["count"] > seen * _MORE:
-        return await _shown(call, draft, preview, "There are more of them by now: look at the number again.")
-    if seen > CONFIRMED_ABOVE and written != str(seen):
-        return await _shown(
-            call, draft, preview, f"To begin, write the number {seen} into the field below it."
+        preview = await _preview(request, draft)
+    except _DraftError as error:
+        return await _render_draft(request, draft, None, str(error), status=400)
+    seen, typed = request.fields.integer("seen"), request.fields.text("confirmation")
+    if seen is None or preview["count"] > seen * _GROWTH:
+        return await _render_draft(request, draft, preview, "The number of tasks has grown: check it again.")
+    if seen > CONFIRMED_ABOVE and typed != str(seen):
+        return await _render_draft(
+            request, draft, preview, f"To start, write the number {seen} into the field above the button."
         )
-    made = await call.act("/operations", _body(call, draft))
-    return call.go(f"/operations/{made['id']}", said="operation")
+    made = await request.change("/operations", _body(request, draft))
+    return request.redirect(f"/operations/{made['id']}", notice="operation")
 
 
 @pages.get("/operations/{number:int}")
-async def operation(call: PageRequest) -> Response:
-    """Show how far an operation is."""
-    found = await call.ask(f"/operations/{call.request.path_params['number']}")
+async def operation(request: PageRequest) -> Response:
+    """Show an operation and its progress."""
+    found = await request.fetch(f"/operations/{request.path_params['number']}")
     has_ended = found["state"] in ENDED
-    # What was moved may end only long after all was moved.
+    # Redriven tasks may run long after the last one was moved.
     is_settled = has_ended and not found["outstanding"]
-    return await call.show("operation.html", operation=found, has_ended=has_ended, is_settled=is_settled)
+    return await request.render("operation.html", operation=found, has_ended=has_ended, is_settled=is_settled)
 
 
 @pages.post("/operations/{number:int}/{change}")
-async def change_operation(call: PageRequest) -> Response:
-    """Pause an operation, let it go on, or end it."""
-    number, change = call.request.path_params["number"], call.request.path_params["change"]
-    if change not in _SAID:
-        raise InvalidInputError("bad_operation", "an operation is paused, resumed or cancelled")
-    await call.act(f"/operations/{number}/{change}", {"reason": call.form.text("reason")})
-    return call.go(f"/operations/{number}", said=_SAID[change])
+async def change_operation(request: PageRequest) -> Response:
+    """Pause, resume or cancel an operation."""
+    number, change = request.path_params["number"], request.path_params["change"]
+    if change not in _CHANGES:
+        raise InvalidInputError("bad_operation", "pass pause, resume or cancel")
+    await request.change(f"/operations/{number}/{change}", {"reason": request.fields.text("reason")})
+    return request.redirect(f"/operations/{number}", notice=_CHANGES[change])
 
 
-class _ToMend(Exception):
-    """A draft makes no sense; the text says why. It is shown again, with all that was written."""
-
-
-async def _counted(call: PageRequest, draft: Draft) -> Response:
+async def _render_preview(request: PageRequest, draft: Draft) -> Response:
     try:
-        preview = await _count(call, draft)
-    except _ToMend as error:
-        return await _shown(call, draft, None, str(error), status=400)
-    return await _shown(call, draft, preview)
+        preview = await _preview(request, draft)
+    except _DraftError as error:
+        return await _render_draft(request, draft, None, str(error), status=400)
+    return await _render_draft(request, draft, preview)
 
 
-async def _count(call: PageRequest, draft: Draft) -> Any:
-    """Return what a draft would find now; `_ToMend`."""
+async def _preview(request: PageRequest, draft: Draft) -> Any:
+    """Return the number of tasks that a draft matches now, by type."""
     if not draft.filter:
-        raise _ToMend(_NO_FILTER)
+        raise _DraftError(_NO_FILTER)
     try:
-        return await call.act("/operations", {**_body(call, draft), "dry_run": True})
+        return await request.change("/operations", {**_body(request, draft), "dry_run": True})
     except InvalidInputError as error:
-        raise _ToMend(str(error)) from error
-    except ApiRefusal as error:
+        raise _DraftError(str(error)) from error
+    except ApiProblemError as error:
         if error.problem.status != 400:
             raise
-        raise _ToMend(error.problem.detail) from error
+        raise _DraftError(error.problem.detail) from error
 
 
-async def _shown(
-    call: PageRequest,
+async def _render_draft(
+    request: PageRequest,
     draft: Draft,
     preview: Mapping[str, Any] | None,
-    trouble: str | None = None,
+    error: str | None = None,
     *,
     status: int = 200,
 ) -> Response:
-    return await call.show(
+    return await request.render(
         "new_operation.html",
         status=status,
         draft=draft,
         preview=preview,
-        trouble=trouble,
+        error=error,
         actions=list(Action),
         needs_number=preview is not None and preview["count"] > CONFIRMED_ABOVE,
     )
@@ -161,7 +162,7 @@ def _draft(form: Form) -> Draft:
     return Draft(
         form.text("action") or "",
         form.text("filter") or "",
-        form.is_set("canary"),
+        "canary" in form,
         form.text("rate"),
         form.text("patch"),
         form.text("agent_type"),
@@ -169,16 +170,15 @@ def _draft(form: Form) -> Draft:
     )
 
 
-def _body(call: PageRequest, draft: Draft) -> dict[str, Any]:
-    """Return the order, as the API takes it; `InvalidInputError` where a text is not what its field asks
-    for."""
-    form = Form([(name, getattr(draft, name) or "") for name in ("rate", "patch")])
+def _body(request: PageRequest, draft: Draft) -> dict[str, Any]:
+    """Return a draft as the API takes it; raise InvalidInputError if a text is not valid in its field."""
+    form = Form({"rate": draft.rate or "", "patch": draft.patch or ""})
     return {
         "action": draft.action,
         "filter": draft.filter,
         "canary": draft.canary,
         "rate_per_minute": form.number("rate"),
-        "patch": form.document("patch", call.room.context.payload_limits),
+        "patch": form.json("patch", request.context.api_context.payload_limits),
         "agent_type": draft.agent_type,
         "reason": draft.reason,
     }

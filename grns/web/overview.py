@@ -1,4 +1,4 @@
-"""The overview: how much there is, how fast it goes, and what is wrong."""
+"""The overview: tasks by status, rates, durations, alarms, pools and new issues."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.model.task import Status
-from grns.web import alarm, figure
-from grns.web.figure import Chart
-from grns.web.pace import LATEST
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest
-from grns.web.signals import KeyFigure, signals
+from grns.web import alarms, charts
+from grns.web.charts import LATEST_ATTEMPTS, Chart, KeyFigure, key_figures
+from grns.web.filters import term
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
@@ -24,66 +22,63 @@ _POOLS, _ISSUES, _WORKERS, _QUEUED = 100, 5, 200, 100
 
 @dataclass(frozen=True, slots=True)
 class RateTile:
-    """How many of something happened a minute, lately."""
+    """A rate per minute, over the last minutes."""
 
     name: str
     per_minute: float
-    filter: str | None = None
 
 
 @pages.get("/")
-async def overview(call: PageRequest) -> Response:
-    """Show all at a glance."""
-    counts = await call.ask("/counts")
-    steps = await call.ask("/minutes")
-    pools = (await call.ask("/pools", limit=_POOLS))["items"]
-    workers = (await call.ask("/workers", limit=_WORKERS))["items"]
-    queued = (
-        await call.ask("/tasks", filter="status:queued", limit=_QUEUED)
-        if counts["states"]["queued"]
-        else None
-    )
-    issues = await call.ask("/issues", state=["new", "regressed"], limit=_ISSUES)
-    alarms = [
-        *alarm.of_pools(pools),
-        *alarm.of_types(queued["items"] if queued else [], workers),
-        *alarm.of_workers(workers),
+async def overview(request: PageRequest) -> Response:
+    """Show the overview."""
+    counts = await request.fetch("/counts")
+    steps = await request.fetch("/minutes")
+    pools = (await request.fetch("/pools", limit=_POOLS))["items"]
+    workers = (await request.fetch("/workers", limit=_WORKERS))["items"]
+    queued: list[dict[str, Any]] = []
+    if counts["states"]["queued"]:
+        page = await request.fetch("/tasks", filter=term("status", "queued"), limit=_QUEUED)
+        queued = page["items"]
+    issues = await request.fetch("/issues", state=["new", "regressed"], limit=_ISSUES)
+    found = [
+        *alarms.pool_alarms(pools),
+        *alarms.handler_alarms(queued, workers),
+        *alarms.worker_alarms(workers),
     ]
-    return await call.show(
+    return await request.render(
         "overview.html",
-        states=[(state.value, counts["states"][state.value]) for state in Status],
-        total=counts["total"],
+        statuses=[(status.value, counts["states"][status.value]) for status in Status],
         rates=_rates(steps),
-        pace=await call.room.paces.of(call.place, call.ask),
+        durations=await request.context.durations.read(request.workspace, request.fetch),
         charts=_charts(steps),
-        paced=LATEST,
+        latest_attempts=LATEST_ATTEMPTS,
         pools=pools,
-        oldest=max((pool["oldest_seconds"] or 0.0 for pool in pools), default=0.0),
+        oldest_seconds=max((pool["oldest_seconds"] or 0.0 for pool in pools), default=0.0),
         issues=issues["items"],
-        alarms_found=sorted(alarms, key=lambda one: one.severity),
-        signals=await _signals(call),
+        alarms=sorted(found, key=lambda alarm: alarm.severity),
+        key_figures=await _key_figures(request),
     )
 
 
 def _rates(steps: Mapping[str, Any]) -> list[RateTile]:
-    charted = figure.per_minute("", steps, "submitted", "succeeded", "retried", "dead", "failed")
+    chart = charts.per_minute("", steps, "submitted", "succeeded", "retried", "dead", "failed")
     return [
-        RateTile(name, sum(values[-_RECENT_STEPS:]) / _RECENT_STEPS)  # type: ignore[arg-type] # no gaps in these
-        for name, values in zip(charted.lines, charted.points[1:], strict=True)
+        RateTile(name, sum(value or 0.0 for value in values[-_RECENT_STEPS:]) / _RECENT_STEPS)
+        for name, values in zip(chart.lines, chart.points[1:], strict=True)
     ]
 
 
 def _charts(steps: Mapping[str, Any]) -> list[Chart]:
     return [
-        figure.per_second("In and out", steps, "submitted", "succeeded"),
-        figure.per_minute("What went wrong", steps, "retried", "failed", "dead", "expired"),
-        figure.mean_seconds("Mean wait and run", steps, wait="queue", run="run"),
+        charts.per_second("In and out", steps, "submitted", "succeeded"),
+        charts.per_minute("Failures", steps, "retried", "failed", "dead", "expired"),
+        charts.mean_seconds("Mean wait and run", steps, wait="queue", run="run"),
     ]
 
 
-async def _signals(call: PageRequest) -> list[KeyFigure]:
-    """Return what the daemons tell that run beside this page, for whoever may see all workspaces."""
-    if call.user.principal.workspace is not None:
+async def _key_figures(request: PageRequest) -> list[KeyFigure]:
+    """Return figures of the daemons in this process, for users of all workspaces."""
+    if request.user.principal.workspace is not None:
         return []
-    said: str = await call.ask("/metrics")
-    return signals(said)
+    exposition: str = await request.fetch("/metrics")
+    return key_figures(exposition)

@@ -1,4 +1,4 @@
-"""One task: where it is and why, what happened to it, and what can be done."""
+"""One task: its status and the reason for it, its attempts and events, and the actions on it."""
 
 from __future__ import annotations
 
@@ -8,61 +8,60 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.api.app import ROUTES
 from grns.errors import InvalidInputError
+from grns.model import duration
 from grns.model.envelope import SCHEMA_VERSION
 from grns.model.task import REDRIVABLE, TERMINAL, Status
+from grns.web.api_client import ApiProblemError
+from grns.web.filters import term
 from grns.web.formatting import instant
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest, name
-from grns.web.terms import term
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
 _CHANGES = frozenset({"cancel", "redrive", "discard"})
+_NOTICES = frozenset({"cancelled", "requested", "redriven", "discarded"})
 _EDITABLE = frozenset(Status) - {Status.RUNNING, Status.SUCCEEDED}
 _FAILURES = frozenset({"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"})
-_WIDTH = 1000.0
-_ATTEMPTS, _MESSAGES = 50, 200
-_EXPLAIN, _KNOWN = "explain_task", frozenset(route.name for route in ROUTES)
+_TIMELINE_WIDTH, _LEAST_WIDTH = 1000.0, 2.0
+_ATTEMPTS, _EVENTS = 50, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of a timeline: from where to where, of a thousand."""
+class TimelineBar:
+    """A part of a timeline that is 1000 wide."""
 
     start: float
     width: float
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineLane:
-    """One attempt of the timeline: how long it waited and ran, in seconds, how it ended, and of what."""
+class TimelineRow:
+    """One attempt of the timeline, with its wait and run in seconds, and its error."""
 
     attempt: Mapping[str, Any]
     wait_seconds: float | None
     run_seconds: float | None
     error: Mapping[str, Any] | None
-    wait: Stretch | None
-    run: Stretch
+    wait: TimelineBar | None
+    run: TimelineBar
 
 
 @pages.get("/tasks/{task_id}")
-async def task(call: PageRequest) -> Response:
+async def task(request: PageRequest) -> Response:
     """Show a task."""
-    task_id = name(call.request.path_params["task_id"])
-    answered = await call.answer(f"/tasks/{task_id}")
-    found, status = answered.content, Status(answered.content["status"])
-    attempts = (await call.ask(f"/tasks/{task_id}/attempts"))["items"]
-    page = await call.ask(f"/tasks/{task_id}/events", limit=_MESSAGES, cursor=call.query("cursor"))
+    path = _path(request)
+    response = await request.fetch_response(path)
+    found, status = response.content, Status(response.content["status"])
+    attempts = (await request.fetch(f"{path}/attempts"))["items"]
+    page = await request.fetch(f"{path}/events", limit=_EVENTS, cursor=request.query("cursor"))
     events = page["items"]
-    now = (await call.room.clock.now()).timestamp()
-    return await call.show(
+    now = (await request.context.clock.now()).timestamp()
+    return await request.render(
         "task.html",
         task=found,
-        edition=answered.etag,
-        why=None if call.is_pulse else await _why(call, task_id),
-        lanes=_lanes(found, attempts[-_ATTEMPTS:], events, now),
+        explanation=None if request.is_refresh else await request.fetch(f"{path}/explain"),
+        timeline=timeline_rows(found, attempts[-_ATTEMPTS:], events, now),
         left_out=max(0, len(attempts) - _ATTEMPTS),
         events=events,
         next_cursor=page["next_cursor"],
@@ -71,34 +70,64 @@ async def task(call: PageRequest) -> Response:
         can_redrive=status in REDRIVABLE,
         can_discard=status in REDRIVABLE and found["discarded_at"] is None,
         can_edit=status in _EDITABLE,
-        is_over=status in TERMINAL,
+        has_ended=status in TERMINAL,
         trace=term("trace", found["trace_id"]),
     )
 
 
+@pages.get("/tasks/{task_id}/edit")
+async def edit_form(request: PageRequest) -> Response:
+    """Show the form for changing a task."""
+    response = await request.fetch_response(_path(request))
+    return await request.render("edit.html", task=response.content, etag=response.etag)
+
+
+@pages.post("/tasks/{task_id}/edit")
+async def edit_task(request: PageRequest) -> Response:
+    """Change a task, unless it has changed meanwhile, and redrive it if asked to."""
+    path, form = _path(request), request.fields
+    try:
+        await request.change(path, _changes(request), method="PATCH", etag=form.text("etag"))
+    except (InvalidInputError, ApiProblemError) as error:
+        request.keep_form(error, f"{path}/edit")
+        return await edit_form(request)
+    if "redrive" not in form:
+        return request.redirect(path, notice="edited")
+    answer = (await request.change(f"{path}/redrive"))["answer"]
+    return request.redirect(path, notice="redriven" if answer == "redriven" else "unchanged")
+
+
+def _changes(request: PageRequest) -> dict[str, Any]:
+    form = request.fields
+    changes: dict[str, Any] = {"reason": form.text("reason")}
+    if (priority := form.integer("priority")) is not None:
+        changes["priority"] = priority
+    if (delay := form.text("delay")) is not None:
+        changes["delay_seconds"] = duration.parse(delay)
+        if changes["delay_seconds"] is None:
+            raise InvalidInputError("bad_form", "delay: write 30, 5m, 2h or 1d")
+    if form.text("payload") is not None and form.text("payload") != form.text("payload_seen"):
+        changes["payload"] = form.json("payload", request.context.api_context.payload_limits)
+    return changes
+
+
 @pages.post("/tasks/{task_id}/{change}")
-async def change_task(call: PageRequest) -> Response:
-    """Cancel a task, redrive or discard it."""
-    task_id, change = name(call.request.path_params["task_id"]), call.request.path_params["change"]
+async def change_task(request: PageRequest) -> Response:
+    """Cancel, redrive or discard a task."""
+    path, change = _path(request), request.path_params["change"]
     if change not in _CHANGES:
-        raise InvalidInputError("bad_change", "a task is cancelled, redriven or discarded")
-    answered = await call.act(f"/tasks/{task_id}/{change}", {"reason": call.form.text("reason")})
-    done = {"cancelled", "requested", "redriven", "discarded"}
-    return call.go(
-        f"/tasks/{task_id}", said=answered["answer"] if answered["answer"] in done else "unchanged"
-    )
+        raise InvalidInputError("bad_change", "pass cancel, redrive or discard")
+    response = await request.change(f"{path}/{change}", {"reason": request.fields.text("reason")})
+    answer = response["answer"]
+    return request.redirect(path, notice=answer if answer in _NOTICES else "unchanged")
 
 
-async def _why(call: PageRequest, task_id: str) -> Mapping[str, Any] | None:
-    """Return why a task is where it is: a sentence, and what helps. None where the API cannot say."""
-    if _EXPLAIN not in _KNOWN:
-        return None
-    said: Mapping[str, Any] = await call.ask(f"/tasks/{task_id}/explain")
-    return said
+def _path(request: PageRequest) -> str:
+    return f"/tasks/{request.name('task_id')}"
 
 
 def _envelope(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the log as the message that the relay sends of it."""
+    """Return an event as the message that the relay publishes."""
     return {
         "schema_version": SCHEMA_VERSION,
         "message_id": event["message_id"],
@@ -110,59 +139,58 @@ def _envelope(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lanes(
+def timeline_rows(
     task: Mapping[str, Any],
     attempts: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     now: float,
-) -> list[TimelineLane]:
-    """Return the attempts as they lie in the time from the task's beginning to its end, or to now."""
-    begin = _seconds(task["created_at"])
-    end = _seconds(task["finished_at"]) if task["finished_at"] else max(now, begin)
-    scale = _WIDTH / max(end - begin, 0.001)
-    found = []
+) -> list[TimelineRow]:
+    """Return the attempts on a timeline from the creation of the task to its end, or to now."""
+    start = _seconds(task["created_at"])
+    end = _seconds(task["finished_at"]) if task["finished_at"] else max(now, start)
+    scale = _TIMELINE_WIDTH / max(end - start, 0.001)
+    rows = []
     for attempt in attempts:
-        told = [event for event in events if event["attempt"] == attempt["attempt"]]
+        own_events = [event for event in events if event["attempt"] == attempt["attempt"]]
         claimed = _seconds(attempt["claimed_at"])
         ended = _seconds(attempt["ended_at"]) if attempt["ended_at"] else end
-        wait = next(
-            (event["payload"].get("queued_ms") for event in told if "queued_ms" in event["payload"]), None
-        )
-        wait_seconds = None if wait is None else wait / 1000
-        found.append(
-            TimelineLane(
+        waits = [event["payload"]["queued_ms"] for event in own_events if "queued_ms" in event["payload"]]
+        wait = waits[0] / 1000 if waits and waits[0] is not None else None
+        rows.append(
+            TimelineRow(
                 attempt,
-                wait_seconds,
+                wait,
                 ended - claimed if attempt["ended_at"] else None,
-                _error(task, told),
-                None
-                if wait_seconds is None
-                else _stretch((claimed - wait_seconds - begin) * scale, wait_seconds * scale),
-                _stretch((claimed - begin) * scale, (ended - claimed) * scale),
+                _attempt_error(task, own_events),
+                None if wait is None else _bar((claimed - wait - start) * scale, wait * scale),
+                _bar((claimed - start) * scale, (ended - claimed) * scale),
             )
         )
-    return found
+    return rows
 
 
-def _error(task: Mapping[str, Any], told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the error of an attempt: of the latest one as the task has it, with its traceback."""
-    is_latest = task["last_error"] is not None and any(event["attempt"] == task["attempt"] for event in told)
-    for event in told:
+def _attempt_error(task: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the error of an attempt; the latest one is in the task, with its traceback."""
+    is_latest = task["last_error"] is not None and any(
+        event["attempt"] == task["attempt"] for event in events
+    )
+    for event in events:
+        error: Mapping[str, Any] | None = event["payload"].get("error")
         if is_latest and event["kind"] in _FAILURES:
             latest: Mapping[str, Any] = task["last_error"]
             return latest
-        if isinstance(event["payload"].get("error"), dict):
-            error: Mapping[str, Any] = event["payload"]["error"]
+        if isinstance(error, dict):
             return error
         if event["kind"] == "evt.task.retry_scheduled":
             return {"class": event["payload"]["error_class"]}
     return None
 
 
-def _stretch(start: float, width: float) -> Stretch:
-    """Return a stretch that is wide enough to be seen, and within the drawing."""
-    wide = max(width, 2.0)
-    return Stretch(round(max(0.0, min(start, _WIDTH - wide)), 1), round(min(wide, _WIDTH), 1))
+def _bar(start: float, width: float) -> TimelineBar:
+    """Return a bar that is wide enough to see, within the timeline."""
+    width = max(width, _LEAST_WIDTH)
+    start = max(0.0, min(start, _TIMELINE_WIDTH - width))
+    return TimelineBar(round(start, 1), round(min(width, _TIMELINE_WIDTH), 1))
 
 
 def _seconds(at: str) -> float:

@@ -1,4 +1,4 @@
-"""Lists of tasks: the filter stands in the address, so that what one sees can be sent to somebody."""
+"""Lists of tasks. The filter is in the URL, so that a list can be bookmarked, sent, or saved as a view."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from grns.errors import InvalidInputError
+from grns.model import subjects
 from grns.model.filter import MOST_VALUES, TERMS
 from grns.model.task import Status
-from grns.operations.model import Action, request
-from grns.web import render
-from grns.web.api_client import ApiRefusal
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest
-from grns.web.terms import split, term, together
+from grns.operations.model import Action
+from grns.operations.model import request as operation_request
+from grns.web.api_client import ApiProblemError
+from grns.web.filters import join, split_status, term
+from grns.web.page_request import PageRequest, WebPages
+from grns.web.templating import render
 
 pages = WebPages()
 
-# As many as a filter can name: what is selected is an operation with a filter of its own.
+# As many as a filter can name: the selected tasks become an operation with a filter of their ids.
 LIMIT = MOST_VALUES
-_FULL_ID = re.compile(r"gr-[0-9a-v]{26}")
+_TASK_ID = re.compile(r"gr-[0-9a-v]{26}")
 _VIEWS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Tab:
-    """One state, the filter that asks for it besides, and how many tasks are there, where that is known."""
+class StatusTab:
+    """A status, the filter that asks for it, and how many tasks have it, if that is known."""
 
     name: str
     filter: str
@@ -37,97 +38,118 @@ class Tab:
 
 
 @pages.get("/tasks")
-async def tasks(call: PageRequest) -> Response:
-    """List the tasks that a filter finds."""
-    text, saved = (call.query("filter") or "").strip(), call.query("saved")
-    if _FULL_ID.fullmatch(text):
-        return call.go(f"/tasks/{text}")
-    shown = call.query("shown")
+async def tasks(request: PageRequest) -> Response:
+    """List the tasks that match a filter. A refresh keeps the rows on screen and counts the others."""
+    text, saved = (request.query("filter") or "").strip(), request.query("saved")
+    if _TASK_ID.fullmatch(text):
+        return request.redirect(f"/tasks/{text}")
+    shown, cursor = request.query("shown"), request.query("cursor")
     try:
-        page = await call.ask("/tasks", filter=text, saved=saved, limit=LIMIT, cursor=call.query("cursor"))
-    except ApiRefusal as error:
+        page = await request.fetch("/tasks", filter=text, saved=saved, limit=LIMIT, cursor=cursor)
+    except ApiProblemError as error:
         if error.problem.code not in ("bad_filter", "not_found"):
             raise
-        return await _shown(call, text, {"items": [], "next_cursor": None}, trouble=error.problem.detail)
+        page = {"items": [], "next_cursor": None}
+        return await _render_list(request, text, page, error=error.problem.detail)
     if shown is None:
-        return await _shown(call, text, page)
-    rows = await _as_they_are(call, shown.split(",")[:LIMIT])
-    # On later pages rows come and go all the time.
-    news = 0 if call.query("cursor") else sum(row["id"] not in shown for row in page["items"])
-    return await _shown(call, text, {**page, "items": rows}, news=news)
+        return await _render_list(request, text, page)
+    rows = await _read_tasks(request, shown.split(",")[:LIMIT])
+    # Later pages change all the time.
+    news = 0 if cursor else sum(row["id"] not in shown for row in page["items"])
+    return await _render_list(request, text, {**page, "items": rows}, news=news)
 
 
-@pages.get("/tasks/completions")
-async def completions(call: PageRequest) -> Response:
-    """List how a filter may go on, as the options of its field."""
-    text = call.query("filter") or ""
-    begun = re.search(r"\S*\Z", text)
-    beginning = begun[0] if begun else ""
-    said = await call.ask("/terms", beginning=beginning)
-    options = [
-        {"value": text[: len(text) - len(beginning)] + one["text"], "says": one["says"]}
-        for one in said["completions"]
-    ]
-    return HTMLResponse(render.render("completions.html", {"options": options}))
-
-
-async def _shown(
-    call: PageRequest, text: str, page: dict[str, Any], *, news: int = 0, trouble: str | None = None
+async def _render_list(
+    request: PageRequest, text: str, page: dict[str, Any], *, news: int = 0, error: str | None = None
 ) -> Response:
-    state, rest = split(text)
-    views = await call.ask("/filters", limit=_VIEWS)
-    # Whether a bulk action means what is shown depends on the filter, never on the page.
-    saved = call.query("saved")
-    whole = together(next((view["text"] for view in views["items"] if view["name"] == saved), ""), text)
-    return await call.show(
+    status, others = split_status(text)
+    views = (await request.fetch("/filters", limit=_VIEWS))["items"]
+    # A bulk action is offered by the filter alone, whatever rows this page shows.
+    saved = request.query("saved")
+    full_filter = join(next((view["text"] for view in views if view["name"] == saved), ""), text)
+    return await request.render(
         "tasks.html",
-        status=400 if trouble else 200,
+        status=400 if error else 200,
         text=text,
-        whole=whole,
+        full_filter=full_filter,
         saved=saved,
-        tabs=await _tabs(call, state, rest),
+        tabs=await _tabs(request, status, others),
         rows=page["items"],
         news=news,
-        offered=[] if trouble else _offered(call, whole),
-        trouble=trouble,
+        actions=[] if error else _actions(request, full_filter),
+        error=error,
         next_cursor=page["next_cursor"],
         is_partial=page.get("is_partial", False),
-        is_first=call.query("cursor") is None,
-        cursor=call.query("cursor"),
+        is_first=request.query("cursor") is None,
         shown=",".join(row["id"] for row in page["items"]),
-        views=views["items"],
+        views=views,
         terms=TERMS,
     )
 
 
-def _offered(call: PageRequest, whole: str) -> list[Action]:
-    """Return what can be done to some task that a filter finds."""
-    return [one for one in Action if call.may("operate") and _can_be_done(one, whole)]
+def _actions(request: PageRequest, filter_text: str) -> list[Action]:
+    """Return the bulk actions that tasks with this filter can take."""
+    return [action for action in Action if request.may("operate") and _is_possible(action, filter_text)]
 
 
-def _can_be_done(action: Action, whole: str) -> bool:
+def _is_possible(action: Action, filter_text: str) -> bool:
     try:
-        request(action=action, filter=whole)
+        operation_request(action=action, filter=filter_text)
     except InvalidInputError:
         return False
     return True
 
 
-async def _tabs(call: PageRequest, state: str | None, rest: str) -> list[Tab]:
-    """Return the states to look at; how many are in each is counted only of all tasks together."""
-    counts = (await call.ask("/counts"))["states"] if not rest and call.query("saved") is None else {}
-    tabs = [Tab("all", rest, state is None, sum(counts.values()) if counts else None)]
-    for one in Status:
-        text = together(term("status", one.value), rest)
-        tabs.append(Tab(one.value, text, state == one.value, counts.get(one.value)))
+async def _tabs(request: PageRequest, status: str | None, others: str) -> list[StatusTab]:
+    """Return a tab for each status; counts are known without further terms only."""
+    is_unfiltered = not others and request.query("saved") is None
+    counts = (await request.fetch("/counts"))["states"] if is_unfiltered else {}
+    tabs = [StatusTab("all", others, status is None, sum(counts.values()) if counts else None)]
+    tabs += [
+        StatusTab(
+            each.value, join(term("status", each.value), others), status == each, counts.get(each.value)
+        )
+        for each in Status
+    ]
     return tabs
 
 
-async def _as_they_are(call: PageRequest, ids: list[str]) -> list[dict[str, Any]]:
-    """Return the tasks that are on somebody's screen, in the order in which they are there."""
-    known = [one for one in ids if _FULL_ID.fullmatch(one)]
-    if not known:
+async def _read_tasks(request: PageRequest, ids: list[str]) -> list[dict[str, Any]]:
+    """Return the current rows of tasks on a screen, in its order."""
+    valid = [task_id for task_id in ids if _TASK_ID.fullmatch(task_id)]
+    if not valid:
         return []
-    page = await call.ask("/tasks", filter=term("id", *known), limit=LIMIT)
-    found = {row["id"]: row for row in page["items"]}
-    return [found[one] for one in known if one in found]
+    page = await request.fetch("/tasks", filter=term("id", *valid), limit=LIMIT)
+    by_id = {row["id"]: row for row in page["items"]}
+    return [by_id[task_id] for task_id in valid if task_id in by_id]
+
+
+@pages.get("/tasks/completions")
+async def completions(request: PageRequest) -> Response:
+    """Return completions of a filter, as the options of its field."""
+    text = request.query("filter") or ""
+    last_word = re.search(r"\S*\Z", text)
+    beginning = last_word[0] if last_word else ""
+    response = await request.fetch("/terms", beginning=beginning)
+    before = text[: len(text) - len(beginning)]
+    options = [
+        {"value": before + completion["text"], "says": completion["says"]}
+        for completion in response["completions"]
+    ]
+    return HTMLResponse(render("completions.html", {"options": options}))
+
+
+@pages.post("/views")
+async def save_view(request: PageRequest) -> Response:
+    """Save the filter under a name, for all users of the workspace."""
+    view = subjects.token(request.fields.text("name") or "", name="name")
+    body = {"text": request.fields.text("filter") or ""}
+    await request.change(f"/filters/{view}", body, method="PUT")
+    return request.redirect("/tasks", saved=view, notice="saved")
+
+
+@pages.post("/views/{name}/forget")
+async def forget_view(request: PageRequest) -> Response:
+    """Delete a saved view."""
+    await request.change(f"/filters/{request.name('name')}", method="DELETE")
+    return request.redirect("/tasks", notice="forgotten")

@@ -1,4 +1,4 @@
-"""Webhooks: who is told of events, what came of each, and what has to be told again."""
+"""Webhooks: creating and changing them, and their deliveries."""
 
 from __future__ import annotations
 
@@ -9,106 +9,106 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.errors import InvalidInputError
-from grns.web.api_client import ApiRefusal
+from grns.web.api_client import ApiProblemError
 from grns.web.form import Form
-from grns.web.page import WebPages
-from grns.web.page_request import PageRequest, name
+from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
 _TABS = ("all", "pending", "failed", "delivered")
-_BETWEEN = re.compile(r"[\s,]+")
+_SEPARATORS = re.compile(r"[\s,]+")
 
 
 @pages.get("/webhooks")
-async def webhooks(call: PageRequest) -> Response:
-    """List webhooks."""
-    return await _listed(call)
+async def webhooks(request: PageRequest) -> Response:
+    """List the webhooks."""
+    return await _render_webhooks(request)
 
 
 @pages.post("/webhooks")
-async def create_webhook(call: PageRequest) -> Response:
-    """Make a webhook, and show its secret: this once, on this page alone."""
-    call.need("admin")
+async def create_webhook(request: PageRequest) -> Response:
+    """Create a webhook and show its secret. No other page shows it again."""
+    request.require("admin")
     made = None
     try:
-        made = await call.act("/webhooks", _body(call.form))
-    except ApiRefusal as error:
-        call.mend(error, "/webhooks")
-    return await _listed(call, made=made)
+        made = await request.change("/webhooks", _body(request.fields))
+    except ApiProblemError as error:
+        request.keep_form(error, "/webhooks")
+    return await _render_webhooks(request, made=made)
 
 
 @pages.get("/webhooks/{webhook_id}")
-async def webhook(call: PageRequest) -> Response:
-    """Show a webhook, and what it was told of."""
-    return await _shown(call)
+async def webhook(request: PageRequest) -> Response:
+    """Show a webhook and its deliveries."""
+    return await _render_webhook(request)
 
 
 @pages.post("/webhooks/{webhook_id}")
-async def edit_webhook(call: PageRequest) -> Response:
-    """Change where it leads to, what it is told of, or whether it is; only as it was seen."""
-    call.need("admin")
-    said: dict[str, Any] = {"is_enabled": call.form.is_set("is_enabled"), **_body(call.form)}
+async def edit_webhook(request: PageRequest) -> Response:
+    """Change the URL, the kinds or the description of a webhook, or enable or disable it."""
+    request.require("admin")
+    path, form = _path(request), request.fields
+    changes: dict[str, Any] = {"is_enabled": "is_enabled" in form, **_body(form)}
     try:
-        edition = f'"{call.form.whole("version") or 0}"'
-        await call.act(_path(call), said, method="PATCH", edition=edition)
-    except (InvalidInputError, ApiRefusal) as error:
-        call.mend(error, _path(call))
-        return await _shown(call)
-    return call.go(_path(call), said="webhook")
+        await request.change(path, changes, method="PATCH", etag=f'"{form.integer("version") or 0}"')
+    except (InvalidInputError, ApiProblemError) as error:
+        request.keep_form(error, path)
+        return await _render_webhook(request)
+    return request.redirect(path, notice="webhook")
 
 
 @pages.post("/webhooks/{webhook_id}/rotate")
-async def rotate_webhook(call: PageRequest) -> Response:
-    """Sign with a new secret, and show it this once."""
-    call.need("admin")
-    return await _shown(call, made=await call.act(f"{_path(call)}/rotate", {}))
+async def rotate_webhook(request: PageRequest) -> Response:
+    """Create a new secret for a webhook and show it."""
+    request.require("admin")
+    return await _render_webhook(request, made=await request.change(f"{_path(request)}/rotate", {}))
 
 
 @pages.post("/webhooks/{webhook_id}/ping")
-async def ping_webhook(call: PageRequest) -> Response:
-    """Have it told of an event of its own."""
-    told = await call.act(f"{_path(call)}/ping")
-    return call.go(f"{_path(call)}/deliveries/{told['seq']}", said="pinged")
+async def ping_webhook(request: PageRequest) -> Response:
+    """Send a test event to a webhook."""
+    seq = (await request.change(f"{_path(request)}/ping"))["seq"]
+    return request.redirect(f"{_path(request)}/deliveries/{seq}", notice="pinged")
 
 
 @pages.post("/webhooks/{webhook_id}/delete")
-async def delete_webhook(call: PageRequest) -> Response:
-    """Send nothing there any more."""
-    await call.act(_path(call), method="DELETE")
-    return call.go("/webhooks", said="deleted")
+async def delete_webhook(request: PageRequest) -> Response:
+    """Delete a webhook."""
+    await request.change(_path(request), method="DELETE")
+    return request.redirect("/webhooks", notice="deleted")
 
 
 @pages.get("/webhooks/{webhook_id}/deliveries/{seq:int}")
-async def delivery(call: PageRequest) -> Response:
-    """Show what came of telling it of one event."""
-    found = await call.ask(f"{_path(call)}/deliveries/{_seq(call)}")
-    return await call.show("delivery.html", webhook_id=_id(call), delivery=found)
+async def delivery(request: PageRequest) -> Response:
+    """Show the delivery of one event."""
+    found = await request.fetch(_delivery_path(request))
+    return await request.render("delivery.html", webhook_id=request.name("webhook_id"), delivery=found)
 
 
 @pages.post("/webhooks/{webhook_id}/deliveries/{seq:int}/resend")
-async def resend_delivery(call: PageRequest) -> Response:
-    """Tell it of an event once more."""
-    path = f"{_path(call)}/deliveries/{_seq(call)}"
-    await call.act(f"{path}/resend")
-    return call.go(path, said="told")
+async def resend_delivery(request: PageRequest) -> Response:
+    """Send an event to a webhook again."""
+    path = _delivery_path(request)
+    await request.change(f"{path}/resend")
+    return request.redirect(path, notice="delivery")
 
 
-async def _listed(call: PageRequest, *, made: Mapping[str, Any] | None = None) -> Response:
-    page = await call.ask("/webhooks", cursor=call.query("cursor"))
-    return await call.show(
+async def _render_webhooks(request: PageRequest, *, made: Mapping[str, Any] | None = None) -> Response:
+    page = await request.fetch("/webhooks", cursor=request.query("cursor"))
+    return await request.render(
         "webhooks.html", webhook=None, rows=page["items"], next_cursor=page["next_cursor"], made=made
     )
 
 
-async def _shown(call: PageRequest, *, made: Mapping[str, Any] | None = None) -> Response:
-    tab = call.query("state")
-    tab = tab if tab in _TABS else _TABS[0]
-    state = None if tab == _TABS[0] else tab
-    page = await call.ask(f"{_path(call)}/deliveries", state=state, cursor=call.query("cursor"))
-    return await call.show(
+async def _render_webhook(request: PageRequest, *, made: Mapping[str, Any] | None = None) -> Response:
+    path, tab = _path(request), request.query("state") or "all"
+    tab = tab if tab in _TABS else "all"
+    page = await request.fetch(
+        f"{path}/deliveries", state=None if tab == "all" else tab, cursor=request.query("cursor")
+    )
+    return await request.render(
         "webhook.html",
-        webhook=await call.ask(_path(call)),
+        webhook=await request.fetch(path),
         made=made,
         tabs=_TABS,
         tab=tab,
@@ -118,19 +118,14 @@ async def _shown(call: PageRequest, *, made: Mapping[str, Any] | None = None) ->
     )
 
 
-def _id(call: PageRequest) -> str:
-    return name(call.request.path_params["webhook_id"])
+def _path(request: PageRequest) -> str:
+    return f"/webhooks/{request.name('webhook_id')}"
 
 
-def _seq(call: PageRequest) -> int:
-    seq: int = call.request.path_params["seq"]
-    return seq
-
-
-def _path(call: PageRequest) -> str:
-    return f"/webhooks/{_id(call)}"
+def _delivery_path(request: PageRequest) -> str:
+    return f"{_path(request)}/deliveries/{request.path_params['seq']}"
 
 
 def _body(form: Form) -> dict[str, Any]:
-    kinds = [kind for kind in _BETWEEN.split(form.text("kinds") or "") if kind]
+    kinds = [kind for kind in _SEPARATORS.split(form.text("kinds") or "") if kind]
     return {"url": form.text("url") or "", "kinds": kinds, "description": form.text("description")}

@@ -17,7 +17,7 @@ from grns.api.route import PREFIX
 from grns.api.server import ApiServer
 from grns.postgres.database import Database
 from grns.telemetry.service_signals import RequestCrashed
-from grns.web.site import make_site
+from grns.web.app import make_site
 from tests.support.api import OURS, Door, good, serving
 from tests.support.harness import LIMIT_SECONDS, eventually
 from tests.support.store import fetch, is_waiting_for_lock, stranger

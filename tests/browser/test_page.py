@@ -73,7 +73,7 @@ async def test_what_is_selected_stays_where_it_is(page: Page, stage: Stage) -> N
     await reaches(page, "asked", 1)
     assert asked == [], "it would have, and did not"
     await page.get_by_role("checkbox", name=f"Select {first[0]}").uncheck()
-    await expect(page.locator("#news")).to_contain_text("2 other tasks here by now", timeout=10_000)
+    await expect(page.locator("#news")).to_contain_text("2 other tasks match now", timeout=10_000)
     await expect(page.locator("[data-row]")).to_have_count(3)
 
 
@@ -141,7 +141,7 @@ async def test_colours_and_times_are_as_somebody_wants_them(page: Page, stage: S
 
 async def look_of(page: Page, name: str) -> None:
     """Choose how pages look."""
-    await page.get_by_text("Look", exact=True).click()
+    await page.get_by_text("Appearance", exact=True).click()
     await page.get_by_role("button", name=name, exact=True).click()
     await expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
 
@@ -169,18 +169,18 @@ async def test_a_form_that_is_wrong_stands_there_again(page: Page, watch: Watch)
     await page.get_by_label("Name", exact=True).fill("pager")
     await page.locator("[name=scope][value=read]").check()
     await page.get_by_label(re.compile("Expires")).fill("soon")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create", exact=True).click()
     await expect(page.get_by_role("alert")).to_be_focused()
     await expect(page.get_by_role("alert")).to_contain_text("expires: write 30d or 12h")
     watch.forgive("400")
     await expect(page.get_by_label("Name", exact=True)).to_have_value("pager")
     await page.get_by_label(re.compile("Expires")).fill("1h")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create", exact=True).click()
     await expect(page.locator("#made-key")).to_have_text(re.compile("^grns_"))
     await page.goto("/keys")
     row = page.get_by_role("row").filter(has_text="pager")
     await row.get_by_text("Revoke …").click()
-    await row.get_by_role("button", name="Revoke pager for good").click()
+    await row.get_by_role("button", name="Revoke pager permanently").click()
     await expect(row).to_contain_text("revoked")
 
 

@@ -67,7 +67,7 @@ async def test_all_can_use_what_says_that_something_is_wrong(
     await login.goto("/login")
     await page.goto("/keys")
     await page.get_by_label("Name", exact=True).fill("of nothing")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create", exact=True).click()
     await expect(page.get_by_role("alert")).to_be_visible()
     lost = await page.context.new_page()
     await lost.goto("/tasks/tsk-0123456789abcdefghjkmnpqrs")

@@ -76,8 +76,8 @@ async def test_an_issue_is_found_tried_with_a_canary_redriven_and_resolved(page:
     await page.get_by_label(re.compile("canary", re.IGNORECASE)).check()
     await page.get_by_label(re.compile("Reason")).fill("the route is back")
     await page.get_by_label(re.compile("write the number")).fill(str(COUNT))
-    await page.get_by_role("button", name="Begin").click()
-    # It was not mended yet: the canary fails, and nothing else is moved.
+    await page.get_by_role("button", name="Start", exact=True).click()
+    # The cause persists: the canary fails, and no other task is moved.
     await expect(page.locator("#progress .state")).to_have_text("paused", timeout=30_000)
     await expect(
         page.locator("#progress").get_by_text("moved", exact=True).locator("xpath=../dd")
@@ -86,17 +86,19 @@ async def test_an_issue_is_found_tried_with_a_canary_redriven_and_resolved(page:
     assert len(rest) == COUNT
 
     stage.mend("canary.internal")
-    await page.get_by_role("button", name="Go on").click()
+    await page.get_by_role("button", name="Resume", exact=True).click()
     await expect(page.locator("#progress .state")).to_have_text("done", timeout=60_000)
     # All but the canary, which was moved already, and has failed.
-    await page.get_by_role("link", name="The same again").click()
+    await page.get_by_role("link", name="Start it again").click()
     await expect(page.get_by_text("1 task", exact=True)).to_be_visible()
-    await page.get_by_role("button", name="Begin").click()
+    await page.get_by_role("button", name="Start", exact=True).click()
     await all_in(stage.database, ids, within_seconds=60)
     await main_link(page, "Issues")
     await page.get_by_role("link", name=re.compile("canary.internal")).first.click()
-    await expect(page.get_by_text("None is dead or failed of it any more.")).to_be_visible(timeout=15_000)
-    await page.get_by_role("button", name="It is resolved").click()
+    await expect(page.get_by_text("No task of this issue is dead or failed now.")).to_be_visible(
+        timeout=15_000
+    )
+    await page.get_by_role("button", name="Mark as resolved").click()
     await expect(page.get_by_role("status").first).to_contain_text("was changed")
     await expect(page.locator("#numbers")).to_contain_text("resolved")
 
@@ -119,7 +121,7 @@ async def test_some_are_selected_and_redriven(page: Page, stage: Stage) -> None:
     await page.get_by_role("checkbox", name=f"Select {ids[3]}").uncheck()
     await page.get_by_role("button", name="Redrive").click()
     await expect(page.get_by_text("3 tasks")).to_be_visible()
-    await page.get_by_role("button", name="Begin").click()
+    await page.get_by_role("button", name="Start", exact=True).click()
     await expect(page.locator("#progress .state")).to_have_text("done", timeout=30_000)
     await all_in(stage.database, ids[:3], within_seconds=60)
     assert await status(stage, ids[3]) == "dead"
@@ -135,7 +137,7 @@ async def test_a_pool_is_paused_what_comes_waits_and_goes_on(page: Page, stage: 
     await expect(page.locator("#head .state")).to_have_text("queued")
     await expect(page.locator("#why")).to_contain_text("paused")
     await page.goto("/pools/writer")
-    await page.get_by_role("button", name="Resume").click()
+    await page.get_by_role("button", name="Resume", exact=True).click()
     await expect(page.locator("#pauses")).not_to_contain_text("deploy")
     await all_in(stage.database, [made], within_seconds=30)
 

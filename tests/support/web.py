@@ -25,9 +25,8 @@ from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks import saved_filters as saved_filter
 from grns.telemetry.service_signals import RequestCrashed
-from grns.web.security_headers import POLICY
-from grns.web.session import COOKIE
-from grns.web.site import make_site
+from grns.web.app import POLICY, make_site
+from grns.web.authentication import COOKIE
 from grns.webhooks.service import create_webhook, ping_webhook
 from grns.worker import registry as agent
 from tests.support.aggregators import begin_here, count_all

@@ -13,18 +13,17 @@ from grns.errors import SettingsError
 from grns.model.api_key import digest as digest_of
 from grns.model.api_key import parse
 from grns.settings import load
-from grns.web import preferences as look
-from grns.web.app import PAGES
-from grns.web.page import WebPage
-from grns.web.session import COOKIE, Sessions
-from grns.web.site import make_site
+from grns.web.app import PAGES, make_site
+from grns.web.authentication import COOKIE, Sessions
+from grns.web.formatting import THEME, TIMES
+from grns.web.page_request import WebPage
 from tests.api.test_access import _theirs
 from tests.support.api import HERE, OURS, THEIRS
 from tests.support.harness import submit
 from tests.support.store import fetch, row_of
 from tests.support.web import SECRET, Browser, Document, Element, Hall, page
 
-CLOSED = [page for page in PAGES if not page.is_open]
+CLOSED = [page for page in PAGES if not page.is_public]
 LOOKS = [page for page in CLOSED if page.method == "GET"]
 DOES = [page for page in CLOSED if page.method == "POST"]
 NOTHING = {
@@ -272,7 +271,7 @@ async def test_nobody_is_logged_in_by_another_site(hall: Hall) -> None:
     ],
 )
 async def test_what_is_no_form_is_refused(guest: Browser, content: bytes, kind: str, code: int) -> None:
-    answer = await guest.client.post("/look", content=content, headers={"Content-Type": kind})
+    answer = await guest.client.post("/preferences", content=content, headers={"Content-Type": kind})
     assert page(answer, code).title
 
 
@@ -289,7 +288,7 @@ async def test_whoever_may_only_look_is_shown_nothing_to_do(hall: Hall) -> None:
     for path in ("/", "/tasks", f"/tasks/{made}", "/pools", "/operations", "/workspaces"):
         shown = await browser.open(path)
         posts = {form["action"] for form in shown.forms if form.get("method") == "post"}
-        assert posts == {"/look", "/logout"}, path
+        assert posts == {"/preferences", "/logout"}, path
         assert "Keys" not in [link.text for link in shown.root.all("a")]
     assert (await browser.open("/keys", status=403)).title == "Forbidden"
     token = _token(await browser.open("/"))
@@ -330,7 +329,7 @@ async def test_what_is_of_another_workspace_does_not_exist(hall: Hall) -> None:
 
 @pytest.mark.parametrize("page", CLOSED, ids=named)
 async def test_another_workspace_cannot_be_named(hall: Hall, page: WebPage) -> None:
-    if page.path in ("/logout", "/look", "/help"):
+    if page.path in ("/logout", "/preferences", "/help"):
         return  # they are about nothing in a workspace
     browser = await hall.logged_in("admin")
     token = _token(await browser.open("/"))
@@ -364,12 +363,12 @@ async def test_colours_and_times_are_as_somebody_wants_them(hall: Hall, guest: B
     shown = await guest.open("/tasks")
     assert shown.root.all("html")[0]["data-theme"] == "auto"
     assert all(not one.text.startswith("20") for one in _times(shown))
-    shown = await guest.submit(shown.form("/look"), button=("theme", "dark"))
+    shown = await guest.submit(shown.form("/preferences"), button=("theme", "dark"))
     assert (shown.title, shown.root.all("html")[0]["data-theme"]) == ("Tasks", "dark")
-    shown = await guest.submit(shown.form("/look"), button=("times", "utc"))
+    shown = await guest.submit(shown.form("/preferences"), button=("times", "utc"))
     assert shown.root.all("html")[0]["data-theme"] == "dark"
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.text) for one in _times(shown))
-    shown = await guest.submit(shown.form("/look"), button=("times", "local"), zone="Asia/Kathmandu")
+    shown = await guest.submit(shown.form("/preferences"), button=("times", "local"), zone="Asia/Kathmandu")
     assert {one.text.rpartition(" ")[2] for one in _times(shown)} == {"+0545"}
     for theme, times, zone in (
         ("pink", "never", ""),
@@ -377,7 +376,7 @@ async def test_colours_and_times_are_as_somebody_wants_them(hall: Hall, guest: B
         ("", "local", "No/Where"),
     ):
         answer = await guest.client.post(
-            "/look", data={"_token": _token(shown), "theme": theme, "times": times, "zone": zone}
+            "/preferences", data={"_token": _token(shown), "theme": theme, "times": times, "zone": zone}
         )
         assert answer.status_code == 303
         assert (await guest.open("/tasks")).title == "Tasks"
@@ -389,7 +388,7 @@ def _times(shown: Document) -> list[Element]:
 
 @pytest.mark.parametrize("said", ["", "local", "local:", "local:..~..~etc", f"local:{'A' * 500}", "never:x"])
 async def test_a_cookie_that_makes_no_sense_changes_nothing(guest: Browser, said: str) -> None:
-    guest.client.cookies.update({look.TIMES: said, look.THEME: "<script>"})
+    guest.client.cookies.update({TIMES: said, THEME: "<script>"})
     assert (await guest.open("/")).root.all("html")[0]["data-theme"] == "auto"
 
 

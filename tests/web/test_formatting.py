@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from grns import text as texts
 from grns.model.filter import parse
 from grns.model.timeline import timeline
-from grns.web import alarm, figure, terms
+from grns.web import alarms, charts, filters
 from grns.web import formatting as words
-from grns.web import preferences as look
-from grns.web.preferences import DisplayPreferences
-from grns.web.signals import signals
-from grns.web.task import _lanes
+from grns.web.charts import key_figures
+from grns.web.formatting import DisplayPreferences, time_zone
+from grns.web.task import timeline_rows
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, tzinfo=UTC)
 
@@ -58,15 +58,15 @@ def test_a_document_is_read_back_as_it_was(value: Any) -> None:
 
 def test_times_are_written_as_somebody_wants_them() -> None:
     then = NOW - timedelta(minutes=5)
-    assert DisplayPreferences().written(then, NOW) == "5 min ago"
-    assert DisplayPreferences(times="utc").written(then, NOW) == "2026-02-06 20:55:00 UTC"
-    zurich = DisplayPreferences(times="local", zone=look.named("Europe/Zurich"))
-    assert zurich.written(then, NOW) == "2026-02-06 21:55:00 CET"
-    assert DisplayPreferences(times="local").written(then, NOW) == "2026-02-06 20:55:00 UTC"
-    assert words.ago(NOW + timedelta(seconds=30), NOW) == "in 30 s"
-    assert words.ago(NOW, NOW) == "now"
+    assert DisplayPreferences().format(then, NOW) == "5 min ago"
+    assert DisplayPreferences(times="utc").format(then, NOW) == "2026-02-06 20:55:00 UTC"
+    zurich = DisplayPreferences(times="local", zone=time_zone("Europe/Zurich"))
+    assert zurich.format(then, NOW) == "2026-02-06 21:55:00 CET"
+    assert DisplayPreferences(times="local").format(then, NOW) == "2026-02-06 20:55:00 UTC"
+    assert texts.ago(NOW + timedelta(seconds=30), NOW) == "in 30 s"
+    assert texts.ago(NOW, NOW) == "now"
     for name in ("", "../etc/passwd", "/etc/localtime", "Europe", "No/Where", "A" * 300, "Europe/Zurich\n"):
-        assert look.named(name) is None, name
+        assert time_zone(name) is None, name
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_times_are_written_as_somebody_wants_them() -> None:
     ],
 )
 def test_durations_are_written(seconds: float | None, shown: str) -> None:
-    assert words.lasted(seconds) == shown
+    assert texts.lasted(seconds) == shown
 
 
 def test_amounts_are_written() -> None:
@@ -90,7 +90,7 @@ def test_amounts_are_written() -> None:
         "0.2",
         "3",
     )
-    assert (words.sized(512), words.sized(262_144)) == ("512 B", "256.0 KiB")
+    assert (texts.sized(512), texts.sized(262_144)) == ("512 B", "256.0 KiB")
     assert (words.counted(1, "task"), words.counted(2000, "task")) == ("1 task", "2\u202f000 tasks")
     assert words.summary({"task_id": "x", "a": "b", "n": None, "d": {"é": 1}}) == 'a=b d={"é": 1}'
     error = {"class": "TimeoutError", "frames": ["a.py:1 in f"], "message": "late"}
@@ -99,10 +99,10 @@ def test_amounts_are_written() -> None:
 
 
 def test_quantiles_are_those_of_what_was_seen() -> None:
-    found = figure.quantiles([n / 100 for n in range(1, 101)])
+    found = charts.quantiles([n / 100 for n in range(1, 101)])
     assert found is not None
     assert (found.p50, found.p95, found.p99, found.count) == (0.51, 0.96, 1.0, 100)
-    assert figure.quantiles([]) is None
+    assert charts.quantiles([]) is None
 
 
 def test_a_chart_has_a_value_for_every_minute_that_is_over() -> None:
@@ -110,19 +110,19 @@ def test_a_chart_has_a_value_for_every_minute_that_is_over() -> None:
         "since": "2026-02-06T20:00:30Z", "until": "2026-02-06T20:05:30Z", "step_seconds": 60,
         "items": [{"at": "2026-02-06T20:02:00Z", "submitted": 120, "queue_count": 4, "queue_ms_sum": 2000}],
     }  # fmt: skip
-    chart = figure.per_second("x", steps, "submitted")
+    chart = charts.per_second("x", steps, "submitted")
     first = datetime(2026, 2, 6, 20, 1, tzinfo=UTC).timestamp()
     assert chart.points == [[first + 60 * n for n in range(4)], [0, 2.0, 0, 0]]
-    assert figure.per_minute("x", steps, "submitted").points[1] == [0, 120, 0, 0]
-    assert figure.mean_seconds("x", steps, wait="queue").points[1] == [None, 0.5, None, None]
+    assert charts.per_minute("x", steps, "submitted").points[1] == [0, 120, 0, 0]
+    assert charts.mean_seconds("x", steps, wait="queue").points[1] == [None, 0.5, None, None]
     assert json.loads(chart.content)["lines"] == ["submitted"]
     assert chart.latest == [("submitted", 0)]
 
 
 def test_bars_are_as_high_as_their_numbers() -> None:
-    assert figure.bars([0, 0]) == ""
-    assert figure.bars([0, 5, 10]) == "M5 24v-12h4V24z M10 24v-24h4V24z"
-    assert figure.bars([1, 1_000_000]).startswith("M0 24v-1h4"), "what is there is seen"
+    assert charts.bars([0, 0]) == ""
+    assert charts.bars([0, 5, 10]) == "M5 24v-12h4V24z M10 24v-24h4V24z"
+    assert charts.bars([1, 1_000_000]).startswith("M0 24v-1h4"), "what is there is seen"
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_bars_are_as_high_as_their_numbers() -> None:
     ],
 )
 def test_the_state_that_a_filter_asks_for_is_found(text: str, state: str | None, rest: str) -> None:
-    assert terms.split(text) == (state, rest)
+    assert filters.split_status(text) == (state, rest)
 
 
 def test_a_filter_of_a_value_finds_it_alone() -> None:
     for value in ("plain", "a b", 'say "no"', "50*", "back\\slash", "a,b", ""):
-        (term,) = parse(terms.term("trace", value)).terms
+        (term,) = parse(filters.term("trace", value)).terms
         assert term.patterns[0].pieces == (value,), value
 
 
@@ -159,12 +159,14 @@ def _pool(**said: Any) -> dict[str, Any]:
 
 
 def test_what_is_wrong_with_pools_is_said() -> None:
-    assert alarm.of_pools([_pool()]) == []
-    (unserved,) = alarm.of_pools([_pool(workers=0, queued=3)])
+    assert alarms.pool_alarms([_pool()]) == []
+    (unserved,) = alarms.pool_alarms([_pool(workers=0, queued=3)])
     assert (unserved.severity, unserved.text) == ("bad", "No worker serves pool w: 3 tasks queued.")
-    (behind,) = alarm.of_pools([_pool(queued=1, oldest_seconds=400.0)])
+    (behind,) = alarms.pool_alarms([_pool(queued=1, oldest_seconds=400.0)])
     assert (behind.severity, behind.text[:18]) == ("note", "Pool w is behind: ")
-    paused = alarm.of_pools([_pool(workers=0, queued=3, pauses=[{"task_type": None}, {"task_type": "x"}])])
+    paused = alarms.pool_alarms(
+        [_pool(workers=0, queued=3, pauses=[{"task_type": None}, {"task_type": "x"}])]
+    )
     assert [one.text for one in paused] == [
         "Pool w is paused: 3 tasks queued.",
         "Task type x of pool w is paused.",
@@ -178,23 +180,25 @@ def test_a_type_that_no_worker_serves_is_named() -> None:
     ]
     queued = [{"agent_type": "w", "task_type": kind} for kind in ("a", "b", "b")]
     queued.append({"agent_type": "other", "task_type": "c"})
-    assert [one.text for one in alarm.of_types(queued, workers)] == [
+    assert [one.text for one in alarms.handler_alarms(queued, workers)] == [
         "No worker of pool w has a handler for b."
     ]
-    assert [one.text for one in alarm.of_workers(workers)] == ["1 worker has gone silent without a farewell."]
+    assert [one.text for one in alarms.worker_alarms(workers)] == [
+        "1 worker has stopped without signing off."
+    ]
 
 
 def test_only_what_daemons_here_tell_is_a_signal() -> None:
     silent = (
         "grns_relay_lag_seconds 0.0\n# HELP grns_messages_published_total x\ngrns_stats_lag_seconds 0.0\n"
     )
-    assert signals(silent) == []
+    assert key_figures(silent) == []
     told = (
         silent + 'grns_messages_published_total{kind="a"} 3.0\ngrns_messages_published_total{kind="b"} 4.0\n'
     )
-    assert [(one.name, one.value) for one in signals(told)] == [("Relay lag", 0.0)]
+    assert [(one.name, one.value) for one in key_figures(told)] == [("Relay lag", 0.0)]
     told += "grns_measured_timestamp_seconds 1.8e+09\ngrns_unpublished_oldest_seconds 2.5\n"
-    assert [(one.name, one.value) for one in signals(told)] == [("Relay lag", 2.5)]
+    assert [(one.name, one.value) for one in key_figures(told)] == [("Relay lag", 2.5)]
 
 
 def test_attempts_lie_where_they_were() -> None:
@@ -213,7 +217,7 @@ def test_attempts_lie_where_they_were() -> None:
         event("evt.task.claimed", 2, "08", agent_id="w-2"),
         event("evt.task.dead", 2, "10", error={"class": "B", "message": "no"}, error_class="B"),
     ]
-    first, second = _lanes(task, timeline(events), events, NOW.timestamp())
+    first, second = timeline_rows(task, timeline(events), events, NOW.timestamp())
     assert (first.wait_seconds, first.run_seconds, first.error) == (1.0, 2.0, {"class": "A"})
     assert first.wait is not None
     assert (first.wait.start, first.wait.width, first.run.start, first.run.width) == (
@@ -224,6 +228,6 @@ def test_attempts_lie_where_they_were() -> None:
     )
     assert (second.wait, second.run_seconds) == (None, 2.0)
     assert second.error == task["last_error"], "newcomer 15: with its traceback, which no event has"
-    (running,) = _lanes({**task, "finished_at": None}, timeline(events[:1]), events, NOW.timestamp())
+    (running,) = timeline_rows({**task, "finished_at": None}, timeline(events[:1]), events, NOW.timestamp())
     assert running.run_seconds is None
     assert running.run.start + running.run.width == pytest.approx(1000, abs=0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grns.postgres.database import Database
-from grns.web.address import before, ours
+from grns.web.page_request import local_path, local_referer
 from tests.support.store import place
 from tests.support.web import Browser, Document, fields, furnish
 
@@ -48,7 +48,7 @@ async def test_what_was_written_is_still_there(
     }
     kept = {name: value for name, value in said.items() if name != "snooze"}
     assert {name: (standing | chosen)[name] for name in kept} == kept
-    pulses = [one["hx-get"] for one in shown.root.all("div") if one.get("id") == "pulse"]
+    pulses = [one["hx-get"] for one in shown.root.all("div") if one.get("id") == "auto-refresh"]
     for path in pulses:
         await guest.open(path)
 
@@ -88,5 +88,5 @@ async def test_a_problem_leads_back(guest: Browser) -> None:
 
 @pytest.mark.parametrize("said", ["//a", "/\\a", "http://a", "a", "", "/ä", "/a b", None])
 def test_addresses_of_others_are_not_ours(said: str | None) -> None:
-    assert ours(said) is None
-    assert before(f"http://here{said}", "here") is None
+    assert local_path(said) is None
+    assert local_referer(f"http://here{said}", "here") is None

@@ -16,7 +16,7 @@ from grns.model.outcome import Outcome, Verb
 from grns.postgres.database import Database
 from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
 from grns.web.app import PAGES
-from grns.web.navigation import NAVIGATION
+from grns.web.page_request import NAVIGATION
 from grns.worker.finishes import Finish, Finishes
 from tests.support.aggregators import count_all
 from tests.support.harness import submit
@@ -28,7 +28,7 @@ ROOMS = [one.path for one in NAVIGATION] + ["/help", "/operations/new"]
 
 def test_pages_have_names_of_their_own() -> None:
     assert len({page.name for page in PAGES}) == len(PAGES)
-    assert {page.path for page in PAGES if page.is_open} == {"/login"}
+    assert {page.path for page in PAGES if page.is_public} == {"/login"}
     assert {page.method for page in PAGES} == {"GET", "POST"}
     shown = {page.path for page in PAGES if page.method == "GET"}
     assert set(ROOMS) <= shown
@@ -137,7 +137,7 @@ async def test_a_page_that_asks_for_itself_again_has_all_parts_that_it_replaces(
     there = await furnish(shared)
     for path in ("/", "/issues", "/tasks", "/pools", "/workers", *there.places):
         shown = await guest.open(path)
-        for pulse in [one for one in shown.root.all("div") if one.get("id") == "pulse"]:
+        for pulse in [one for one in shown.root.all("div") if one.get("id") == "auto-refresh"]:
             answer = await guest.client.get(pulse["hx-get"], headers={"HX-Request": "true"})
             again = {one.get("id") for one in page(answer).root.all()}
             parts = [part.removeprefix("#").partition(":")[0] for part in pulse["hx-select-oob"].split(",")]
@@ -160,7 +160,7 @@ async def test_what_is_not_there_is_told_on_a_page(guest: Browser) -> None:
 async def test_a_filter_that_is_wrong_is_shown_to_be_mended(guest: Browser) -> None:
     shown = await guest.open("/tasks?filter=colour:red", status=400)
     assert [one["value"] for one in shown.root.all("input") if one.get("id") == "filter"] == ["colour:red"]
-    (trouble,) = [one for one in shown.root.all("p") if one.get("id") == "trouble"]
+    (trouble,) = [one for one in shown.root.all("p") if one.get("id") == "filter-error"]
     assert "there is no such term" in trouble.text
     assert (await guest.open("/events?kind=nonsense", status=400)).title == "Events"
     assert (await guest.open("/operations/new?filter=colour:red", status=400)).title == "New operation"
@@ -196,7 +196,7 @@ async def test_pages_of_a_failed_task_and_its_issue_show_the_traceback(
 async def test_a_bug_is_answered_with_a_page_and_a_trace_id(
     hall: Hall, guest: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grns.web.overview.figure.per_minute", lambda *_: 1 / 0)
+    monkeypatch.setattr("grns.web.overview.charts.per_minute", lambda *_: 1 / 0)
     shown = await guest.open("/", status=500)
     assert "this is a bug in grns" in shown.root.text
     (broke,) = hall.door.emitted.of(RequestCrashed)

@@ -1,5 +1,5 @@
 "use strict";
-// Small things of every page: what is selected, what is copied, the zone of local times.
+// On every page: selected rows, copy buttons, the zone of local times, menus.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -8,14 +8,14 @@
   }
 
   function count() {
-    const chosen = all("[data-selection] input[name=id]:checked").length;
-    for (const place of all("[data-selected]")) place.textContent = `${chosen} selected`;
+    const selected = all("[data-selection] input[name=id]:checked").length;
+    for (const place of all("[data-selected]")) place.textContent = `${selected} selected`;
     const rows = all("[data-selection] input[name=id]");
     for (const box of all("[data-all]")) {
-      box.checked = rows.length > 0 && chosen === rows.length;
-      box.indeterminate = chosen > 0 && chosen < rows.length;
+      box.checked = rows.length > 0 && selected === rows.length;
+      box.indeterminate = selected > 0 && selected < rows.length;
     }
-    document.dispatchEvent(new CustomEvent("grns:selection", { detail: chosen }));
+    document.dispatchEvent(new CustomEvent("grns:selection", { detail: selected }));
   }
 
   document.addEventListener("change", (event) => {
@@ -34,13 +34,13 @@
     button.textContent = "Copied";
   });
 
-  // In a narrow window the menu is longer than its line.
+  // In a narrow window, scroll the menu to the current page.
   for (const link of all(".top nav [aria-current], .tabs [aria-current]")) {
     const line = link.closest("ul");
     line.scrollLeft = link.offsetLeft - (line.clientWidth - link.offsetWidth) / 2;
   }
 
-  // One menu at a time, and none once one looks elsewhere.
+  // Close a menu on a click outside of it.
   document.addEventListener("click", (event) => {
     for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   });

@@ -1,61 +1,61 @@
 "use strict";
-// Pages ask for themselves again, but never under somebody's hands: not while something is selected, written in or
-// unfolded, not while nobody looks, and not while it was paused.
+// Refreshes a page unless that would disturb its user: rows are selected, a field is edited, details are open, the tab is
+// hidden, or the user paused it.
 (() => {
-  const told = document.querySelector("[data-refresh]");
-  const pulse = document.getElementById("pulse");
-  if (!told) return;
-  if (!pulse) { told.textContent = "This page does not refresh"; return; }
+  const status = document.querySelector("[data-refresh]");
+  const refresher = document.getElementById("auto-refresh");
+  if (!status) return;
+  if (!refresher) { status.textContent = "This page does not refresh"; return; }
 
-  let chosen = 0, isPaused = false, trouble = "";
+  let selected = 0, isPaused = false, problem = "";
   const button = document.createElement("button");
   button.type = "button";
   button.className = "small";
-  const words = document.createElement("span");
-  told.replaceChildren(words, " ", button);
+  const text = document.createElement("span");
+  status.replaceChildren(text, " ", button);
 
-  function why() {
+  function blocker() {
     if (isPaused) return "paused";
-    if (chosen > 0) return `${chosen} selected`;
-    if (document.querySelector("main details[data-keep][open]")) return "something is unfolded";
+    if (selected > 0) return `${selected} selected`;
+    if (document.querySelector("main details[data-keep][open]")) return "details are open";
     const field = document.activeElement;
-    if (field && field.matches("main input:not([type=checkbox]), main textarea, main select")) return "a field is written in";
-    const marked = document.getSelection();
-    if (marked && !marked.isCollapsed && document.querySelector("main").contains(marked.anchorNode)) return "text is marked";
-    return document.hidden ? "nobody looks" : "";
+    if (field && field.matches("main input:not([type=checkbox]), main textarea, main select")) return "a field is being edited";
+    const selection = document.getSelection();
+    if (selection && !selection.isCollapsed && document.querySelector("main").contains(selection.anchorNode)) return "text is selected";
+    return document.hidden ? "the tab is hidden" : "";
   }
 
-  function tell() {
-    const reason = why();
-    const said = reason ? `Not refreshing: ${reason}` : trouble || "Refreshing";
-    if (words.textContent !== said) words.textContent = said;
-    button.textContent = isPaused ? "Go on" : "Pause";
+  function update() {
+    const reason = blocker();
+    const shown = reason ? `Not refreshing: ${reason}` : problem || "Refreshing";
+    if (text.textContent !== shown) text.textContent = shown;
+    button.textContent = isPaused ? "Resume refresh" : "Pause refresh";
     button.setAttribute("aria-pressed", String(isPaused));
   }
 
-  button.addEventListener("click", () => { isPaused = !isPaused; tell(); });
-  document.addEventListener("grns:selection", (event) => { chosen = event.detail; tell(); });
+  button.addEventListener("click", () => { isPaused = !isPaused; update(); });
+  document.addEventListener("grns:selection", (event) => { selected = event.detail; update(); });
   for (const name of ["focusin", "focusout", "toggle", "visibilitychange", "selectionchange"]) {
-    document.addEventListener(name, () => setTimeout(tell), true);
+    document.addEventListener(name, () => setTimeout(update), true);
   }
-  const isOurs = (event) => event.detail?.ctx?.sourceElement === pulse;
+  const isRefresh = (event) => event.detail?.ctx?.sourceElement === refresher;
   document.addEventListener("htmx:before:request", (event) => {
-    if (isOurs(event) && why()) event.preventDefault();
+    if (isRefresh(event) && blocker()) event.preventDefault();
   });
-  // What somebody has begun while an answer was under way is not undone by it.
+  // A response does not undo what the user began while the request was under way.
   document.addEventListener("htmx:before:swap", (event) => {
-    if (isOurs(event) && why()) event.preventDefault();
+    if (isRefresh(event) && blocker()) event.preventDefault();
   });
   document.addEventListener("htmx:after:request", (event) => {
-    if (!isOurs(event)) return;
-    const status = event.detail.ctx.response.status;
-    trouble = status >= 400 ? `The server answers ${status}: trying again` : "";
-    tell();
+    if (!isRefresh(event)) return;
+    const code = event.detail.ctx.response.status;
+    problem = code >= 400 ? `The server answers ${code}: retrying` : "";
+    update();
   });
   document.addEventListener("htmx:error", (event) => {
-    if (!isOurs(event)) return;
-    trouble = "The server does not answer: trying again";
-    tell();
+    if (!isRefresh(event)) return;
+    problem = "The server does not answer: retrying";
+    update();
   });
-  tell();
+  update();
 })();

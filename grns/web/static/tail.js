@@ -1,12 +1,12 @@
 "use strict";
-// Goes on telling events as they come. All that comes from elsewhere is put in as text.
+// Adds new events to the page as they are streamed. Their data is inserted as text only.
 (() => {
-  const MOST_ROWS = 500;
-  const AGAIN_MILLISECONDS = 1000;
+  const MAX_ROWS = 500;
+  const RETRY_MILLISECONDS = 1000;
   const body = document.querySelector("[data-stream]");
   if (!body) return;
   const button = document.querySelector("[data-tail-pause]");
-  const told = document.querySelector("[data-tail-state]");
+  const status = document.querySelector("[data-tail-state]");
   const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
   const waiting = [];
   const clock = new Intl.DateTimeFormat("en-GB", {
@@ -14,21 +14,21 @@
   });
   let isPaused = false, last = null;
 
-  // As the server writes it: nothing stays hidden.
-  const visible = (text) => text.replace(HIDDEN, (letter) => "\u200c\u200d\n\t".includes(letter)
-    ? letter : `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  // Write hidden characters out, as the server does.
+  const visible = (text) => text.replace(HIDDEN, (char) => "\u200c\u200d\n\t".includes(char)
+    ? char : `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
   function cell(kind, text, className = "", label = "") {
-    const found = document.createElement(kind);
-    found.textContent = visible(String(text ?? ""));
-    if (className) found.className = className;
-    if (label) found.dataset.label = label;
-    return found;
+    const element = document.createElement(kind);
+    element.textContent = visible(String(text ?? ""));
+    if (className) element.className = className;
+    if (label) element.dataset.label = label;
+    return element;
   }
 
   function brief(value) {
     if (typeof value === "string") return value;
-    // An error, whose frames are long.
+    // An error with long frames.
     return "class" in Object(value) && "message" in Object(value) ? `${value.class}: ${value.message}` : JSON.stringify(value);
   }
 
@@ -40,18 +40,18 @@
   }
 
   function at(instant) {
-    const found = document.createElement("td");
+    const element = document.createElement("td");
     const time = document.createElement("time");
     time.dateTime = time.title = instant;
     const part = Object.fromEntries(clock.formatToParts(new Date(instant)).map(({ type, value }) => [type, value]));
     time.textContent = `${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second}`;
-    found.append(time);
-    return found;
+    element.append(time);
+    return element;
   }
 
   function row(event) {
-    const found = document.createElement("tr");
-    found.setAttribute("data-row", "");
+    const element = document.createElement("tr");
+    element.setAttribute("data-row", "");
     const task = cell("td", "");
     if (event.task_id) {
       const link = cell("a", event.task_id, "id");
@@ -62,26 +62,26 @@
     }
     const kind = cell("th", event.kind);
     kind.scope = "row";
-    found.append(cell("td", event.seq, "n", "no."), at(event.created_at), kind, task,
+    element.append(cell("td", event.seq, "n", "no."), at(event.created_at), kind, task,
       cell("td", event.attempt, "n", "attempt"), cell("td", event.actor, "", "by"), cell("td", summary(event.payload), "says"));
-    return found;
+    return element;
   }
 
   function show() {
     const isBusy = isPaused || document.querySelector("[data-rows] tr.here") !== null && body.matches(":focus-within");
     if (!isBusy) {
       for (const event of waiting.splice(0)) body.prepend(row(event));
-      while (body.rows.length > MOST_ROWS) body.rows[body.rows.length - 1].remove();
-    } else if (waiting.length > MOST_ROWS) {
-      waiting.splice(0, waiting.length - MOST_ROWS);
+      while (body.rows.length > MAX_ROWS) body.rows[body.rows.length - 1].remove();
+    } else if (waiting.length > MAX_ROWS) {
+      waiting.splice(0, waiting.length - MAX_ROWS);
     }
     const more = waiting.length ? `, ${waiting.length} waiting` : "";
-    tell(isPaused ? `Paused${more}` : isBusy ? `Waiting for you${more}` : "Following");
+    setStatus(isPaused ? `Paused${more}` : isBusy ? `Waiting for your selection${more}` : "Following");
   }
 
-  function tell(text) { if (told.textContent !== text) told.textContent = text; }
+  function setStatus(text) { if (status.textContent !== text) status.textContent = text; }
 
-  function take(block) {
+  function receive(block) {
     const fields = {};
     for (const line of block.split("\n")) {
       const place = line.indexOf(": ");
@@ -103,21 +103,21 @@
       if (done) return;
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
-      blocks.forEach(take);
+      blocks.forEach(receive);
       show();
     }
   }
 
   async function run() {
     for (;;) {
-      try { await follow(); } catch (error) { tell(`Not following (${error.message}): trying again`); }
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MILLISECONDS));
+      try { await follow(); } catch (error) { setStatus(`Not following (${error.message}): retrying`); }
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MILLISECONDS));
     }
   }
 
   button.addEventListener("click", () => {
     isPaused = !isPaused;
-    button.textContent = isPaused ? "Go on" : "Pause";
+    button.textContent = isPaused ? "Resume the stream" : "Pause the stream";
     button.setAttribute("aria-pressed", String(isPaused));
     show();
   });

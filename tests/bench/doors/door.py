@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from grns.access.keys import create_key
 from grns.access.principals import SCOPES
 from grns.api.route import PREFIX
-from grns.web.session import COOKIE
+from grns.web.authentication import COOKIE
 from tests.bench.doors.life import OURS
 from tests.bench.doors.table import ACTOR
 from tests.bench.stage import Stage
