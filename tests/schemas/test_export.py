@@ -162,7 +162,7 @@ def _is_of(rule: dict[str, Any], kind: str) -> bool:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_each_schema_is_one(name: str) -> None:
+def test_schema_is_valid_json_schema(name: str) -> None:
     schema = SCHEMAS[name]
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == export.DIALECT
@@ -180,7 +180,7 @@ def test_there_is_an_example_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_what_grns_writes_fits_its_schema(kind: str) -> None:
+def test_example_matches_its_schema(kind: str) -> None:
     payload = payloads.model_of(kind).model_validate(EXAMPLES[kind])
     said = message(kind, payload.model_dump(mode="json", by_alias=True))
     for schema in (schema_of(kind), SCHEMAS[export.ENVELOPE]):
@@ -188,13 +188,13 @@ def test_what_grns_writes_fits_its_schema(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if not kind.startswith("cmd.")])
-def test_what_is_too_large_for_the_broker_fits_too(kind: str) -> None:
+def test_truncated_message_matches_its_schema(kind: str) -> None:
     stand_in = payloads.Truncated(ref="db://tasks/t1", task_id="t1").model_dump(mode="json")
     Draft202012Validator(schema_of(kind)).validate(message(kind, stand_in))
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_a_field_that_is_missing_is_seen(kind: str) -> None:
+def test_missing_field_violates_the_schema(kind: str) -> None:
     schema = schema_of(kind)
     whole = message(kind, EXAMPLES[kind])
     for name in schema["required"]:
@@ -263,7 +263,7 @@ def test_the_document_has_the_shape_of_asyncapi() -> None:
             assert re.fullmatch(r"[a-zA-Z0-9.\-_]+", key), key
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     found = list(references(ASYNCAPI))
     assert len(found) > 100
     for reference in found:
@@ -324,7 +324,7 @@ def test_every_request_is_answered_with_a_task_or_what_stands_in_for_it_or_a_pro
         assert [message["name"] for message in messages] == ["Task", "Truncated", "Problem"]
 
 
-def test_what_answers_hold_fits_its_schema_and_no_other() -> None:
+def test_answer_matches_exactly_one_schema() -> None:
     task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
     stub = payloads.Truncated(ref="db://tasks/gr-1", task_id="gr-1")
     refusal = problem.of(NotFoundError("there is no task gr-1"))
@@ -350,11 +350,11 @@ def test_the_streams_are_named() -> None:
 # ---------------------------------------------------------------- the files
 
 
-def test_the_committed_files_are_what_the_models_say() -> None:
+def test_committed_files_are_up_to_date() -> None:
     assert export.stale(ROOT / "schemas") == []
 
 
-def test_writing_mends_what_is_stale_and_leaves_strangers_alone(tmp_path: Path) -> None:
+def test_write_updates_stale_files_and_keeps_other_files(tmp_path: Path) -> None:
     assert set(export.write(tmp_path)) == set(DOCUMENTS)
     assert export.write(tmp_path) == []
     (tmp_path / export.ENVELOPE).write_text("{}")

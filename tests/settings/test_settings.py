@@ -58,7 +58,9 @@ def test_the_first_source_that_has_a_value_wins(alone: Path, monkeypatch: pytest
     assert load(lease_seconds=None).lease_seconds == 24
 
 
-def test_files_are_found_upwards_the_nearest_first(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_directories_above_are_read_nearest_first(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     below = alone / "a/b"
     below.mkdir(parents=True)
     announce(alone, "lease_seconds = 21\nconcurrency = 3\nclaim_batch = 4")
@@ -78,7 +80,7 @@ def test_files_are_found_upwards_the_nearest_first(alone: Path, monkeypatch: pyt
         load()
 
 
-def test_files_of_others_above_do_not_count(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_above_of_other_users_are_ignored(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (alone / "grns.toml").write_text("lease_seconds = 22")
     (alone / "below").mkdir()
     monkeypatch.setattr(os, "getuid", lambda: 4711)
@@ -108,7 +110,7 @@ def test_file_here_that_others_may_have_written_is_not_read(
     assert misspelt() == [f"{name} is not read: it belongs to another user, or every user may write to it"]
 
 
-def test_each_source_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_source_of_the_value(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     announce(alone, 'nats_url = "nats://127.0.0.1:1"')
     (alone / "grns.toml").write_text("concurrency = 3")
     (alone / "url").write_text("postgresql://db/app")
@@ -124,7 +126,7 @@ def test_each_source_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found["claim_batch"] == "default"
 
 
-def test_a_misspelt_variable_is_told_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misspelt_variable_warns_with_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "GRNS_DATABASE_URL",
         "GRNS_NATS_URL_FILE",
@@ -158,7 +160,7 @@ def test_every_setting_can_be_given_as_text(alone: Path, monkeypatch: pytest.Mon
     assert load().nats_replicas == 3
 
 
-def test_every_setting_says_what_it_is() -> None:
+def test_every_setting_has_a_description() -> None:
     assert all(field.description for field in Settings.model_fields.values())
 
 
@@ -188,7 +190,7 @@ def test_every_setting_says_what_it_is() -> None:
         ("nats_url", ","),
     ],
 )
-def test_a_wrong_value_is_told_with_its_place(
+def test_wrong_value_is_reported_with_its_place(
     name: str, value: str, alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variable = f"GRNS_{name.upper()}"
@@ -208,7 +210,7 @@ def test_a_wrong_value_is_told_with_its_place(
         load()
 
 
-def test_a_workspace_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workspace_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRNS_WORKSPACE", "a.b")
     with pytest.raises(GrnsError, match="workspace must be"):
         load()
@@ -228,26 +230,26 @@ def test_urls_that_asyncpg_knows_are_accepted(url: str) -> None:
     assert load(database_url=url).require_database_url() == url
 
 
-def test_brokers_are_named_by_commas() -> None:
+def test_nats_url_takes_several_servers() -> None:
     servers = load(nats_url="nats://n1:4222, tls://u:p@n2").nats_servers()
     assert servers == ["nats://n1:4222", "tls://u:p@n2"]
 
 
 @pytest.mark.parametrize("text", ["x = [", "lease_secnds = 3", "\x00"])
-def test_a_file_that_is_wrong_is_named(text: str, alone: Path) -> None:
+def test_wrong_file_is_named(text: str, alone: Path) -> None:
     (alone / "grns.toml").write_text(text)
     with pytest.raises(SettingsError, match=r"^grns\.toml: ") as refused:
         load()
     assert refused.value.__notes__ == ["edit grns.toml"]
 
 
-def test_a_secret_that_cannot_be_read_is_told(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_secret_file_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRNS_DATABASE_URL_FILE", str(alone / "missing"))
     with pytest.raises(SettingsError, match="GRNS_DATABASE_URL_FILE: cannot read"):
         load()
 
 
-def test_no_database_names_the_ways_to_have_one() -> None:
+def test_missing_database_url_names_the_ways_to_set_it() -> None:
     with pytest.raises(
         SettingsError, match=r"no `grns dev` runs in this directory or above.*GRNS_DATABASE_URL="
     ):
@@ -299,7 +301,7 @@ def test_a_log_line_holds_no_token_of_a_broker(scheme: str, tmp_path: Path) -> N
     assert f"{scheme}://n3" in told
 
 
-def test_settings_do_not_show_secrets_by_themselves() -> None:
+def test_repr_of_settings_has_no_secrets() -> None:
     settings = load(database_url=SECRETS[0], nats_url=f"nats://u:{CANARY}@n1")
     for shown in (repr(settings), str(settings), settings.model_dump_json(), str(settings.model_dump())):
         assert CANARY not in shown
@@ -314,7 +316,7 @@ def test_the_place_of_a_server_holds_no_secret(url: str) -> None:
     assert settings.nats_hosts() == "n1:4222 n2"
 
 
-def test_a_trouble_that_lasts_is_told_less_and_less() -> None:
+def test_throttle_lengthens_the_pauses_of_a_lasting_problem() -> None:
     now = 0.0
     calm = LogThrottle(lambda: now)
     told = []
@@ -328,7 +330,7 @@ def test_a_trouble_that_lasts_is_told_less_and_less() -> None:
     assert calm.due("refused") == 0, "it was over, and begins anew"
 
 
-def test_the_log_is_calm_about_repeats_alone(tmp_path: Path) -> None:
+def test_log_drops_only_repeats(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         log.configure(level="info", format="json", stream=stream)
         listener = log.LogListener(level="info")

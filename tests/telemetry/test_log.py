@@ -93,7 +93,7 @@ def test_signals_without_trace_exist() -> None:
     assert WITHOUT_TRACE.keys() <= {kind.__name__ for kind in signal_kinds()}
 
 
-async def test_what_an_attempt_logs_names_it_whoever_logs(stream: io.StringIO) -> None:
+async def test_log_lines_of_an_attempt_name_it_for_each_logger(stream: io.StringIO) -> None:
     """The handler's own logger, in the loop and in threads, and signals without a task."""
     listener = log.LogListener(level="debug")
 
@@ -118,7 +118,7 @@ async def test_what_an_attempt_logs_names_it_whoever_logs(stream: io.StringIO) -
     assert not elsewhere.keys() & OF_IT.keys()
 
 
-def test_what_comes_after_an_attempt_is_not_its_own(stream: io.StringIO) -> None:
+def test_log_line_after_an_attempt_does_not_name_it(stream: io.StringIO) -> None:
     current.begin(CLAIM)
     current.end()
     structlog.get_logger().info("next")

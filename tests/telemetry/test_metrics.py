@@ -57,7 +57,7 @@ def exposed(found: CollectorRegistry) -> str:
 # ---------------------------------------------------------------- tallies
 
 
-def test_a_tally_of_counts_is_exposed_as_a_counter() -> None:
+def test_counter_series_is_exposed_as_by_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     tally = CounterSeries(one(MetricKind.COUNTER, "grns_a_total", "task_type", "status"))
     ours.register(tally)
@@ -70,7 +70,7 @@ def test_a_tally_of_counts_is_exposed_as_a_counter() -> None:
     assert ours.get_sample_value("grns_a_total", {"task_type": "one", "status": "ok"}) == 2
 
 
-def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
+def test_histogram_series_is_exposed_as_by_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     tally = HistogramSeries(one(MetricKind.HISTOGRAM, "grns_b_seconds", "task_type"))
     ours.register(tally)
@@ -83,7 +83,7 @@ def test_a_tally_of_times_is_exposed_as_a_histogram() -> None:
     assert exposed(ours) == exposed(theirs)
 
 
-def test_a_tally_of_values_is_exposed_as_a_gauge() -> None:
+def test_gauge_series_is_exposed_as_by_prometheus_client() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     tally = GaugeSeries(one(MetricKind.GAUGE, "grns_c_seconds", "priority"))
     ours.register(tally)
@@ -109,7 +109,7 @@ def series_of(tally: CounterSeries | HistogramSeries | GaugeSeries) -> dict[tupl
     return {tuple(sample.labels.values()): sample.value for sample in samples}
 
 
-def test_beyond_its_bound_a_metric_has_no_more_series_and_counts_on() -> None:
+def test_metric_at_its_bound_counts_in_series_other() -> None:
     counts = CounterSeries(one(MetricKind.COUNTER, "grns_a_total", "a", "b", most=10))
     times = HistogramSeries(one(MetricKind.HISTOGRAM, "grns_b_seconds", "a", most=10))
     for number in range(30):
@@ -132,7 +132,7 @@ def test_full_gauge_merges_the_rest_into_one_series(options: dict[str, Any], exp
     assert list(series_of(gauge)) == [(str(number),) for number in range(100, 105)], "there is room again"
 
 
-def test_a_closed_label_shows_no_word_that_is_not_its_own() -> None:
+def test_closed_label_with_unknown_value_shows_other() -> None:
     metric = Metric(
         "grns_a_total", MetricKind.COUNTER, "What.", "worker", (Label("a", ("x", "y")), Label("b", ("1",)))
     )
@@ -142,7 +142,7 @@ def test_a_closed_label_shows_no_word_that_is_not_its_own() -> None:
     assert series_of(tally)[(OTHER, "1")] == 1
 
 
-def test_there_are_only_so_many_series_whatever_handlers_name_their_errors() -> None:
+def test_retries_with_many_error_classes_are_bounded() -> None:
     listener = MetricsListener()
     for number in range(300):
         name = f"E{number}"
@@ -158,7 +158,7 @@ def test_there_are_only_so_many_series_whatever_handlers_name_their_errors() -> 
 LABELS_OF_MANY = re.compile(r"(^|_)(id|key|trace|lease|url|host|pid|path|subject|message|task)$")
 
 
-def test_what_is_shown_is_what_is_declared() -> None:
+def test_exposition_has_exactly_the_declared_metrics() -> None:
     families = {family.name: family for family in text_string_to_metric_families(shown().decode())}
     declared = {metric.name.removesuffix("_total"): metric for metric in METRICS}
     assert families.keys() == declared.keys()
@@ -170,7 +170,7 @@ def test_what_is_shown_is_what_is_declared() -> None:
             assert set(sample.labels) - {"le"} == set(metric.label_names)
 
 
-def test_names_are_as_prometheus_wants_them() -> None:
+def test_metric_names_follow_prometheus_conventions() -> None:
     """As `promtool check metrics` has it, and more: units are base units, nothing is named twice."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
@@ -182,7 +182,7 @@ def test_names_are_as_prometheus_wants_them() -> None:
         assert metric.help.endswith(".")
 
 
-def test_no_label_has_a_value_for_each_task() -> None:
+def test_labels_have_no_value_per_task() -> None:
     for metric in METRICS:
         for label in metric.labels:
             assert not LABELS_OF_MANY.search(label.name), f"{metric.name} {label.name}"
@@ -190,7 +190,7 @@ def test_no_label_has_a_value_for_each_task() -> None:
         assert metric.kind is not MetricKind.HISTOGRAM or (metric.most <= 100 and len(metric.labels) == 1)
 
 
-def test_words_of_closed_labels_are_those_of_the_code() -> None:
+def test_values_of_closed_labels_are_those_of_the_code() -> None:
     said = set(re.findall(r"then '(\w+)'|else '(\w+)'", statement("explain_unclaimed")))
     reasons = {one or other for one, other in said} | {"stopping"}
     assert set(registry.CLAIM_CONFLICTS.labels[0].among) == reasons
@@ -198,7 +198,7 @@ def test_words_of_closed_labels_are_those_of_the_code() -> None:
     assert len(INVARIANTS) <= registry.VIOLATIONS.most
 
 
-def test_the_page_of_the_metrics_says_what_the_registry_says() -> None:
+def test_metrics_page_lists_the_registry() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(grns_\w+)` \| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
     expected = [
@@ -220,7 +220,7 @@ def test_the_page_of_the_metrics_says_what_the_registry_says() -> None:
 # ---------------------------------------------------------------- what the listener makes of emitted
 
 
-def test_what_of_the_log_is_counted_is_counted() -> None:
+def test_log_counted_adds_rows_and_sets_lag() -> None:
     listener = MetricsListener()
     for rows, age_seconds in ((7, 1.5), (0, 0.0), (3, 2.5)):
         listener.receive(LogCounted(rows, 99, 0, age_seconds))
@@ -231,7 +231,7 @@ def test_what_of_the_log_is_counted_is_counted() -> None:
     assert value("grns_stats_lag_seconds") == 0, "it is the next leader's to tell"
 
 
-def test_the_end_of_an_attempt_is_counted() -> None:
+def test_attempt_finished_counts_status_durations_and_retries() -> None:
     listener = MetricsListener()
     listener.receive(AttemptStarted("gr-1", "noop", 1, "tr-1", "priority", 0.5))
     for status in ("succeeded", "retry_wait", "dead"):
@@ -246,7 +246,7 @@ def test_the_end_of_an_attempt_is_counted() -> None:
     assert value("grns_dead_letters_total", {"status": "dead"}) == 1
 
 
-def test_what_the_reaper_ends_is_a_dead_letter_too() -> None:
+def test_reaped_dead_task_counts_as_dead_letter() -> None:
     listener = MetricsListener()
     for status in ("queued", "dead"):
         listener.receive(TaskReaped("gr-1", "worker-1", 1, "tr-1", status))
@@ -256,7 +256,7 @@ def test_what_the_reaper_ends_is_a_dead_letter_too() -> None:
     assert value("grns_dead_letters_total", {"status": "dead"}) == 1
 
 
-def test_a_pool_is_shown_as_paused_until_it_is_resumed() -> None:
+def test_pool_paused_gauge_is_reset_by_resume() -> None:
     listener = MetricsListener()
     for task_type in (None, "noop"):
         listener.receive(WorkerPaused("worker", task_type, "cli:me@here", None, None))
@@ -268,7 +268,7 @@ def test_a_pool_is_shown_as_paused_until_it_is_resumed() -> None:
     assert pools == {"*": 0, "noop": 1}
 
 
-def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
+def test_relay_standby_resets_gauges_of_the_leader() -> None:
     listener = MetricsListener()
     listener.receive(RelayProgressed(100, 7, 3, 12.5))
     value = listener.registry.get_sample_value
@@ -277,7 +277,7 @@ def test_what_the_lead_told_is_the_next_leaders_to_tell() -> None:
     assert {value(f"grns_relay_{name}") for name in ("lag_seconds", "in_flight", "missing_rows")} == {0}
 
 
-def test_a_reading_says_when_it_was_made() -> None:
+def test_measured_gauge_sets_its_timestamp() -> None:
     listener = MetricsListener()
     value = listener.registry.get_sample_value
     name = {"metric": "grns_due_oldest_seconds"}

@@ -135,7 +135,7 @@ async def running(database: Database, broker: LocalNats, traced: Traced) -> Asyn
         await asyncio.wait_for(asyncio.gather(*runs), 30)
 
 
-async def test_a_tasks_way_is_one_trace_linked_across_the_queue(
+async def test_spans_of_a_task_are_one_trace_linked_across_the_queue(
     database: Database, broker: LocalNats, traced: Traced
 ) -> None:
     async with running(database, broker, traced) as client:
@@ -208,7 +208,7 @@ async def client(database: Database, traced: Traced) -> AsyncIterator[Client]:
         yield tools.client(app, database, app.transport("test"), own)
 
 
-async def test_who_is_traced_submits_into_its_own_trace(client: Client, traced: Traced) -> None:
+async def test_submit_within_a_span_joins_its_trace(client: Client, traced: Traced) -> None:
     with TracerProvider().get_tracer("shop").start_as_current_span("order") as order:
         within = f"{order.get_span_context().trace_id:032x}"
         one = await client.submit("noop")
@@ -225,13 +225,13 @@ async def test_who_is_traced_submits_into_its_own_trace(client: Client, traced: 
     assert parent_of(together) == order.get_span_context().span_id
 
 
-async def test_who_is_not_traced_submits_into_a_trace_of_each_task(client: Client, traced: Traced) -> None:
+async def test_submit_without_a_span_starts_a_trace_per_task(client: Client, traced: Traced) -> None:
     made = [await client.submit("noop") for _ in range(2)]
     assert [trace_of(span) for span in traced.of("submit noop")] == [one.trace_id for one in made]
     assert made[0].trace_id != made[1].trace_id
 
 
-async def test_a_submission_that_fails_shows_so(client: Client, traced: Traced) -> None:
+async def test_failed_submission_has_error_status(client: Client, traced: Traced) -> None:
     await client.submit("noop", {"a": 1}, idempotency_key="k")
     with pytest.raises(ConflictError):
         await client.submit("noop", {"a": 2}, idempotency_key="k")
@@ -262,7 +262,7 @@ def live(traced: Traced, claim: Claim, header: str | None = None) -> None:
     traced.spans.finished(claim, "succeeded", began_ns=now)
 
 
-def test_a_published_message_has_the_span_that_its_header_names(traced: Traced) -> None:
+def test_published_message_has_the_span_of_its_traceparent(traced: Traced) -> None:
     for trace_id in ("4bf92f3577b34da6a3ce929d0e0e4736", "tr-8f678c2a"):
         claim = claim_of(trace_id)
         live(traced, claim)
@@ -271,7 +271,7 @@ def test_a_published_message_has_the_span_that_its_header_names(traced: Traced) 
         assert header == envelope.traceparent(trace_id, str(claim.causation_id))
 
 
-def test_a_claim_is_linked_to_who_sent_the_command(traced: Traced) -> None:
+def test_claim_is_linked_to_the_span_of_its_command(traced: Traced) -> None:
     """Strangers send their own header; what stands there, and is none, counts as none."""
     stranger = "00-11111111111111111111111111111111-2222222222222222-01"
     claim = claim_of("t")
@@ -283,19 +283,19 @@ def test_a_claim_is_linked_to_who_sent_the_command(traced: Traced) -> None:
         assert trace_of(traced.only("claim noop")) == envelope.w3c_trace("t"), "the trace is the task's"
 
 
-def test_a_lease_that_was_lost_is_an_error(traced: Traced) -> None:
+def test_lost_lease_has_error_status(traced: Traced) -> None:
     traced.spans.finished(claim_of("t"), "lost", began_ns=time.time_ns())
     assert traced.only("finish noop").status.status_code is StatusCode.ERROR
 
 
-async def test_a_handler_that_is_cancelled_is_an_error(traced: Traced) -> None:
+async def test_cancelled_handler_has_error_status(traced: Traced) -> None:
     with pytest.raises(asyncio.CancelledError), traced.spans.running(claim_of("t")):
         raise asyncio.CancelledError
     assert traced.only("run noop").status.status_code is StatusCode.ERROR
     assert not trace.get_current_span().get_span_context().is_valid, "nothing is left behind"
 
 
-def test_of_a_trace_all_spans_are_sampled_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_of_a_trace_are_all_sampled_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
     traced = Traced()
@@ -312,7 +312,7 @@ def test_of_a_trace_all_spans_are_sampled_or_none(monkeypatch: pytest.MonkeyPatc
 # ---------------------------------------------------------------- where nobody asks for it
 
 
-def test_without_a_collector_nothing_is_made(database_free_app: App) -> None:
+def test_app_without_endpoint_makes_no_spans(database_free_app: App) -> None:
     app = database_free_app
     app.trace("worker")
     assert app.spans is NO_SPANS
@@ -329,7 +329,7 @@ def database_free_app() -> App:
     return App(settings_for("postgresql://127.0.0.1:1/none"))
 
 
-def test_a_collector_has_a_url() -> None:
+def test_endpoint_that_is_not_a_url_is_refused() -> None:
     """What it says may be a secret: it is not repeated."""
     app = App(settings_for("postgresql://127.0.0.1:1/none", otlp_endpoint="user:canary@collector:4318"))
     with pytest.raises(SettingsError, match="as http://") as raised:
@@ -338,7 +338,7 @@ def test_a_collector_has_a_url() -> None:
     assert "canary" not in repr(app.settings)
 
 
-def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_otlp_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     monkeypatch.delitem(sys.modules, "grns.telemetry.otel", raising=False)
     app = App(settings_for("postgresql://127.0.0.1:1/none", otlp_endpoint="http://127.0.0.1:1"))
