@@ -26,11 +26,11 @@ ACTOR = "cli:ann@desk"
 
 
 @pytest.fixture
-async def peopled(database: Database) -> Database:
+async def peopled(shared: Database) -> Database:
     """A database with two workspaces besides the default one."""
     for workspace in (OURS, THEIRS):
-        await create_workspace(database, workspace, actor=ACTOR)
-    return database
+        await create_workspace(shared, workspace, actor=ACTOR)
+    return shared
 
 
 async def make(database: Database, workspace: str | None = OURS, **said: Any) -> ApiKey:
@@ -185,12 +185,12 @@ async def test_each_change_is_told_of_with_who_made_it(peopled: Database) -> Non
     ids=["no_workspace", "no_scope", "unknown_scope", "no_name", "expired_at_once"],
 )
 async def test_a_key_that_cannot_be_made_leaves_nothing(
-    database: Database, said: dict[str, Any], error: type[Exception]
+    shared: Database, said: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        await make(database, **({"workspace": None} | said))
-    assert not await fetch(database, "select from grns.api_keys")
-    assert not await told(database, "evt.key.%")
+        await make(shared, **({"workspace": None} | said))
+    assert not await fetch(shared, "select from grns.api_keys")
+    assert not await told(shared, "evt.key.%")
 
 
 # ---------------------------------------------------------------- lists

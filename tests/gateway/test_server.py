@@ -47,6 +47,12 @@ _LOCK_ALL = "lock table grns.tasks in access exclusive mode"
 
 
 @pytest.fixture
+def database(shared: Database) -> Database:
+    """The shared database: no test here changes its schema."""
+    return shared
+
+
+@pytest.fixture
 async def foreign(broker: LocalNats) -> AsyncIterator[Nats]:
     """A plain connection to the broker, which comes back with it."""
 

@@ -28,6 +28,12 @@ OTHERS = [subjects.priority_subject("default", "writer", 2), subjects.shared_exe
 
 
 @pytest.fixture
+def database(shared: Database) -> Database:
+    """The shared database: no test here changes its schema."""
+    return shared
+
+
+@pytest.fixture
 async def transport(database: Database, broker: LocalNats) -> AsyncIterator[JetStream]:
     """A connection to a broker with durables for the lanes of two pools, and for the front door."""
     transport = App(settings_for(database.url, broker.url)).transport("test")

@@ -245,27 +245,27 @@ COUNTED = """
 """
 
 
-async def test_what_is_counted_already_is_not_counted_again(database: Database) -> None:
+async def test_what_is_counted_already_is_not_counted_again(shared: Database) -> None:
     """Here each that was counted counts as a thousand."""
-    await fill(database)
-    await fetch(database, COUNTED)
+    await fill(shared)
+    await fetch(shared, COUNTED)
     for text in (
         "status:queued",
         "status:running,succeeded type:type_1",
         "status:waiting type:type_1,type_2",
     ):
-        assert await count(database, text) == Count(1000 * len(await expected(database, text)))
-    assert await count(database, "status:queued type:nothing") == Count(0)
+        assert await count(shared, text) == Count(1000 * len(await expected(shared, text)))
+    assert await count(shared, "status:queued type:nothing") == Count(0)
 
 
-async def test_what_may_have_been_discarded_is_looked_at(database: Database) -> None:
-    await fill(database)
-    await fetch(database, COUNTED)
+async def test_what_may_have_been_discarded_is_looked_at(shared: Database) -> None:
+    await fill(shared)
+    await fetch(shared, COUNTED)
     for text in ("status:dead", "status:dead,failed,cancelled type:type_0", "status:dead discarded:yes,no"):
-        assert await count(database, text) == Count(len(await expected(database, text)))
-    others = len(await expected(database, "-status:failed,dead,cancelled"))
-    ended = len(await expected(database, "status:failed,dead,cancelled"))
-    assert await count(database, "") == Count(1000 * others + ended)
+        assert await count(shared, text) == Count(len(await expected(shared, text)))
+    others = len(await expected(shared, "-status:failed,dead,cancelled"))
+    ended = len(await expected(shared, "status:failed,dead,cancelled"))
+    assert await count(shared, "") == Count(1000 * others + ended)
 
 
 @pytest.mark.parametrize(
@@ -274,31 +274,31 @@ async def test_what_may_have_been_discarded_is_looked_at(database: Database) -> 
      "status:dead error:Value*", "-status:dead priority:1", "gr-0001", "key:key-3",
      "status:queued pool:worker"],
 )  # fmt: skip
-async def test_what_nobody_has_counted_is_looked_at(database: Database, text: str) -> None:
-    await fill(database)
-    assert await count(database, text) == Count(len(await expected(database, text)))
+async def test_what_nobody_has_counted_is_looked_at(shared: Database, text: str) -> None:
+    await fill(shared)
+    assert await count(shared, text) == Count(len(await expected(shared, text)))
 
 
-async def test_a_count_of_many_says_at_least(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await fill(database)
+async def test_a_count_of_many_says_at_least(shared: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(shared)
     monkeypatch.setattr(task_page, "MOST_COUNTED", 12)
-    found = await count(database, "status:dead,failed")
+    found = await count(shared, "status:dead,failed")
     assert not found.is_exact
-    assert 0 < found.number <= 12 < len(await expected(database, "status:dead,failed"))
-    assert await count(database, "status:dead", among=frozenset({Status.QUEUED})) == Count(0)
+    assert 0 < found.number <= 12 < len(await expected(shared, "status:dead,failed"))
+    assert await count(shared, "status:dead", among=frozenset({Status.QUEUED})) == Count(0)
 
 
 async def test_the_open_tasks_of_an_issue_are_counted_however_many(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    shared: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await begin_here(database)
+    await begin_here(shared)
     for _ in range(5):
-        await place(database, "dead")
+        await place(shared, "dead")
     monkeypatch.setattr(task_page, "MOST_COUNTED", 2)
-    fingerprint = (await fetch(database, "select fingerprint from grns.tasks limit 1"))[0][0]
+    fingerprint = (await fetch(shared, "select fingerprint from grns.tasks limit 1"))[0][0]
     mine, others = f"status:dead,failed fingerprint:{fingerprint}", f"status:dead fingerprint:{fingerprint}"
-    assert await count(database, mine) == Count(2, is_exact=False), "nobody has counted it yet"
-    await count_all(database)
-    assert await count(database, mine) == Count(5)
-    assert await count(database, others) == Count(2, is_exact=False), "an issue counts both states together"
-    assert await count(database, f"{mine} priority:1") == Count(2, is_exact=False)
+    assert await count(shared, mine) == Count(2, is_exact=False), "nobody has counted it yet"
+    await count_all(shared)
+    assert await count(shared, mine) == Count(5)
+    assert await count(shared, others) == Count(2, is_exact=False), "an issue counts both states together"
+    assert await count(shared, f"{mine} priority:1") == Count(2, is_exact=False)
