@@ -1,4 +1,4 @@
-"""Notes in the log of what somebody has changed, where no statement of the change itself writes them."""
+"""Write an event about a change whose own statement does not write one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ async def note(
     payload: Mapping[str, Any],
     task_id: str | None = None,
 ) -> UUID:
-    """Log one event, in the transaction of the change where `on` is its connection; returns its message id.
+    """Write one event and return its message id; in the transaction of the change if `on` is its connection.
 
-    `actor` is who did it, as `key:<id>` or `cli:<user>@<host>`; None is grns itself. It becomes part of the
-    payload, which has to fit the kind's model (`InvalidInputError`).
+    `actor` made the change: `key:<id>`, `cli:<user>@<host>`, or None for grns itself. It becomes part of the
+    payload. Raises `InvalidInputError` if the payload does not fit the model of the kind.
     """
     try:
-        said = payloads.model_of(kind).model_validate({**payload, "actor": actor})
+        event = payloads.model_of(kind).model_validate({**payload, "actor": actor})
     except ValidationError as error:
         raise InvalidInputError("bad_payload", f"{kind}: payload.{first_problem(error)}") from error
-    text = dumps(said.model_dump(mode="json", by_alias=True))
+    text = dumps(event.model_dump(mode="json", by_alias=True))
     if isinstance(on, Database | Session):
         rows = await on.run("note_change", workspace, kind, actor, text, task_id)
     else:

@@ -1,4 +1,4 @@
-"""Many awaits, few statements: callers wait one by one, what waits together is sent together."""
+"""Batch concurrent calls: items that wait at the same time are sent in one statement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Answer = TypeVar("Answer")
 
 
 class Batch(Generic[Item, Answer]):
-    """Gathers what is asked while a statement is under way, then sends it as one.
+    """Collects items while a statement runs, then sends them as the next one.
 
-    There is no timer: an idle system sends batches of one at once. Each caller is
-    answered only after its own batch has committed. A batch that Postgres refuses for
-    a value in it is halved until the bad row stands alone and fails by itself.
+    There is no timer: an idle system sends batches of one at once. Each caller receives its answer only after
+    its batch has committed. A batch that Postgres refuses because of a value is halved until the bad row is
+    alone and only its caller gets the error.
     """
 
     def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], *, limit: int) -> None:
@@ -29,7 +29,7 @@ class Batch(Generic[Item, Answer]):
         self._sender: asyncio.Task[None] | None = None
 
     async def ask(self, item: Item) -> Answer:
-        """Return the answer for one item, or raise what its batch met."""
+        """Return the answer for one item, or raise the error of its batch."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._sender is None or self._sender.done():
@@ -55,7 +55,7 @@ class Batch(Generic[Item, Answer]):
         except Exception as error:
             _fail(batch, error)
         except BaseException as error:
-            # A caller must never wait for an answer that cannot come any more.
+            # A caller must never wait for an answer that can no longer come.
             _fail(batch, error)
             raise
         else:

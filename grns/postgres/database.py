@@ -19,7 +19,7 @@ from grns.telemetry import failpoint
 
 Connection = asyncpg.Connection | PoolConnectionProxy
 Row = asyncpg.Record
-# Calls something again and again for as long as Postgres is away.
+# Calls a function again and again until Postgres can be reached.
 Patiently = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 # The hot statements look rows up by primary key, in batches. These keep a planner that has
@@ -34,16 +34,16 @@ _PLANNER = {
     "enable_bitmapscan": "off",  # reads all that is due to sort it, where the first few are wanted
 }
 _LOCK_SECONDS = 2.0
-# What nobody waits for any more, the server need not go on with: its locks are in the way of others.
+# The server ends a statement soon after its caller gave up: its locks would block others.
 _GIVEN_UP_SECONDS = 1.0
 _UTC = {"timezone": "UTC"}
-# A guard that has waited for a row, or comes after others have written it, judges what the row is by then.
+# A guard that has waited for a row must see its latest version.
 _ISOLATION = {"default_transaction_isolation": "read committed"}
 _FOREVER = 2**62
 
 
 def _timeouts(answer_seconds: float) -> dict[str, str]:
-    """Return the server's bounds: it gives a lock up before we do, and a statement soon after us."""
+    """Return timeouts of the server: for locks shorter than ours, for statements a little longer."""
     lock_seconds = min(_LOCK_SECONDS, answer_seconds / 2)
     return {
         "lock_timeout": f"{1000 * lock_seconds:.0f}ms",
@@ -52,15 +52,15 @@ def _timeouts(answer_seconds: float) -> dict[str, str]:
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:
-    """Skip the pool's reset between statements: ours leave nothing behind."""
+    """Skip the pool's reset between statements: ours change no session state."""
 
 
 class Database:
     """A pool of connections, and the statements run on them.
 
-    `answer_seconds` bounds the wait for each answer; an answer that never comes is
-    `OutcomeUnknownError`, a connection that cannot be had `UnavailableError`. One `for_handlers` is as the
-    server is set up, opens nothing until somebody borrows, and lets borrowers wait for their turn.
+    `answer_seconds` bounds the wait for each answer. A missing answer raises `OutcomeUnknownError`, a missing
+    connection `UnavailableError`. A pool `for_handlers` keeps the server's settings, opens its first
+    connection on first use, and lets borrowers wait for their turn.
     """
 
     def __init__(
@@ -85,16 +85,16 @@ class Database:
 
     @property
     def url(self) -> str:
-        """The URL, with its password: for those who need connections of another kind."""
+        """The URL with its password, for other kinds of connections."""
         return self._url
 
     @property
     def size(self) -> int:
-        """How many connections there are at most."""
+        """The maximum number of connections."""
         return self._size
 
     async def connect(self) -> None:
-        """Open the first connection, where one is kept, or say why it cannot be had."""
+        """Open the first connection, unless the pool is for handlers; raise if it cannot be opened."""
         settings = {"application_name": f"grns {self._name}"[:63]}
         if self._is_tuned:
             settings |= _PLANNER | _timeouts(self._answer_seconds) | _UTC | _ISOLATION
@@ -115,14 +115,14 @@ class Database:
                     async with self._pool.acquire():
                         pass
         except (ValueError, TypeError) as error:
-            raise SettingsError(f"GRNS_DATABASE_URL is no URL of a PostgreSQL database: {error}") from error
+            raise SettingsError(f"GRNS_DATABASE_URL is not a PostgreSQL URL: {error}") from error
         except OutcomeUnknownError as error:
             await self.close()
             raise UnavailableError(f"{error} - is it running, and is GRNS_DATABASE_URL right?") from error
 
     @asynccontextmanager
     async def opened(self, patiently: Patiently | None = None) -> AsyncIterator[None]:
-        """Be open for a while; `patiently` calls `connect` until Postgres is there."""
+        """Keep the pool open in the block; `patiently` calls `connect` until it succeeds."""
         await (self.connect() if patiently is None else patiently(self.connect))
         try:
             yield
@@ -130,7 +130,7 @@ class Database:
             await self.close()
 
     async def close(self) -> None:
-        """Close all connections; those in use are cut."""
+        """Close all connections, also those in use."""
         if self._pool is not None:
             pool, self._pool = self._pool, None
             pool.terminate()
@@ -142,13 +142,13 @@ class Database:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Lend one connection for long: once it breaks, everything asked of it fails."""
+        """Lend one connection for a long time: once it breaks, all its statements fail."""
         async with self.connection() as connection:
             yield Session(connection)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend one connection; one that broke meanwhile is not lent again."""
+        """Lend one connection; the pool drops it if it broke."""
         pool, connection = await self._borrow()
         try:
             yield connection
@@ -162,11 +162,11 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Lend one connection inside a transaction; what the borrower changed on it is reset afterwards.
+        """Lend one connection inside a transaction; its session state is reset afterwards.
 
-        It is `read committed`, whatever the server's default: renewals write the row that it will finish. A
-        task of its own ends it. However often the borrower is cancelled meanwhile, no connection stays idle
-        in a transaction, or goes back to the pool with the borrower's role.
+        The transaction is `read committed` whatever the server's default, because renewals write the row that
+        it will finish. A separate asyncio task ends it: even if the borrower is cancelled repeatedly, no
+        connection stays idle in a transaction or returns to the pool with the borrower's role.
         """
         pool, connection = await self._borrow()
         transaction = connection.transaction(isolation="read_committed")
@@ -182,22 +182,22 @@ class Database:
         raised: BaseException | None = None
         try:
             yield connection
-        except BaseException as borrowers:
-            raised = borrowers
+        except BaseException as error:
+            raised = error
         ending = asyncio.ensure_future(_end(pool, connection, transaction, commits=raised is None))
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
         is_broken, failure = await asyncio.shield(ending)
-        found = raised if raised is not None else failure
-        if is_broken and isinstance(found, DRIVER_ERRORS):
-            raise OutcomeUnknownError(f"Postgres went away inside a transaction: {found}") from found
+        cause = raised if raised is not None else failure
+        if is_broken and isinstance(cause, DRIVER_ERRORS):
+            raise OutcomeUnknownError(f"Postgres went away inside a transaction: {cause}") from cause
         if raised is None and isinstance(failure, OSError):
             raise OutcomeUnknownError("no answer to the end of a transaction") from failure
-        if found is not None:
-            raise found
+        if cause is not None:
+            raise cause
 
     async def _borrow(self) -> tuple[asyncpg.Pool, PoolConnectionProxy]:
-        """Return a connection, and the pool that it goes back to."""
+        """Return a connection, and the pool that it must return to."""
         if (pool := self._pool) is None:
             raise UnusableError("the connection to Postgres is closed")
         try:
@@ -208,7 +208,7 @@ class Database:
 
 
 class Session:
-    """One connection: its statements see one server, or an error."""
+    """One connection: all its statements reach the same server, or fail."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -224,7 +224,7 @@ class Session:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Lend the connection inside a transaction, or as a part of the one that it is in."""
+        """Lend the connection inside a transaction, or a savepoint if it is in one."""
         async with self._connection.transaction(isolation="read_committed"):
             yield self._connection
 
@@ -232,7 +232,7 @@ class Session:
 async def _end(
     pool: asyncpg.Pool, connection: PoolConnectionProxy, transaction: Transaction, *, commits: bool
 ) -> tuple[bool, Exception | None]:
-    """End a transaction, give its connection back; returns whether that broke, and what a commit raised."""
+    """End a transaction and return its connection; return whether it broke, and the error of a commit."""
     failure: Exception | None = None
     try:
         await (transaction.commit() if commits else transaction.rollback())
@@ -241,7 +241,7 @@ async def _end(
     is_broken = _is_broken(connection)
     try:
         if failure is not None and not commits:
-            _terminate(connection)  # whatever it is in, the server undoes it
+            _terminate(connection)  # the server rolls back
         elif not is_broken:
             await connection.reset()
     except DRIVER_ERRORS:
@@ -257,7 +257,7 @@ def _terminate(connection: Connection) -> None:
 
 
 def _is_broken(connection: Connection) -> bool:
-    """Say whether a borrowed connection is gone; the pool has taken back one whose server hung up."""
+    """Return whether a borrowed connection is closed; the pool takes one back when its server closes it."""
     try:
         return connection.is_closed()
     except asyncpg.InterfaceError:
@@ -270,7 +270,7 @@ async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Ro
         failpoint.reach(f"{name}.asked", connection.terminate)
     with translated():
         rows: Sequence[Row] = await connection.fetch(statement(name), *arguments)
-        if failpoint.ARMED:  # it has committed, and we are not to know
+        if failpoint.ARMED:  # the statement has committed, but its answer is lost
             failpoint.reach(f"{name}.answered", partial(_lose, connection))
     return rows
 

@@ -1,4 +1,4 @@
-"""What a failure of the driver means: translated once, here."""
+"""Translate errors of the driver and the network into errors of grns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from grns.errors import (
     UnusableError,
 )
 
-# SQLSTATE classes that blame the values: the row that has them fails, not its neighbours.
+# SQLSTATE classes of invalid values: only the row with the value fails.
 _DATA_CLASSES = ("22", "23", "54", "P0")
 # The statement was refused or undone as a whole; sent again, it may pass.
 _TRANSIENT = ("40001", "40P01", "55P03", "57014")
 _MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
-# No partition of the log takes the row (a check without a name): it will, once a janitor has made one.
+# No partition of the event log fits the row (a check without a name) until the janitor creates one.
 _NO_PARTITION = ("23514", "grns", "events", None)
 _BROKEN_TRANSACTION = "25P02"
 _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 
-# All that asyncpg raises of a statement or a connection.
+# All errors that asyncpg raises for a statement or a connection.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
@@ -42,7 +42,7 @@ def translated() -> Iterator[None]:
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise _from_driver(error) from error
     except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-        raise OutcomeUnknownError(f"no answer from Postgres: {_said(error)}") from error
+        raise OutcomeUnknownError(f"no answer from Postgres: {_text(error)}") from error
 
 
 def _from_server(error: asyncpg.PostgresError) -> GrnsError:
@@ -76,5 +76,5 @@ def _from_driver(error: asyncpg.InterfaceError | asyncpg.InternalClientError) ->
     return OutcomeUnknownError(f"the connection to Postgres broke: {text[:500]}")
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__

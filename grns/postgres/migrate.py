@@ -1,4 +1,4 @@
-"""Brings the schema up to date."""
+"""Upgrade the schema of the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from grns.postgres.errors import translated
 from grns.postgres.statements import statement
 
-# Alembic keeps what it works on in a global: of two threads, one would migrate the other's database.
+# Alembic keeps its context in a global: two threads could migrate each other's database.
 _ALEMBIC = threading.Lock()
 
 
@@ -33,7 +33,7 @@ def newest() -> str:
 
 
 async def upgrade(url: str, *, payload_bytes: int | None = None) -> None:
-    """Run the revisions that are missing. Safe to run twice, and from two processes at once.
+    """Run missing revisions. Safe to run twice, and from two processes at once.
 
     Args:
         url: where the database is.
@@ -56,7 +56,7 @@ async def upgrade(url: str, *, payload_bytes: int | None = None) -> None:
 
 
 async def current(url: str) -> str | None:
-    """Return the revision that the database has, None where grns was never there."""
+    """Return the revision of the database; None without a schema of grns."""
     with translated():
         connection = await asyncpg.connect(url, timeout=10)
         try:
@@ -69,7 +69,7 @@ async def current(url: str) -> str | None:
 
 
 def script(*, payload_bytes: int | None = None) -> str:
-    """Return the SQL of all that `upgrade` does, for those who run it by their own means."""
+    """Return the SQL that `upgrade` runs, for other migration tools."""
     output = io.StringIO()
     _upgrade(_config(output=output), is_script=True)
     if payload_bytes is not None:

@@ -12,10 +12,10 @@ from grns.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Page:
-    """Some rows of a list, and the cursor behind which the rest begins; None where this is all.
+    """Some rows of a list, and the cursor of the next page; None on the last page.
 
-    A page `is_partial` where it is not full although there may be more: it has looked at as many rows as one
-    answer may. Its cursor goes on from there.
+    A page `is_partial` if it is not full although there may be more rows: it has read as many rows as one
+    request may.
     """
 
     rows: list[dict[str, Any]]
@@ -24,13 +24,13 @@ class Page:
 
 
 def cursor(*parts: datetime | str | int) -> str:
-    """Return the cursor that names a place by such parts; no text has a blank in it."""
+    """Return the cursor of these parts; no text may contain a space."""
     texts = (part.isoformat() if isinstance(part, datetime) else str(part) for part in parts)
     return base64.urlsafe_b64encode(" ".join(texts).encode()).decode().rstrip("=")
 
 
 def parts(said: str) -> list[str]:
-    """Return the parts of a cursor; `InvalidInputError` where nobody was given such a one."""
+    """Return the parts of a cursor; raises `InvalidInputError` for an invalid one."""
     try:
         padded = (said + "=" * (-len(said) % 4)).encode("ascii")
         text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
@@ -42,18 +42,18 @@ def parts(said: str) -> list[str]:
 
 
 def instant(text: str) -> datetime:
-    """Return the time that a part of a cursor says; `ValueError` where it says none."""
-    said = datetime.fromisoformat(text)
-    if said.tzinfo is None:
+    """Return the time in a part of a cursor; raises `ValueError` if it is not one."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
         raise ValueError(text)
     try:
-        return said.astimezone(UTC)
+        return time.astimezone(UTC)
     except OverflowError as error:
         raise ValueError(text) from error
 
 
 def place(said: str) -> tuple[datetime, str]:
-    """Return when and what a list goes on behind that goes by time, and then by name."""
+    """Return time and name in the cursor of a list that is ordered by both."""
     *_, at, named = ["", *parts(said)]
     try:
         return instant(at), named
@@ -61,6 +61,6 @@ def place(said: str) -> tuple[datetime, str]:
         raise bad_cursor(said) from error
 
 
-def bad_cursor(said: str) -> InvalidInputError:
-    """Return what is raised for a cursor that is none of this list."""
-    return InvalidInputError("bad_cursor", f"{ascii(said)[:100]} is no cursor of such a list")
+def bad_cursor(cursor: str) -> InvalidInputError:
+    """Return the error for an invalid cursor."""
+    return InvalidInputError("bad_cursor", f"{ascii(cursor)[:100]} is not a cursor of this list")

@@ -1,7 +1,7 @@
-"""Databases for a while, beside the user's own: made, dropped, and found where their maker was killed.
+"""Temporary databases on the user's server: created, dropped, and found again after a crash.
 
-Whoever makes one keeps a session under its name, from before it is made until it is gone: one without
-any is left over.
+A process keeps a session with the name of its database from before it is created until it is dropped: a
+database without such a session is left over.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from grns.errors import UnusableError
 from grns.postgres.database import Database
 from grns.postgres.errors import translated
 
-# As `read_scratch_databases.sql` knows them.
+# The same prefix is in `read_scratch_databases.sql`.
 _PREFIX = "grns_bench_"
-# A server that is busy writes down all that it holds in memory before it drops one.
+# A busy server writes its buffers to disk before it drops a database.
 _ANSWER_SECONDS = 300.0
 
 
 def new_name() -> str:
-    """Return the name of a database that does not exist yet."""
+    """Return an unused name for a temporary database."""
     return _PREFIX + secrets.token_hex(6)
 
 
 @asynccontextmanager
 async def announced(url: str, name: str) -> AsyncIterator[Database]:
-    """Connect to the server, and be known there as who works with the scratch database `name`."""
+    """Connect to the server with a session that marks the database `name` as in use."""
     server = Database(url, name=name, size=2, is_tuned=False, answer_seconds=_ANSWER_SECONDS)
     async with server.opened(), server.session():
         yield server
 
 
 async def left_over(server: Database) -> list[str]:
-    """Return the names of scratch databases with which nobody works any more."""
+    """Return temporary databases that no process uses."""
     return [row["name"] for row in await server.run("read_scratch_databases")]
 
 
 async def make(server: Database, name: str) -> None:
-    """Make an empty database; `UnavailableError` where the role may not."""
+    """Create an empty database; raises `UnusableError` if the role lacks the permission."""
     try:
         await _run(server, name, "make_statement")
     except UnusableError as error:
@@ -57,12 +57,12 @@ async def make(server: Database, name: str) -> None:
 
 
 async def drop(server: Database, name: str) -> None:
-    """Drop a database, whoever is still connected to it; done where it is not there."""
+    """Drop a database if it exists, also with open connections."""
     await _run(server, name, "drop_statement")
 
 
 async def _run(server: Database, name: str, which: str) -> None:
-    """Run a statement that the server itself has put together, outside any transaction."""
+    """Run a statement that the server has formatted, outside any transaction."""
     sql = (await server.run("name_scratch_database", name))[0][which]
     async with server.connection() as connection:
         with translated():

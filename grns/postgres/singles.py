@@ -1,4 +1,4 @@
-"""What could not be done together, one by one: only the one that waits for a stranger is refused then."""
+"""Retry a batch item by item, so that a row locked by another session fails alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grns.errors import ContendedError, GrnsError, UnavailableError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-# Sends some in one transaction, and returns what became of each.
+# Sends items in one transaction, and returns the answer to each.
 Send: TypeAlias = Callable[[Sequence[Item]], Awaitable[Sequence[Answer | GrnsError]]]
 
 _AT_ONCE = 2
@@ -18,7 +18,7 @@ _MOST_REFUSED = 8  # each takes as long as we wait for a lock
 
 
 async def send_all(send: Send[Item, Answer], batch: Sequence[Item]) -> Sequence[Answer | GrnsError]:
-    """Send many in one statement; where a stranger holds what one of them needs, each by itself."""
+    """Send many in one statement; if another session holds a lock on one, send each alone."""
     try:
         return await send(batch)
     except ContendedError:
@@ -28,7 +28,7 @@ async def send_all(send: Send[Item, Answer], batch: Sequence[Item]) -> Sequence[
 
 
 class _Singles(Generic[Item, Answer]):
-    """Sends items one by one, two at a time, until too many were refused: then it is none of them's fault."""
+    """Sends items alone, two at a time; stops after too many failures, which no single item can cause."""
 
     def __init__(self, send: Send[Item, Answer]) -> None:
         self._send = send
@@ -36,7 +36,7 @@ class _Singles(Generic[Item, Answer]):
         self._refused: list[UnavailableError] = []
 
     async def send(self, batch: Sequence[Item]) -> list[Answer | GrnsError]:
-        """Return what became of each."""
+        """Return the answer to each item."""
         return await asyncio.gather(*(self._send_one(item) for item in batch))
 
     async def _send_one(self, item: Item) -> Answer | GrnsError:

@@ -1,4 +1,4 @@
-"""SQL statements: one file each, beside the package that owns it, found by the file's name."""
+"""SQL statements: one file each, in the package that owns it, named after the file."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def statement(name: str) -> str:
 
 
 def compose(name: str, template: str, **parts: str) -> None:
-    """Make a statement of another one by filling in its `{parts}`, which come from code, never from input."""
+    """Create a statement by filling in the `{parts}` of another; they come from code, never from input."""
     _composed[name] = statement(template).format(**parts)

@@ -1,4 +1,4 @@
-"""The tables that dynamic reads look at, as SQLAlchemy Core knows them. The migrations make them."""
+"""SQLAlchemy Core tables for dynamic reads. The migrations create them."""
 
 from __future__ import annotations
 
