@@ -22,7 +22,7 @@ from grns.nats.provision import expected_durable, expected_streams
 from grns.postgres.database import Database
 from grns.worker import registry as agent
 from tests.support.harness import manage, settings_for, submit
-from tests.support.store import WORKER, claim, fetch, lapse
+from tests.support.store import WORKER, claim, empty, fetch, lapse
 
 NOWHERE = "nats://127.0.0.1:1"
 
@@ -175,6 +175,7 @@ def let(url: str, work: Callable[[Database], Awaitable[Any]]) -> None:
 
 
 def test_a_bare_broker_and_no_daemons(grns: Call, shared_url: str, broker: LocalNats) -> None:
+    let(shared_url, empty)
     told = grns(shared_url, broker.url)
     assert told.code == 1
     errors = [line for line in told.out.splitlines() if line.startswith("error")]
@@ -182,7 +183,7 @@ def test_a_bare_broker_and_no_daemons(grns: Call, shared_url: str, broker: Local
         f"error    streams: the stream {name} does not exist" for name in ("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ")
     ]
     assert "         to do: grns admin broker apply" in told.out
-    assert "warning  reaper: no reaper is there" in told.out
+    assert "reaper: no reaper is running" in told.out
     assert "checks passed (grns 0.1.0, python" in told.err
     found = grns(shared_url, broker.url, "-o", "json").found
     assert found["postgres"]["severity"] == "ok"
@@ -196,7 +197,7 @@ def test_a_broker_that_was_changed_by_hand(grns: Call, shared_url: str, broker: 
         asyncio.run(manage(broker.url, f"STREAM.CREATE.{config['name']}", config | odd))
     told = grns(shared_url, broker.url, "-o", "json")
     assert told.code == 1
-    assert told.found["dedupe_window"]["sentence"].startswith("GRNS_EVT remembers messages for 2 s")
+    assert told.found["dedupe_window"]["sentence"].startswith("GRNS_EVT deduplicates messages for only 2 s")
     assert told.found["streams"]["severity"] == "warning"
     assert "duplicate_window is 2000000000" in told.found["streams"]["sentence"]
 
@@ -230,10 +231,9 @@ def test_secrets_are_not_told(grns: Call, broker: LocalNats) -> None:
 def test_warnings_may_count(grns: Call, shared_url: str, broker: LocalNats) -> None:
     for config in expected_streams(settings_for(shared_url, broker.url)):
         asyncio.run(manage(broker.url, f"STREAM.CREATE.{config['name']}", config))
-    let(shared_url, lambda database: fetch(database, "delete from grns.events"))
-    let(shared_url, lambda database: fetch(database, "delete from grns.tasks"))
+    let(shared_url, empty)
     told = grns(shared_url, broker.url)
     assert told.code == 0, told.out
-    assert "warning  janitor" in told.out
+    assert "warning  stats" in told.out
     assert grns(shared_url, broker.url, "--strict").code == 1
     assert "ok       postgres" in grns(shared_url, broker.url, "--all").out

@@ -26,8 +26,8 @@ from grns.model.daemon_status import DaemonStatus
 from grns.nats.report import DurableReport, StreamReport
 from grns.settings import Settings, load
 
-LANES = [f"cmd.task.execute.v1.default.worker.p{priority}" for priority in range(4)]
-LANE = LANES[2]
+SUBJECTS = [f"cmd.task.execute.v1.default.worker.p{priority}" for priority in range(4)]
+LANE = SUBJECTS[2]
 SERVER = Postgres("18.1", 180001, connections=20)
 PULSE = DaemonStatus(relay_owner="desk-1")
 PARTITIONS = [
@@ -39,7 +39,7 @@ DURABLE = DurableReport(
 )
 STREAM = StreamReport(
     "GRNS_CMD", messages=5, size_bytes=10, max_bytes=1000, max_consumers=20_000,
-    duplicate_window_seconds=300.0, durables=[replace(DURABLE, subjects=[lane]) for lane in LANES],
+    duplicate_window_seconds=300.0, durables=[replace(DURABLE, subjects=[lane]) for lane in SUBJECTS],
 )  # fmt: skip
 EVENTS = StreamReport("GRNS_EVT", max_bytes=1000, size_bytes=999, duplicate_window_seconds=600.0)
 CREW = WorkerStats("default", "worker", 2, 20, 0, 15.0, 15.0, ["0.1.0"])
@@ -109,10 +109,10 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         {"postgres": None, "schema": None, "log": None, "pulse": None, "stuck": None, "workers_by_pool": None,
          "troubles": {"postgres": "refused"}}, "postgres", ERROR, "Postgres cannot be reached: refused"),
     "an old Postgres": (server(version="14.2", version_number=140002), "postgres", ERROR, "older than 15"),
-    "a standby": (server(is_standby=True), "postgres", ERROR, "which only reads"),
+    "a standby": (server(is_standby=True), "postgres", ERROR, "a read-only standby"),
     "no fsync": (server(fsync=False), "postgres", ERROR, "fsync is off"),
     "torn pages": (server(full_page_writes=False), "postgres", ERROR, "full_page_writes is off"),
-    "lost commits": (server(synchronous_commit="off"), "postgres", ERROR, "loses tasks that were accepted"),
+    "lost commits": (server(synchronous_commit="off"), "postgres", ERROR, "loses accepted tasks"),
     "a strange isolation": (
         {**server(isolation="serializable"), "settings": settings(database_startup_params=False)},
         "postgres", ERROR, "default_transaction_isolation is serializable"),
@@ -122,49 +122,49 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
             transaction_state="idle"), "transactions", WARNING, "20 min 0 s, by process 7 (psql, idle)"),
     "a very long transaction": (
         server(transaction_seconds=7200.0, transaction_pid=7), "transactions", ERROR, "open for 2 h 0 min"),
-    "no schema": ({"schema": Schema(None, "0006")}, "schema", ERROR, "there is no schema"),
-    "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this version"),
+    "no schema": ({"schema": Schema(None, "0006")}, "schema", ERROR, "has no schema"),
+    "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this release"),
     "workspaces in one pot that keys rely on": (  # M3
         {"schema": Schema("1", "1", "no role", True)}, "schema", WARNING, "no role"),
     "another limit of payloads": (
-        {"schema": Schema("1", "1", payload_bytes=5000)}, "schema", WARNING, "5000 bytes, and here 262144",
+        {"schema": Schema("1", "1", payload_bytes=5000)}, "schema", WARNING, "other payloads 262144",
     ),
     "workspaces in one pot": ({"schema": Schema("1", "1", "no role")}, "schema", NOTE, "no role"),
     "a schema that cannot be read": (
         {"schema": None, "troubles": {"schema": "no"}}, "schema", ERROR, "could not be read: no"),
     "a log that cannot be read": ({"log": None, "troubles": {"log": "no"}}, "partitions", ERROR, "no"),
-    "a full log": ({"log": Log(PARTITIONS, 4000)}, "partitions", ERROR, "the log is full"),
+    "a full log": ({"log": Log(PARTITIONS, 4000)}, "partitions", ERROR, "the event log is full"),
     "no partition ahead": ({"log": Log(PARTITIONS[:1], 500)}, "partitions", ERROR, "0 partitions of"),
     "few partitions ahead": ({"log": Log(PARTITIONS[:3], 500)}, "partitions", WARNING, "2 partitions of"),
-    "a partition half away": (partitions(is_detaching=True), "partitions", WARNING, "events_1 was being"),
-    "orphans": ({"log": Log(PARTITIONS, 500, orphans=2)}, "partitions", NOTE, "2 tables"),
-    "old rows": (partitions(newest_seconds=31 * DAY), "retention", WARNING, "nobody has taken them away"),
+    "a partition half away": (partitions(is_detaching=True), "partitions", WARNING, "removal of events_1"),
+    "orphans": ({"log": Log(PARTITIONS, 500, orphans=2)}, "partitions", NOTE, "2 detached partitions"),
+    "old rows": (partitions(newest_seconds=31 * DAY), "retention", WARNING, "older than the retention"),
     "old rows that are held": (
-        partitions(newest_seconds=31 * DAY, is_done_with=False), "retention", WARNING, "not all published"),
+        partitions(newest_seconds=31 * DAY, is_done_with=False), "retention", WARNING, "not all of their"),
     "a short log": ({"settings": settings(log_retention_days=2.0)}, "retention", WARNING, "not be replayed"),
     "a short memory": (
         {"settings": settings(processed_retention_days=2.0)}, "retention", NOTE, "needs --include-forgotten"),
-    "no relay": (pulse(relay_has_leader=False), "relay", WARNING, "no relay leads"),
+    "no relay": (pulse(relay_has_leader=False), "relay", WARNING, "no relay is running"),
     "no relay, and much to do": (
         pulse(relay_has_leader=False, lag_seconds=9.0), "relay", ERROR, "is 9.0 s old"),
-    "a late relay": (pulse(lag_seconds=9.0), "relay", WARNING, "9.0 s old, and desk-1 leads"),
+    "a late relay": (pulse(lag_seconds=9.0), "relay", WARNING, "9.0 s old; the leader is desk-1"),
     "a relay that is stuck": (pulse(lag_seconds=900.0), "relay", ERROR, "15 min 0 s old"),
     "daemons that cannot be asked for": (
-        {"pulse": None, "troubles": {"pulse": "no"}}, "relay", ERROR, "could not be asked for: no"),
-    "no counter": (pulse(stats_has_leader=False), "counter", WARNING, "no counter leads"),
-    "a late counter": (pulse(uncounted_seconds=60.0), "counter", WARNING, "is 60.0 s old"),
-    "never a reaper": (pulse(reaped_seconds_ago=None), "reaper", WARNING, "none has ever looked"),
+        {"pulse": None, "troubles": {"pulse": "no"}}, "relay", ERROR, "could not be read: no"),
+    "no stats aggregator": (pulse(stats_has_leader=False), "stats", WARNING, "no stats aggregator"),
+    "a late stats aggregator": (pulse(uncounted_seconds=60.0), "stats", WARNING, "is 60.0 s old"),
+    "never a reaper": (pulse(reaped_seconds_ago=None), "reaper", WARNING, "none has ever run"),
     "no reaper": (pulse(reaped_seconds_ago=60.0, is_reaper_late=True), "reaper", WARNING, "60.0 s ago"),
     "no reaper, and much to do": (
-        pulse(is_reaper_late=True, lapsed_seconds=30.0), "reaper", ERROR, "a lease is over since 30.0 s"),
-    "a late retry scheduler": (pulse(overdue_seconds=10.0), "retry_scheduler", WARNING, "due since 10.0 s"),
-    "no retry scheduler": (pulse(overdue_seconds=600.0), "retry_scheduler", ERROR, "due since 10 min 0 s"),
-    "never a janitor": (pulse(janitor_seconds_ago=None), "janitor", WARNING, "none has ever looked"),
-    "no janitor": (pulse(janitor_seconds_ago=900.0), "janitor", WARNING, "looked 15 min 0 s ago"),
+        pulse(is_reaper_late=True, lapsed_seconds=30.0), "reaper", ERROR, "a lease expired 30.0 s ago"),
+    "a late retry scheduler": (pulse(overdue_seconds=10.0), "retry_scheduler", WARNING, "due for 10.0 s"),
+    "no retry scheduler": (pulse(overdue_seconds=600.0), "retry_scheduler", ERROR, "due for 10 min 0 s"),
+    "never a janitor": (pulse(janitor_seconds_ago=None), "janitor", WARNING, "none has ever run"),
+    "no janitor": (pulse(janitor_seconds_ago=900.0), "janitor", WARNING, "15 min 0 s ago"),
     "no operation runner": (pulse(operations_late_seconds=90.0), "operations", WARNING, "for 1 min 30 s"),
     "something stuck": (
-        {"stuck": {"undelivered": 3}}, "stuck", ERROR, "3 tasks are queued, while workers have room"),
-    "a row stuck": ({"stuck": {"unrelayed": 1}}, "stuck", ERROR, "1 row of the log is logged"),
+        {"stuck": {"undelivered": 3}}, "stuck", ERROR, "3 tasks are queued, while workers have free"),
+    "a row stuck": ({"stuck": {"unrelayed": 1}}, "stuck", ERROR, "1 event is logged"),
     "no broker": (
         {"broker": None, "troubles": {"broker": "timeout"}}, "broker", ERROR, "cannot be reached: timeout"),
     "an old broker": ({"broker": Broker("2.10.29", [STREAM])}, "broker", ERROR, "2.10.29 is older than 2.11"),
@@ -178,30 +178,30 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "a strange durable that nobody mends": (
         {**durable(drift=["execute_1: max_deliver is 3"]), **VERIFYING}, "durables", ERROR, "is 3"),
     "a short memory of the broker": (
-        stream(duplicate_window_seconds=2.0), "dedupe_window", ERROR, "GRNS_CMD remembers messages for 2 s"),
+        stream(duplicate_window_seconds=2.0), "dedupe_window", ERROR, "GRNS_CMD deduplicates messages for"),
     "a stream that fills": (stream(size_bytes=850), "room", WARNING, "GRNS_CMD is 85% full"),
     "a full stream": (stream(size_bytes=990), "room", ERROR, "GRNS_CMD is 99% full"),
-    "many durables": (stream(max_consumers=4), "room", WARNING, "4 of 4 durables"),
-    "a lane without a durable": (
-        stream(durables=STREAM.durables[1:]), "lanes", WARNING,
-        f"1 of 4 lanes of worker have no durable, as {LANES[0]}"),
+    "many durables": (stream(max_consumers=4), "room", WARNING, "4 of at most 4 durable"),
+    "a priority subject without a durable consumer": (
+        stream(durables=STREAM.durables[1:]), "priority_subjects", WARNING,
+        f"1 of 4 priority subjects of worker have no durable consumer, such as {SUBJECTS[0]}"),
     "an ack_wait that is too short": (
-        durable(ack_wait_seconds=5.0), "ack_wait", ERROR, "everything is delivered twice"),
+        durable(ack_wait_seconds=5.0), "ack_wait", ERROR, "every command is delivered twice"),
     "an ack_wait that is short": (
-        durable(ack_wait_seconds=8.0), "ack_wait", WARNING, "again after 8 s, and its workers say each 5 s"),
+        durable(ack_wait_seconds=8.0), "ack_wait", WARNING, "is 8 s, and workers send InProgress every 5 s"),
     "leases of two kinds": (
         crew(shortest_lease_seconds=5.0), "ack_wait", WARNING, "workers of worker have leases of 5 to 15 s"),
     "more slots than deliveries": (
-        durable(max_ack_pending=10), "slots", ERROR, "10 deliveries at a time, and its workers have 20"),
+        durable(max_ack_pending=10), "slots", ERROR, "max_ack_pending is 10, and its workers have 20"),
     "deliveries that nobody ends": (durable(ack_pending=19_000), "slots", WARNING, "19,000 of 20,000"),
-    "more workers than fetches": (durable(max_waiting=1), "slots", WARNING, "lets 1 fetch at a time"),
+    "more workers than fetches": (durable(max_waiting=1), "slots", WARNING, "max_waiting is 1"),
     "a type without a worker": (
         {"unserved": [Unserved("worker", "odd", 3, 60.0)]}, "pools", WARNING,
-        "tasks of the type odd wait (the oldest for 60.0 s), and no worker of worker has a handler for it"),
+        "type odd are queued (for up to 60.0 s), and the pool worker has no worker with a handler"),
     "a pool without a worker": (
-        {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "no worker of writer is up"),
-    "silent workers": (crew(silent=2), "pools", NOTE, "2 workers of worker are silent"),
-    "old workers": (crew(versions=["0.0.9", "0.1.0"]), "pools", NOTE, "workers of grns 0.0.9 are up"),
+        {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "pool writer has no live worker"),
+    "silent workers": (crew(silent=2), "pools", NOTE, "2 workers of worker stopped sending heartbeats"),
+    "old workers": (crew(versions=["0.0.9", "0.1.0"]), "pools", NOTE, "workers of grns 0.0.9 are running"),
     "pools that cannot be read": (
         {"workers_by_pool": None, "troubles": {"pools": "no"}}, "pools", ERROR, "no"),
     "a clock of this machine": (
@@ -254,9 +254,9 @@ def test_every_check_has_a_trouble_that_it_finds() -> None:
         ({**durable(max_ack_pending=10, ack_pending=0), "workers_by_pool": []}, "slots"),
         (durable(subjects=["cmd.task.execute.v1"], ack_wait_seconds=1.0), "ack_wait"),
         (durable(subjects=["cmd.>"], ack_wait_seconds=1.0), "ack_wait"),
-        ({**stream(durables=[]), "workers_by_pool": []}, "lanes"),
-        ({**stream(durables=[]), **crew(workers=0)}, "lanes"),
-        (stream(exists=False, durables=[]), "lanes"),
+        ({**stream(durables=[]), "workers_by_pool": []}, "priority_subjects"),
+        ({**stream(durables=[]), **crew(workers=0)}, "priority_subjects"),
+        (stream(exists=False, durables=[]), "priority_subjects"),
         (pulse(lag_seconds=1.0, uncounted_seconds=1.0, overdue_seconds=1.0), "relay"),
         (partitions(newest_seconds=30 * DAY), "retention"),
         ({"broker": Broker("unknown", [STREAM])}, "broker"),
@@ -267,7 +267,7 @@ def test_what_is_as_it_may_be_is_no_finding(parts: dict[str, Any], check: str) -
 
 
 def test_a_namespace_is_no_part_of_a_lanes_name() -> None:
-    durables = [replace(DURABLE, subjects=[f"staging_{lane}"], max_ack_pending=10) for lane in LANES]
+    durables = [replace(DURABLE, subjects=[f"staging_{lane}"], max_ack_pending=10) for lane in SUBJECTS]
     theirs = replace(STREAM, name="staging_GRNS_CMD", durables=durables)
     found = bad(reading(broker=Broker("2.15.1", [theirs]), settings=settings(nats_namespace="staging")))
     assert [one.check for one in found] == ["slots"] * 4

@@ -13,11 +13,11 @@ from grns.diagnose.explain.reason import Explanation, explain
 from grns.diagnose.explain.snapshot import (
     Ahead,
     IssueSeen,
-    LaneSeen,
     Owner,
     PauseSeen,
     PoolWorkers,
     RowLock,
+    SubjectSeen,
     TaskSnapshot,
 )
 from grns.model.daemon_status import DaemonStatus
@@ -54,7 +54,7 @@ def seen(status: Status, *, around: Mapping[str, Any] | None = None, **fields: A
 
 def queued(seconds: float = 10.0, **around: Any) -> TaskSnapshot:
     """Return a queued task and what is around it; its lane is as it should be."""
-    around = {"lane": LaneSeen(fetching=2), **around}
+    around = {"subject": SubjectSeen(fetching=2), **around}
     return seen(Status.QUEUED, queued_at=ago(seconds), around=around)
 
 
@@ -77,25 +77,25 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         seen(Status.WAITING, next_attempt_at=ago(-90)),
         ["not_due"],
         "not_due",
-        "waiting: it is due at 12:01:30Z, in 1 min 30 s",
+        "waiting until 12:01:30Z, for 1 min 30 s more",
     ),
     "a delay of days": (
         seen(Status.WAITING, next_attempt_at=ago(-86_400)),
         ["not_due"],
         "not_due",
-        "due at 2026-02-07 12:00:00Z, in 24 h 0 min",
+        "waiting until 2026-02-07 12:00:00Z, for 24 h 0 min more",
     ),
     "a delay, and nobody who would take it then": (
         seen(Status.WAITING, next_attempt_at=ago(-90), around={"stats": PoolWorkers()}),
         ["not_due", "no_worker"],
         "not_due",
-        "in 1 min 30 s",
+        "for 1 min 30 s more",
     ),
     "due just now": (
         seen(Status.WAITING, next_attempt_at=ago(1)),
         ["due"],
         "not_due",
-        "1.0 s ago, and is about to be queued",
+        "1.0 s ago; the retry scheduler is about to queue it",
     ),
     "due for long": (
         seen(Status.WAITING, next_attempt_at=ago(40)),
@@ -113,7 +113,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         ),
         ["retry_wait"],
         "not_due",
-        "waiting for its retry: attempt 3 of 5 at 12:00:05Z, in 5.0 s, after TimeoutError: no answer",
+        "waiting for its retry, attempt 3 of 5, at 12:00:05Z, in 5.0 s, after TimeoutError: no answer",
     ),
     "a retry of one that was redriven": (
         seen(
@@ -137,168 +137,173 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         queued(pauses=[PAUSE]),
         ["paused"],
         "paused",
-        "queued for 10.0 s: the pool worker is paused by cli:ann@desk since 11:57:00Z, until it is resumed"
+        "queued for 10.0 s: the pool worker was paused by cli:ann@desk at 11:57:00Z, with no end time"
         " (deploy)",
     ),
     "a paused task type": (
         queued(pauses=[replace(PAUSE, task_type="fetch", left_seconds=60.0, reason=None)]),
         ["paused"],
         "paused",
-        "fetch of the pool worker is paused by cli:ann@desk since 11:57:00Z, for 60.0 s yet",
+        "fetch of the pool worker was paused by cli:ann@desk at 11:57:00Z, for 60.0 s more",
     ),
     "paused, and nobody there": (
         queued(pauses=[PAUSE], stats=PoolWorkers()),
         ["paused", "no_worker"],
         "paused",
-        "is paused",
+        "was paused",
     ),
     "nobody there": (
         queued(stats=PoolWorkers()),
         ["no_worker"],
         "claimable",
-        "no worker of the pool worker is up: none of its workers is known",
+        "the pool worker has no live worker: none has ever started",
     ),
     "nobody there any more": (
         queued(stats=PoolWorkers(silent_workers=1, silent_seconds=200.0)),
         ["no_worker"],
         "claimable",
-        "1 worker of it did not end in order, and the last one was heard of 3 min 20 s ago",
+        "1 worker stopped sending heartbeats, the last one 3 min 20 s ago",
     ),
     "nobody who can": (
         queued(stats=PoolWorkers(workers=1, task_types=("a", "b"))),
         ["no_handler"],
         "no_handler",
-        "no worker of the pool worker has a handler for fetch (of 1 that are up; they have a, b): it waits",
+        "no worker of the pool worker has a handler for fetch (1 live; they have a, b): the task waits",
     ),
     "a lock": (
         queued(lock=RowLock(99, 40.0, "psql")),
         ["locked"],
         "locked",
-        "a transaction that is open for 40.0 s has touched its row (process 99 of Postgres, psql)",
+        "another transaction, open for 40.0 s, locks its row (process 99 of Postgres, psql)",
     ),
-    "a lock of a moment": (queued(lock=RowLock(99, 0.2, "grns")), ["on_its_way"], "claimable", "on its way"),
+    "a lock of a moment": (
+        queued(lock=RowLock(99, 0.2, "grns")),
+        ["on_its_way"],
+        "claimable",
+        "is being delivered",
+    ),
     "a long queue": (
         queued(stats=BUSY, ahead=Ahead(1000, has_more=True)),
         ["backlog"],
         "claimable",
-        "all 20 slots of the 2 workers that serve it are taken, and 1,000+ tasks of the pool come first",
+        "all 20 slots of 2 workers with its handler are taken, and 1,000+ tasks of the pool run first",
     ),
     "the end of a queue": (queued(stats=BUSY), ["backlog"], "claimable", "taken, and it is the next"),
     "no relay": (
         queued(pulse=DaemonStatus(is_published=False, relay_has_leader=False, lag_seconds=9.0)),
         ["not_published"],
         "claimable",
-        "the oldest row of the log that is not published is 9.0 s old, and no relay leads",
+        "the oldest unpublished event is 9.0 s old, and no relay is running",
     ),
     "a slow relay": (
         queued(pulse=DaemonStatus(is_published=False, lag_seconds=9.0)),
         ["not_published"],
         "claimable",
-        "a relay leads",
+        "a relay is running",
     ),
     "a relay that is about to": (
         queued(0.1, pulse=DaemonStatus(is_published=False, lag_seconds=0.1)),
         ["on_its_way"],
         "claimable",
-        "on its way",
+        "is being delivered",
     ),
     "no broker": (
-        queued(lane=None, trouble="the broker is away"),
+        queued(subject=None, trouble="the broker is away"),
         ["broker_away"],
         "claimable",
-        "the broker could not be asked (the broker is away)",
+        "the broker did not answer (the broker is away)",
     ),
     "no broker, room, and nobody takes it": (
-        queued(300.0, lane=None, trouble="away"),
+        queued(300.0, subject=None, trouble="away"),
         ["broker_away", "undelivered"],
         "claimable",
-        "the broker could not be asked (away)",
+        "the broker did not answer (away)",
     ),
-    "a lane that somebody has paused": (
-        queued(lane=LaneSeen(pending=3, fetching=2, paused_seconds=30.0)),
-        ["lane_paused"],
+    "a paused subject": (
+        queued(subject=SubjectSeen(pending=3, fetching=2, paused_seconds=30.0)),
+        ["subject_paused"],
         "claimable",
-        "the durable of its lane cmd.task.execute.v1.default.worker.p2 is paused at the broker for 30.0 s",
+        "the durable consumer of its subject cmd.task.execute.v1.default.worker.p2 is paused for 30.0 s",
     ),
-    "a lane that is paused with its pool": (
-        queued(pauses=[PAUSE], lane=LaneSeen(fetching=2, paused_seconds=30.0)),
+    "a subject that is paused with its pool": (
+        queued(pauses=[PAUSE], subject=SubjectSeen(fetching=2, paused_seconds=30.0)),
         ["paused"],
         "paused",
         "paused",
     ),
-    "a lane without a durable": (
-        queued(lane=LaneSeen(exists=False)),
+    "a subject without a durable consumer": (
+        queued(subject=SubjectSeen(exists=False)),
         ["not_fetched"],
         "claimable",
-        "p2 has no durable at the broker",
+        "p2 has no durable consumer",
     ),
-    "a lane that nobody fetches": (
-        queued(lane=LaneSeen(pending=3)),
+    "a subject without clients": (
+        queued(subject=SubjectSeen(pending=3)),
         ["not_fetched"],
         "claimable",
-        "is fetched from by nobody",
+        "has a durable consumer without clients",
     ),
     "just queued": (
         queued(0.2),
         ["on_its_way"],
         "claimable",
-        "queued for 200 ms: 15 of 20 slots that serve it are free, and its command is on its way",
+        "queued for 200 ms: 15 of 20 slots with its handler are free, and its command is being delivered",
     ),
-    "room, and nobody takes it": (queued(300.0), ["undelivered"], "claimable", "nobody has taken it"),
+    "room, and nobody takes it": (queued(300.0), ["undelivered"], "claimable", "no worker has claimed it"),
     "a run": (
         running(),
         ["running"],
         "lost_race",
-        "running: worker-1 (desk, process 7, grns 0.1.0) has had attempt 2 of 3 for 12.0 s; its lease lasts"
-        " for 10.0 s yet",
+        "running: worker-1 (desk, process 7, grns 0.1.0) has been running attempt 2 of 3 for 12.0 s; its"
+        " lease lasts 10.0 s more",
     ),
     "a run of somebody unknown": (
         running(around={"owner": None, "attempt_limit": None}),
         ["running"],
         "lost_race",
-        "running: worker-1 has had attempt 2 for 12.0 s",
+        "running: worker-1 has been running attempt 2 for 12.0 s",
     ),
     "a run whose end was asked for": (
         running(cancel_requested_at=ago(3), around={"cancel_actor": "key:7f", "cancel_reason": "not needed"}),
         ["cancelling"],
         "lost_race",
-        "key:7f has asked for its end 3.0 s ago (not needed)",
+        "cancellation was requested by key:7f 3.0 s ago (not needed)",
     ),
     "a lease that is over": (
         running(left=-1.0, around={"pulse": DaemonStatus(reaped_seconds_ago=0.5)}),
         ["lease_over"],
         "lost_race",
-        "its lease is over since 1.0 s: a reaper is about to take it back",
+        "its lease expired 1.0 s ago: a reaper is about to put it back",
     ),
     "a lease that is over, after an outage": (
         running(left=-1.0, around={"pulse": DaemonStatus(reaper_holds_seconds=9.0)}),
         ["lease_over"],
         "lost_race",
-        "reapers hold still for 9.0 s yet",
+        "in which live workers renew first, lasts 9.0 s more",
     ),
     "a lease that is over, and no reaper": (
         running(left=-60.0, around={"pulse": DaemonStatus(reaped_seconds_ago=90.0, is_reaper_late=True)}),
         ["unreaped"],
         "lost_race",
-        "no reaper has taken it back (the last one looked 1 min 30 s ago)",
+        "no reaper has put it back (the last run was 1 min 30 s ago)",
     ),
     "a lease that is over, and never a reaper": (
         running(left=-60.0, around={"pulse": DaemonStatus(reaped_seconds_ago=None, is_reaper_late=True)}),
         ["unreaped"],
         "lost_race",
-        "(none has ever looked)",
+        "(none has ever run)",
     ),
     "a lease that is over, of one whose end was asked for": (
         running(left=-1.0, cancel_requested_at=ago(3)),
         ["lease_over", "cancelling"],
         "lost_race",
-        "is over",
+        "expired",
     ),
     "a silent worker": (
         running(around={"owner": replace(OWNER, silent_seconds=20.0)}),
         ["running", "owner_silent"],
         "lost_race",
-        "10.0 s yet",
+        "10.0 s more",
     ),
     "a worker that has ended": (
         running(around={"owner": replace(OWNER, has_stopped=True)}),
@@ -329,19 +334,19 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         ),
         ["dead", "issue"],
         "terminal",
-        "dead at 11:59:45Z, all 3 attempts spent: TimeoutError: no answer",
+        "dead at 11:59:45Z, all 3 attempts used: TimeoutError: no answer",
     ),
     "death before its time": (
         seen(Status.DEAD, attempt=1, finished_at=ago(15), last_error=ERROR, around={"attempt_limit": 3}),
         ["dead"],
         "terminal",
-        "1 of 3 attempts spent",
+        "1 of 3 attempts used",
     ),
     "failure": (
         seen(Status.FAILED, attempt=1, finished_at=ago(15), last_error=ERROR, around={"issue": ISSUE}),
         ["failed", "issue"],
         "terminal",
-        "failed at 11:59:45Z with attempt 1, which said that no other would help: TimeoutError: no answer",
+        "failed at 11:59:45Z with attempt 1, with an error that is not retried: TimeoutError: no answer",
     ),
     "what was set aside": (
         seen(Status.DEAD, attempt=1, finished_at=ago(15), discarded_at=ago(5), discarded_by="key:7f"),
@@ -391,7 +396,7 @@ def test_the_table_has_every_status() -> None:
     [
         ("a paused pool", ["grns pool resume worker"]),
         ("a paused task type", ["grns pool resume worker --type fetch"]),
-        ("a delay", ["grns task edit gr-1 --delay 0s  (to have it run now)"]),
+        ("a delay", ["grns task edit gr-1 --delay 0s  (to run it now)"]),
         ("no relay", ["grns daemon relay"]),
         ("a retry that is overdue", ["grns daemon scheduler"]),
         ("a lease that is over, and no reaper", ["grns daemon reaper"]),
@@ -400,7 +405,7 @@ def test_the_table_has_every_status() -> None:
             [
                 "grns task redrive gr-1",
                 "grns issue show 0f0f",
-                "grns issue redrive 0f0f  (all of them)",
+                "grns issue redrive 0f0f  (all its tasks)",
             ],
         ),
         ("what was set aside", []),
@@ -414,13 +419,13 @@ def test_what_helps_is_said(name: str, steps: list[str]) -> None:
 
 def test_a_dead_task_is_one_of_an_issue() -> None:
     assert told(TABLE["death"][0]).reasons[1].sentence == (
-        "its issue 0f0f is acknowledged, looked after by ann: 4 other tasks dead or failed of the same,"
+        "its issue 0f0f is acknowledged, owned by ann: 4 other tasks dead or failed with it,"
         " seen 12 times since 2026-02-04 12:00:00Z (the proxy)"
     )
 
 
 def test_how_many_have_lost_the_race() -> None:
-    assert told(TABLE["a race"][0]).reasons[1].sentence.startswith("2 more commands named it")
+    assert told(TABLE["a race"][0]).reasons[1].sentence.startswith("2 more commands named the task")
 
 
 @pytest.mark.parametrize("status", Status)

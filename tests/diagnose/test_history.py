@@ -29,9 +29,9 @@ def row(kind: str, version: int, at: datetime = NOW, **said: Any) -> dict[str, A
 
 STORY = [
     (row("evt.task.queued", 1, ago(100), reason="new_task", agent_type="worker", priority=2, actor="key:7f"),
-     "submitted by key:7f: for worker, priority 2"),
+     "submitted by key:7f to the pool worker, priority 2"),
     (row("cmd.task.execute", 1, ago(100), target_agent_type="worker", reason="new_task"),
-     "command to its lane of worker (new_task)"),
+     "command to the pool worker (new_task)"),
     (row("evt.task.claimed", 2, ago(99), attempt=1, agent_id="worker-1", queued_ms=1000),
      "claimed by worker-1: attempt 1, after 1.0 s in the queue"),
     (row("evt.task.retry_scheduled", 3, ago(98), attempt=1, error=ERROR, error_class="TimeoutError",
@@ -41,12 +41,12 @@ STORY = [
     (row("evt.task.lease_expired", 6, ago(40), attempt=2, agent_id="worker-2"),
      "worker-2 did not renew its lease in time: queued again"),
     (row("evt.task.released", 8, ago(30), attempt=3, agent_id="worker-3", reason="shutdown"),
-     "given back by worker-3 (shutdown), and the attempt does not count"),
+     "released by worker-3 (shutdown); the attempt does not count"),
     (row("evt.task.dead", 10, ago(20), attempt=4, error=ERROR, error_class="TimeoutError"),
-     "dead, the attempts are spent: TimeoutError: no answer"),
+     "dead, its attempts are exhausted: TimeoutError: no answer"),
     (row("dlq.task.dead", 10, ago(20), attempt=4), "dead letter"),
     (row("evt.task.queued", 11, ago(10), reason="redriven", actor="cli:ann@desk"),
-     "opened again by cli:ann@desk, with all attempts before it"),
+     "redriven by cli:ann@desk, with its attempts reset"),
     (row("evt.task.changed", 11, ago(9), fields=["priority", "payload"], actor="cli:ann@desk", reason="now"),
      "edited by cli:ann@desk: priority, payload (now)"),
     (row("evt.task.completed", 13, ago(5), attempt=5, duration_ms=1500), "succeeded after 1.5 s"),
@@ -69,5 +69,5 @@ def test_each_event_of_a_task_has_words_of_its_own() -> None:
 def test_of_a_deleted_task_the_log_tells() -> None:
     found = gone("gr-1", "default", [one for one, _ in STORY])
     assert (found.reason, found.status, found.claim) == ("deleted", Status.SUCCEEDED, "unknown_task")
-    assert found.sentence.startswith("the task is not there any more, and was succeeded when")
+    assert found.sentence.startswith("the task was deleted; its last status was succeeded")
     assert len(found.steps) == len(STORY)

@@ -71,9 +71,9 @@ async def test_what_is_wrong_is_found_while_it_runs(
     assert code == 1
     assert of(said, "slots")[0][0] == "error"
     assert "its workers have 4 slots" in of(said, "slots")[0][1]
-    assert "tasks of the type odd wait" in of(said, "pools")[0][1]
+    assert "tasks of the type odd are queued" in of(said, "pools")[0][1]
     assert of(said, "durables")[0][0] == "warning"
-    assert "no relay leads" in of(said, "relay")[0][1]
+    assert "no relay is running" in of(said, "relay")[0][1]
 
     code, why = await call(fleet, "explain", odd)
     assert (code, why["reason"], why["claim"]) == (0, "no_handler", "no_handler")

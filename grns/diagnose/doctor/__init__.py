@@ -1,1 +1,1 @@
-"""What is not as it should be in an installation, and what to do: findings, of what was read elsewhere."""
+"""The doctor: checks an installation and names the action that helps."""

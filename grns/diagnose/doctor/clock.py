@@ -1,4 +1,4 @@
-"""Clocks: how far this machine, Postgres and the broker are apart. No task depends on that."""
+"""Check of the clocks of this machine, Postgres and the broker. No task depends on them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ HERE = "this machine"
 _APART_SECONDS, _FAR_SECONDS = 2.0, 300.0
 
 
-def check_clocks(read: Snapshot) -> Sequence[Finding]:
-    """Return which clocks are apart, by more than the way there and back can explain.
+def check_clocks(snapshot: Snapshot) -> Sequence[Finding]:
+    """Check that the clocks differ by no more than the round trip explains.
 
-    Guards go by Postgres' clock alone. What people compare goes by several: lines of logs, the times in
-    events and those of streams, by which `grns verify` looks for what a failover has lost.
+    Guards use only Postgres' clock. Log lines, event times and stream times use several; `grns verify`
+    compares stream times to find events that a failover lost.
     """
-    clocks = [ClockSkew(HERE, 0.0, 0.0), *read.clocks]
+    clocks = [ClockSkew(HERE, 0.0, 0.0), *snapshot.clocks]
     if len(clocks) == 1:
         return []
-    told = ", ".join(f"{one.name} {_signed(one)}" for one in read.clocks)
-    return or_ok("clocks", _apart(clocks), f"beside this machine's: {told}")
+    told = ", ".join(f"{one.name} {_signed(one)}" for one in snapshot.clocks)
+    return or_ok("clocks", _apart(clocks), f"compared with this machine: {told}")
 
 
 def _apart(clocks: Sequence[ClockSkew]) -> Iterator[Finding]:
@@ -37,14 +37,16 @@ def _apart(clocks: Sequence[ClockSkew]) -> Iterator[Finding]:
 
 
 def _judged(apart: float, sentence: str, *, is_here: bool) -> Finding:
-    what_to_do = "let both machines follow one time server (chrony, systemd-timesyncd)"
+    what_to_do = "synchronize both machines with a time server (chrony, systemd-timesyncd)"
     if is_here:
-        return note("clocks", f"{sentence}: nothing depends on it but what people compare", what_to_do)
+        return note("clocks", f"{sentence}: only times that you compare yourself are affected", what_to_do)
     if apart >= _FAR_SECONDS:
         return error(
-            "clocks", f"{sentence}: what a failover lost is looked for at the wrong times", what_to_do
+            "clocks",
+            f"{sentence}: after a failover, `grns verify` would look for lost events at the wrong times",
+            what_to_do,
         )
-    return warning("clocks", f"{sentence}: times of events and of streams do not fit", what_to_do)
+    return warning("clocks", f"{sentence}: the times of events and streams do not match", what_to_do)
 
 
 def _signed(clock: ClockSkew) -> str:

@@ -1,4 +1,4 @@
-"""The examination: all that a doctor looks at, read one by one; what cannot be read is told as such."""
+"""Collects the state of an installation for the doctor."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Read = TypeVar("Read")
 
 
 class SnapshotCollector:
-    """One look at an installation. Neither connection has to be there, and nothing is changed.
+    """Reads an installation, as far as Postgres and the broker can be reached. It changes nothing.
 
-    Connections that are `is_open` already are asked as they are; others are opened, and whoever has made them
-    closes them. Pools are those of the settings' workspace, all else is of the installation.
+    With `is_open`, the connections are open already; otherwise they are opened, and the caller closes them.
+    Unserved tasks are those of the settings' workspace.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SnapshotCollector:
         self._troubles: dict[str, str] = {}
 
     async def read(self) -> Snapshot:
-        """Return all that could be read."""
+        """Return the snapshot."""
         found = await self._read_database()
         broker = await self._tried("broker", self._read_broker())
         return Snapshot(
@@ -55,7 +55,7 @@ class SnapshotCollector:
         )
 
     async def _read_database(self) -> dict[str, Any]:
-        """Return what Postgres has told, by the names of the reading; no more than the schema lets it."""
+        """Return the fields of the snapshot that come from Postgres."""
         database = self._database
         found: dict[str, Any] = {}
         if (trouble := await self._connect(database)) is not None:
@@ -79,7 +79,7 @@ class SnapshotCollector:
         return found
 
     async def _connect(self, opened: Database | JetStream) -> str | None:
-        """Open a connection; what keeps us from that is a finding, and no error."""
+        """Open a connection; return the error that prevents it."""
         if self._is_open:
             return None
         try:
@@ -92,7 +92,7 @@ class SnapshotCollector:
         if (trouble := await self._connect(self._transport)) is not None:
             self._troubles["broker"] = trouble
             return None
-        report = await self._transport.report()  # whoever is not there has no version either
+        report = await self._transport.report()
         return Broker(self._transport.server_version, report)
 
     async def _read_clocks(self, *, has_broker: bool, has_database: bool) -> Sequence[ClockSkew]:
@@ -106,7 +106,7 @@ class SnapshotCollector:
         return [clock for clock in clocks if clock is not None]
 
     async def _tried(self, name: str, reading: Awaitable[Read | None]) -> Read | None:
-        """Return what was read; None, and the trouble noted, where it cannot be."""
+        """Return the result; None after an error, which `troubles` keeps."""
         try:
             return await reading
         except GrnsError as error:

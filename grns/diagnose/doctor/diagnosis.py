@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are told."""
+"""All checks, in the order of the report."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from grns.diagnose.doctor.broker import check_broker, check_dedupe, check_durables, check_room, check_streams
 from grns.diagnose.doctor.clock import check_clocks
 from grns.diagnose.doctor.daemon import (
-    check_counter,
     check_janitor,
     check_operations,
     check_reaper,
     check_relay,
     check_retry_scheduler,
+    check_stats,
     check_stuck,
 )
 from grns.diagnose.doctor.finding import Finding, Severity
-from grns.diagnose.doctor.lane import check_ack_wait, check_lanes, check_pools, check_slots
 from grns.diagnose.doctor.log import check_partitions, check_retention
+from grns.diagnose.doctor.pools import check_ack_wait, check_pools, check_priority_subjects, check_slots
 from grns.diagnose.doctor.server import check_postgres, check_schema, check_transactions
 from grns.diagnose.doctor.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ CHECKS: tuple[Callable[[Snapshot], Sequence[Finding]], ...] = (
     check_partitions,
     check_retention,
     check_relay,
-    check_counter,
+    check_stats,
     check_reaper,
     check_retry_scheduler,
     check_janitor,
@@ -39,7 +39,7 @@ CHECKS: tuple[Callable[[Snapshot], Sequence[Finding]], ...] = (
     check_durables,
     check_dedupe,
     check_room,
-    check_lanes,
+    check_priority_subjects,
     check_ack_wait,
     check_slots,
     check_pools,
@@ -47,9 +47,9 @@ CHECKS: tuple[Callable[[Snapshot], Sequence[Finding]], ...] = (
 )
 
 
-def diagnose(read: Snapshot) -> list[Finding]:
-    """Return what all checks have found; a check that found nothing says that it is well."""
-    return [finding for check in CHECKS for finding in check(read)]
+def diagnose(snapshot: Snapshot) -> list[Finding]:
+    """Run all checks."""
+    return [finding for check in CHECKS for finding in check(snapshot)]
 
 
 def worst(findings: Sequence[Finding]) -> Severity:

@@ -1,4 +1,4 @@
-"""One finding: which check it is of, how bad it is, a sentence, and what to do."""
+"""Findings of the doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is: `error` keeps tasks from running or loses something, `warning` may soon."""
+    """Severity of a finding: an `error` stops or loses tasks, a `warning` can lead to it."""
 
     OK = "ok"
     NOTE = "note"
@@ -17,13 +17,13 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place, the least severe first."""
+        """Rank, from the least severe."""
         return list(Severity).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found. `what_to_do` is empty where there is nothing to be done."""
+    """Result of a check: a sentence, and the action that helps, if any."""
 
     check: str
     severity: Severity
@@ -32,20 +32,20 @@ class Finding:
 
 
 def error(check: str, sentence: str, what_to_do: str) -> Finding:
-    """Return that something does not work."""
+    """Return a finding of something that does not work."""
     return Finding(check, Severity.ERROR, sentence, what_to_do)
 
 
 def warning(check: str, sentence: str, what_to_do: str) -> Finding:
-    """Return that something may soon not work, or does so worse than it could."""
+    """Return a finding of something that can stop to work, or works badly."""
     return Finding(check, Severity.WARNING, sentence, what_to_do)
 
 
 def note(check: str, sentence: str, what_to_do: str = "") -> Finding:
-    """Return what is worth knowing."""
+    """Return a finding for information."""
     return Finding(check, Severity.NOTE, sentence, what_to_do)
 
 
 def or_ok(check: str, found: Iterable[Finding], sentence: str) -> Sequence[Finding]:
-    """Return what a check has found; where that is nothing, that all is well, in a sentence."""
+    """Return the findings of a check, or `sentence` as its success."""
     return list(found) or [Finding(check, Severity.OK, sentence)]

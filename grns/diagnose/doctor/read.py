@@ -1,4 +1,4 @@
-"""What a doctor asks of Postgres."""
+"""Queries of the doctor."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from grns.postgres.database import Database
 
 _LOOKS = 5
 _MOST_POOLS = 1000
-_MOST_OF_A_LANE = 100
+_MOST_PER_PRIORITY = 100
 
 
 async def read_server(database: Database) -> Postgres:
-    """Return what the server is, and what durability hangs on there."""
+    """Return the version and settings of the server."""
     (row,) = await database.run("read_server")
     return Postgres(**row)
 
 
 async def read_schema(database: Database) -> Schema:
-    """Return at which revision the schema is; where it is another one than needed, no more than that."""
+    """Return the revision of the schema, and its isolation and limits if it is the needed one."""
     needed, found = migrate.newest(), await migrate.current(database.url)
     if found != needed:
         return Schema(found, needed)
@@ -35,7 +35,7 @@ async def read_schema(database: Database) -> Schema:
 
 
 async def read_log(database: Database) -> Log:
-    """Return the log's partitions."""
+    """Return the partitions of the event log."""
     rows = await database.run("read_partitions")
     partitions = [
         Partition(
@@ -54,7 +54,7 @@ async def read_log(database: Database) -> Log:
 
 
 async def read_stuck(database: Database, stuck_after_seconds: float) -> dict[str, int]:
-    """Return how much should have gone on by now, by invariant; a thousand of each at most."""
+    """Return the number of stuck tasks and events by invariant, at most a thousand each."""
     return dict(Counter(one.invariant for one in await audit_now(database, stuck_after_seconds)))
 
 
@@ -64,20 +64,22 @@ async def read_crews(database: Database) -> list[WorkerStats]:
 
 
 async def read_unserved(database: Database, workspace: str) -> list[Unserved]:
-    """Return which task types wait in a workspace that no live worker handles, what waits longest first."""
+    """Return queued task types without a live worker, the longest waiting first."""
     pools = [row["agent_type"] for row in await database.run("read_agent_types", workspace, "", _MOST_POOLS)]
-    return [Unserved(**row) for row in await database.run("read_unserved", workspace, pools, _MOST_OF_A_LANE)]
+    return [
+        Unserved(**row) for row in await database.run("read_unserved", workspace, pools, _MOST_PER_PRIORITY)
+    ]
 
 
 async def read_clock(database: Database) -> datetime:
-    """Return the time by the server's clock."""
+    """Return the time of the server."""
     (row,) = await database.run("read_clock")
     instant: datetime = row["at"]
     return instant
 
 
 async def compare_clock(name: str, read: Callable[[], Awaitable[datetime]]) -> ClockSkew:
-    """Return how far a clock is ahead of this machine's, by the quickest of a few looks at it."""
+    """Return the difference of a clock to this machine's, by the fastest of a few readings."""
     best: ClockSkew | None = None
     for _ in range(_LOOKS):
         before = time.time()
@@ -86,5 +88,5 @@ async def compare_clock(name: str, read: Callable[[], Awaitable[datetime]]) -> C
         found = ClockSkew(name, theirs - (before + after) / 2, (after - before) / 2)
         if best is None or found.error_seconds < best.error_seconds:
             best = found
-    assert best is not None  # noqa: S101 - it has looked
+    assert best is not None  # noqa: S101 - there was a reading
     return best

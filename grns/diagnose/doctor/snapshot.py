@@ -1,4 +1,4 @@
-"""What a doctor reads of an installation. What could not be read is None, and `troubles` says why."""
+"""The state of an installation. Parts that could not be read are None, and `troubles` has the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A server: its version, what durability hangs on, and its longest transaction, if there is one."""
+    """A Postgres server: version, durability settings, and its longest transaction, if there is one."""
 
     version: str
     version_number: int
@@ -35,18 +35,18 @@ class Postgres:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """At which revision the schema is, and at which this version of grns needs it."""
+    """The revision of the schema, and the one that this release needs."""
 
     found: str | None
     needed: str
     isolation_obstacle: str | None = None
     is_isolation_relied_on: bool = False  # keys of single workspaces exist
-    payload_bytes: int | None = None  # the largest that SQL takes
+    payload_bytes: int | None = None  # maximum payload of submissions in SQL
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of the log. `newest_seconds` is the age of its newest row, None where it has none."""
+    """A partition of the event log. `newest_seconds` is the age of its newest row, None without rows."""
 
     name: str
     lower_seq: int
@@ -59,7 +59,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log's partitions, oldest first, the highest number given out, and tables that were left behind."""
+    """The partitions, oldest first, the highest `seq`, and the number of detached partitions."""
 
     partitions: Sequence[Partition]
     high: int
@@ -67,18 +67,18 @@ class Log:
 
     @property
     def ahead(self) -> int:
-        """How many partitions lie ahead of what is written."""
+        """Number of partitions above the highest `seq`."""
         return sum(one.is_ahead for one in self.partitions)
 
     @property
     def rows_left(self) -> int:
-        """How many rows may be written before the last partition is full."""
+        """Number of rows until the last partition is full."""
         return max((one.upper_seq for one in self.partitions), default=0) - 1 - self.high
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSkew:
-    """How far a server's clock is ahead of this machine's, give or take half of the way there and back."""
+    """Difference of a server's clock to this machine's; the error is half of the round trip."""
 
     name: str
     ahead_seconds: float
@@ -87,7 +87,7 @@ class ClockSkew:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStats:
-    """The workers of one pool: those that live, and how many are silent though they did not end in order."""
+    """The live workers of a pool, and the number that became silent without a shutdown."""
 
     workspace: str
     agent_type: str
@@ -101,7 +101,7 @@ class WorkerStats:
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """Tasks that wait in the queue of a pool in which no worker handles their type."""
+    """Queued tasks of a type that no live worker of their pool handles."""
 
     agent_type: str
     task_type: str
@@ -111,7 +111,7 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The broker: its version, and the streams of grns with their durables."""
+    """The broker: version, and streams with their durable consumers."""
 
     version: str
     streams: Sequence[StreamReport]
@@ -120,7 +120,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it. `troubles` are sentences, by what could not be read; `stuck` counts by invariant."""
+    """The whole state. `troubles` has a sentence per part that could not be read."""
 
     settings: Settings
     version: str

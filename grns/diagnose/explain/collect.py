@@ -13,7 +13,7 @@ from typing import Any
 from grns.diagnose.daemons import read_pulse
 from grns.diagnose.explain.read import read_situation, read_story
 from grns.diagnose.explain.reason import Explanation, explain, gone
-from grns.diagnose.explain.snapshot import LaneSeen, TaskSnapshot
+from grns.diagnose.explain.snapshot import SubjectSeen, TaskSnapshot
 from grns.errors import GrnsError, NotFoundError
 from grns.model import subjects
 from grns.model.task import Status
@@ -53,7 +53,7 @@ class Explainer:
             seen = replace(seen, lock=replace(seen.lock, pid=None, name=None))
         seen = replace(seen, pulse=await read_pulse(self._whole, _command(seen)))
         if seen.task.status is Status.QUEUED:
-            seen = await self._with_lane(seen)
+            seen = await self._with_subject(seen)
         return explain(seen)
 
     async def _gone(self, task_id: str) -> Explanation:
@@ -64,7 +64,7 @@ class Explainer:
             raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return gone(task_id, self._workspace, history)
 
-    async def _with_lane(self, seen: TaskSnapshot) -> TaskSnapshot:
+    async def _with_subject(self, seen: TaskSnapshot) -> TaskSnapshot:
         task = seen.task
         try:
             found = await self._transport.durable(
@@ -73,10 +73,10 @@ class Explainer:
         except GrnsError as error:
             return replace(seen, trouble=str(error))
         if found is None:
-            return replace(seen, lane=LaneSeen(exists=False))
+            return replace(seen, subject=SubjectSeen(exists=False))
         return replace(
             seen,
-            lane=LaneSeen(
+            subject=SubjectSeen(
                 pending=found.pending,
                 ack_pending=found.ack_pending,
                 fetching=found.fetching,

@@ -1,4 +1,4 @@
-"""What happened to a task, step by step: the rows of the log about it, as sentences."""
+"""The history of a task: its events as sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
-    """One row of the log. `after_seconds` is since the one before, `version` the task's after it."""
+    """An event. `after_seconds` is the time since the one before, `version` the task's version after it."""
 
     seq: int
     at: datetime
@@ -28,7 +28,7 @@ class HistoryStep:
 
 
 def story(history: Iterable[Row]) -> list[HistoryStep]:
-    """Return what happened, in order."""
+    """Return the steps, in order."""
     steps: list[HistoryStep] = []
     for row in history:
         before = steps[-1].at if steps else row["created_at"]
@@ -41,7 +41,7 @@ def story(history: Iterable[Row]) -> list[HistoryStep]:
                 attempt=row["attempt"],
                 kind=row["kind"],
                 actor=row["actor"],
-                sentence=_SAYERS.get(row["kind"], _other)(row),
+                sentence=_SENTENCES.get(row["kind"], _other)(row),
             )
         )
     return steps
@@ -52,24 +52,26 @@ def _by(row: Row) -> str:
 
 
 def _moment(row: Row, name: str) -> str:
-    """Return a time in a payload, which is text there; nothing where it is none."""
-    said = row["payload"].get(name)
+    """Return a time of a payload."""
+    text = row["payload"].get(name)
     try:
-        return clock(datetime.fromisoformat(said), row["created_at"])
+        return clock(datetime.fromisoformat(text), row["created_at"])
     except (TypeError, ValueError):
-        return "some time"
+        return "an unknown time"
 
 
 def _queued(row: Row) -> str:
-    said = row["payload"]
-    reason = said.get("reason")
+    payload = row["payload"]
+    reason = payload.get("reason")
     if reason == "redriven":
-        return f"opened again{_by(row)}, with all attempts before it{because(said.get('why'))}"
+        return f"redriven{_by(row)}, with its attempts reset{because(payload.get('why'))}"
     if reason == "retry_due":
         return "queued: its retry was due"
     if row["version"] == 1:
-        return f"submitted{_by(row)}: for {said.get('agent_type')}, priority {said.get('priority')}"
-    return "queued: it was due"
+        return (
+            f"submitted{_by(row)} to the pool {payload.get('agent_type')}, priority {payload.get('priority')}"
+        )
+    return "queued: its time was due"
 
 
 def _waiting(row: Row) -> str:
@@ -77,15 +79,15 @@ def _waiting(row: Row) -> str:
 
 
 def _command(row: Row) -> str:
-    said = row["payload"]
-    return f"command to its lane of {said.get('target_agent_type')} ({said.get('reason')})"
+    payload = row["payload"]
+    return f"command to the pool {payload.get('target_agent_type')} ({payload.get('reason')})"
 
 
 def _claimed(row: Row) -> str:
-    said = row["payload"]
-    queued = said.get("queued_ms")
+    payload = row["payload"]
+    queued = payload.get("queued_ms")
     after = "" if queued is None else f", after {lasted(queued / 1000)} in the queue"
-    return f"claimed by {said.get('agent_id')}: attempt {row['attempt']}{after}"
+    return f"claimed by {payload.get('agent_id')}: attempt {row['attempt']}{after}"
 
 
 def _completed(row: Row) -> str:
@@ -93,21 +95,20 @@ def _completed(row: Row) -> str:
     return "succeeded" if duration is None else f"succeeded after {lasted(duration / 1000)}"
 
 
+def _error(row: Row) -> str:
+    return failure(row["payload"].get("error"), row["payload"].get("error_class"))
+
+
 def _retry(row: Row) -> str:
-    said = row["payload"]
-    return (
-        f"{failure(said.get('error'), said.get('error_class'))}; retry at {_moment(row, 'next_attempt_at')}"
-    )
+    return f"{_error(row)}; retry at {_moment(row, 'next_attempt_at')}"
 
 
 def _failed(row: Row) -> str:
-    said = row["payload"]
-    return f"failed, no other attempt would help: {failure(said.get('error'), said.get('error_class'))}"
+    return f"failed with an error that is not retried: {_error(row)}"
 
 
 def _dead(row: Row) -> str:
-    said = row["payload"]
-    return f"dead, the attempts are spent: {failure(said.get('error'), said.get('error_class'))}"
+    return f"dead, its attempts are exhausted: {_error(row)}"
 
 
 def _lease_expired(row: Row) -> str:
@@ -115,10 +116,8 @@ def _lease_expired(row: Row) -> str:
 
 
 def _released(row: Row) -> str:
-    said = row["payload"]
-    return (
-        f"given back by {said.get('agent_id')}{because(said.get('reason'))}, and the attempt does not count"
-    )
+    agent_id, reason = row["payload"].get("agent_id"), row["payload"].get("reason")
+    return f"released by {agent_id}{because(reason)}; the attempt does not count"
 
 
 def _cancelled(row: Row) -> str:
@@ -126,16 +125,16 @@ def _cancelled(row: Row) -> str:
 
 
 def _changed(row: Row) -> str:
-    said = row["payload"]
-    what = ", ".join(name for name in said.get("fields") or () if isinstance(name, str))
-    return f"edited{_by(row)}: {what}{because(said.get('reason'))}"
+    payload = row["payload"]
+    what = ", ".join(name for name in payload.get("fields") or () if isinstance(name, str))
+    return f"edited{_by(row)}: {what}{because(payload.get('reason'))}"
 
 
 def _discarded(row: Row) -> str:
-    return f"set aside{_by(row)}{because(row['payload'].get('reason'))}"
+    return f"discarded{_by(row)}{because(row['payload'].get('reason'))}"
 
 
-def _letter(_row: Row) -> str:
+def _dead_letter(_row: Row) -> str:
     return "dead letter"
 
 
@@ -143,7 +142,7 @@ def _other(row: Row) -> str:
     return short(row["kind"])
 
 
-_SAYERS: dict[str, Callable[[Row], str]] = {
+_SENTENCES: dict[str, Callable[[Row], str]] = {
     "evt.task.queued": _queued,
     "evt.task.waiting": _waiting,
     "cmd.task.execute": _command,
@@ -157,6 +156,6 @@ _SAYERS: dict[str, Callable[[Row], str]] = {
     "evt.task.cancelled": _cancelled,
     "evt.task.changed": _changed,
     "evt.task.discarded": _discarded,
-    "dlq.task.dead": _letter,
-    "dlq.task.failed": _letter,
+    "dlq.task.dead": _dead_letter,
+    "dlq.task.failed": _dead_letter,
 }

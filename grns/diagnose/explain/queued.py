@@ -1,4 +1,4 @@
-"""Why a queued task is not claimed: what stands in its way, in the order in which it has to go."""
+"""Why a queued task is not claimed: the obstacles, in the order in which they must change."""
 
 from __future__ import annotations
 
@@ -10,76 +10,76 @@ from grns.diagnose.explain.wording import because, clock, counted, short
 from grns.model import subjects
 from grns.text import lasted
 
-# So late is what ticks every second or two: it is away, or cannot keep up.
+# A daemon that runs every second or two is late after this time.
 LATE_SECONDS = 5.0
-# The floor's poll pauses for 10 s at most: what has room for longer than that and takes nothing has trouble.
+# Fallback polling pauses for at most 10 s: a worker with free slots that claims nothing for longer hangs.
 _PATIENCE_SECONDS = 30.0
 _MOST_TYPES = 8
-_MEANWHILE = "workers that have room ask Postgres meanwhile"
+_MEANWHILE = "workers with free slots claim from Postgres meanwhile"
 
 
 def obstacles(seen: TaskSnapshot) -> list[Cause]:
-    """Return why a queued task does not run; the first is what has to change before the others matter."""
+    """Return why a queued task does not run; the first cause must change before the others matter."""
     waited = f"queued for {lasted(seen.since(seen.task.queued_at))}"
     in_the_way = [*standing(seen), *_locked(seen), *_backlog(seen)]
     reasons = [*in_the_way, *_commands(seen)]
-    if not in_the_way:  # commands are made up for: see the floor
+    if not in_the_way:  # fallback polling replaces missing commands
         reasons += _room(seen, is_alone=not reasons)
     first = reasons[0]
     return [Cause(first.word, f"{waited}: {first.sentence}", first.next_steps), *reasons[1:]]
 
 
 def standing(seen: TaskSnapshot) -> list[Cause]:
-    """Return what keeps everything like this task from being claimed: pauses, and that nobody serves it."""
-    return [*(_paused(seen, one) for one in seen.pauses), *_nobody(seen)]
+    """Return the causes that hold for all tasks of this type: pauses, and missing workers or handlers."""
+    return [*(_paused(seen, one) for one in seen.pauses), *_unserved(seen)]
 
 
 def _paused(seen: TaskSnapshot, pause: PauseSeen) -> Cause:
     pool = seen.task.agent_type
     what = f"the pool {pool}" if pause.task_type is None else f"{pause.task_type} of the pool {pool}"
-    until = "until it is resumed" if pause.left_seconds is None else f"for {lasted(pause.left_seconds)} yet"
+    until = "with no end time" if pause.left_seconds is None else f"for {lasted(pause.left_seconds)} more"
     since = clock(pause.paused_at, seen.now)
     option = "" if pause.task_type is None else f" --type {pause.task_type}"
     return Cause(
         "paused",
-        f"{what} is paused by {pause.paused_by} since {since}, {until}{because(pause.reason)}",
+        f"{what} was paused by {pause.paused_by} at {since}, {until}{because(pause.reason)}",
         (f"grns pool resume {pool}{option}",),
     )
 
 
-def _nobody(seen: TaskSnapshot) -> Iterator[Cause]:
+def _unserved(seen: TaskSnapshot) -> Iterator[Cause]:
     stats, task = seen.stats, seen.task
     if not stats.workers:
         if stats.silent_workers and stats.silent_seconds is not None:
-            known = f"{counted(stats.silent_workers, 'worker')} of it did not end in order"
-            ago = f"{known}, and the last one was heard of {lasted(stats.silent_seconds)} ago"
+            known = f"{counted(stats.silent_workers, 'worker')} stopped sending heartbeats"
+            ago = f"{known}, the last one {lasted(stats.silent_seconds)} ago"
         else:
-            ago = "none of its workers is known"
-        yield Cause("no_worker", f"no worker of the pool {task.agent_type} is up: {ago}", ("grns pool list",))
+            ago = "none has ever started, or all were shut down"
+        yield Cause("no_worker", f"the pool {task.agent_type} has no live worker: {ago}", ("grns pool list",))
     elif not stats.serving:
         types = ", ".join(stats.task_types[:_MOST_TYPES]) + (
             ", …" if len(stats.task_types) > _MOST_TYPES else ""
         )
-        known = f"they have {types}" if types else "they have none at all"
+        known = f"they have {types}" if types else "they have none"
         yield Cause(
             "no_handler",
-            f"no worker of the pool {task.agent_type} has a handler for {task.task_type} (of {stats.workers}"
-            f" that are up; {known}): it waits for one that has, and spends no attempt",
+            f"no worker of the pool {task.agent_type} has a handler for {task.task_type} ({stats.workers}"
+            f" live; {known}): the task waits for one and uses no attempt",
             ("grns pool list",),
         )
 
 
 def _locked(seen: TaskSnapshot) -> Iterator[Cause]:
-    """Say that its row is somebody's: not what our own statements hold for a moment."""
+    """Yield a cause if another session locks the row for longer than our own statements do."""
     lock = seen.lock
     if lock is None or (lock.seconds is not None and lock.seconds < 1):
         return
     name = "" if lock.name is None else f", {short(lock.name)}"
     who = "" if lock.pid is None else f" (process {lock.pid} of Postgres{name})"
-    since = "" if lock.seconds is None else f" for {lasted(lock.seconds)}"
+    since = "" if lock.seconds is None else f", open for {lasted(lock.seconds)},"
     yield Cause(
         "locked",
-        f"a transaction that is open{since} has touched its row{who}: claims pass over what is locked",
+        f"another transaction{since} locks its row{who}: claims skip locked rows",
     )
 
 
@@ -88,21 +88,21 @@ def _backlog(seen: TaskSnapshot) -> Iterator[Cause]:
     if not stats.serving or stats.free:
         return
     before = counted(seen.ahead.count, "task", has_more=seen.ahead.has_more)
-    first = f"{before} of the pool {'comes' if seen.ahead.count == 1 else 'come'} first"
+    first = f"{before} of the pool {'runs' if seen.ahead.count == 1 else 'run'} first"
     yield Cause(
         "backlog",
-        f"all {counted(stats.slots, 'slot')} of the {counted(stats.serving, 'worker')} that serve it are"
+        f"all {counted(stats.slots, 'slot')} of {counted(stats.serving, 'worker')} with its handler are"
         f" taken, and {first if seen.ahead.count else 'it is the next'}",
-        ("grns pool list", f"grns task edit {seen.task.id} --priority 0  (to have it run sooner)"),
+        ("grns pool list", f"grns task edit {seen.task.id} --priority 0  (to run it sooner)"),
     )
 
 
 def _commands(seen: TaskSnapshot) -> Iterator[Cause]:
-    """Say what became of its command: workers that have room find the task all the same, a little later."""
-    pulse, lane = seen.pulse, seen.lane
+    """Yield problems of its command. Workers with free slots claim the task from Postgres a little later."""
+    pulse, subject = seen.pulse, seen.subject
     if not pulse.is_published and (pulse.lag_seconds > LATE_SECONDS or not pulse.relay_has_leader):
-        who = "a relay leads" if pulse.relay_has_leader else "no relay leads"
-        lag = f"the oldest row of the log that is not published is {lasted(pulse.lag_seconds)} old"
+        who = "a relay is running" if pulse.relay_has_leader else "no relay is running"
+        lag = f"the oldest unpublished event is {lasted(pulse.lag_seconds)} old"
         yield Cause(
             "not_published",
             f"its command is not published yet: {lag}, and {who}; {_MEANWHILE}",
@@ -111,43 +111,43 @@ def _commands(seen: TaskSnapshot) -> Iterator[Cause]:
     if seen.trouble is not None:
         yield Cause(
             "broker_away",
-            f"the broker could not be asked ({short(seen.trouble)}); {_MEANWHILE}",
+            f"the broker did not answer ({short(seen.trouble)}); {_MEANWHILE}",
             ("grns doctor",),
         )
-    if lane is not None:
-        yield from _lane(seen)
+    if subject is not None:
+        yield from _subject(seen)
 
 
-def _lane(seen: TaskSnapshot) -> Iterator[Cause]:
-    lane, task = seen.lane, seen.task
-    if lane is None or not seen.stats.serving:
+def _subject(seen: TaskSnapshot) -> Iterator[Cause]:
+    subject, task = seen.subject, seen.task
+    if subject is None or not seen.stats.serving:
         return
     name = subjects.priority_subject(task.workspace, task.agent_type, task.priority)
-    if lane.paused_seconds > 0 and not seen.pauses:
+    if subject.paused_seconds > 0 and not seen.pauses:
         yield Cause(
-            "lane_paused",
-            f"the durable of its lane {name} is paused at the broker for {lasted(lane.paused_seconds)} yet;"
+            "subject_paused",
+            f"the durable consumer of its subject {name} is paused for {lasted(subject.paused_seconds)} more;"
             f" {_MEANWHILE}",
             ("grns admin broker info",),
         )
-    elif not lane.exists or (not lane.fetching and not lane.ack_pending and seen.stats.free):
-        what = "has no durable" if not lane.exists else "is fetched from by nobody"
+    elif not subject.exists or (not subject.fetching and not subject.ack_pending and seen.stats.free):
+        what = "has no durable consumer" if not subject.exists else "has a durable consumer without clients"
         yield Cause(
             "not_fetched",
-            f"its lane {name} {what} at the broker; {_MEANWHILE}",
+            f"its subject {name} {what}; {_MEANWHILE}",
             ("grns admin broker info",),
         )
 
 
 def _room(seen: TaskSnapshot, *, is_alone: bool) -> Iterator[Cause]:
     stats, waited = seen.stats, seen.since(seen.task.queued_at)
-    room = f"{stats.free} of {counted(stats.slots, 'slot')} that serve it are free"
+    room = f"{stats.free} of {counted(stats.slots, 'slot')} with its handler are free"
     if waited > _PATIENCE_SECONDS:
         yield Cause(
             "undelivered",
-            f"{room}, and nobody has taken it: every 10 s workers ask Postgres for what no command tells them"
-            " of, so these do not, or what they said of themselves is old",
+            f"{room}, and no worker has claimed it: workers poll Postgres every 10 s, so these workers hang,"
+            " or their heartbeats are old",
             ("grns verify", "grns doctor"),
         )
     elif is_alone:
-        yield Cause("on_its_way", f"{room}, and its command is on its way")
+        yield Cause("on_its_way", f"{room}, and its command is being delivered")

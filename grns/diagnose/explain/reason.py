@@ -1,7 +1,7 @@
-"""Why a task is where it is: from what was read to words and sentences. No I/O, no clock.
+"""Explains the status of a task: from a snapshot to reason codes and sentences. No I/O, no clock.
 
-The words are stable, sentences may change. What a worker is told that tries to claim the task now
-(`Explanation.claim`) are the words of its metrics, as `not_due`; or `claimable`.
+Codes are stable, sentences can change. `Explanation.claim` is the answer that a worker would get now: a
+reason of `grns_claim_conflicts_total`, such as `not_due`, or `claimable`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ ClaimWord = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a task is where it is.
+    """Why a task has its status.
 
-    `reason` and `sentence` are the first of `reasons`, which are all that hold: first comes what has to go
-    before the others matter. `next_steps` are commands that help, `steps` what happened last, in order.
-    `traceback` is that of the latest error, unless the task succeeded or the error came without one.
-    Of a task that was deleted only the log tells: it has no status where that does not say, and `at` is when
-    the log ends.
+    `reason` and `sentence` are those of the first of `reasons`, which must change before the others matter.
+    `next_steps` are commands that help, `steps` the latest events in order. `traceback` is that of the latest
+    error, if there is one and the task did not succeed. A deleted task is explained by the event log: its
+    status is that of its last event, and `at` the time of that event.
     """
 
     task_id: str
@@ -53,7 +52,7 @@ class Explanation:
 
 
 def explain(seen: TaskSnapshot) -> Explanation:
-    """Return why a task is where it is."""
+    """Explain a task."""
     reasons = _READERS[seen.task.status](seen)
     task = seen.task
     steps = list(dict.fromkeys(command for one in reasons for command in one.next_steps))
@@ -77,11 +76,11 @@ def explain(seen: TaskSnapshot) -> Explanation:
 
 
 def gone(task_id: str, workspace: str, history: Sequence[Mapping[str, Any]]) -> Explanation:
-    """Return what the log tells of a task that is not there any more."""
+    """Explain a deleted task by its events."""
     last = [row for row in history if row["kind"] in STATUS_AFTER]
     status = STATUS_AFTER[last[-1]["kind"]] if last else None
-    ended = "" if status is None else f", and was {status.value} when the log last told of it"
-    reason = Cause("deleted", f"the task is not there any more{ended}: retention deletes what ended long ago")
+    ended = "" if status is None else f"; its last status was {status.value}"
+    reason = Cause("deleted", f"the task was deleted{ended}: retention deletes tasks that ended long ago")
     named = {**history[0]["payload"]}
     return Explanation(
         task_id=task_id,
@@ -108,30 +107,30 @@ def _claim(seen: TaskSnapshot, words: Sequence[str]) -> ClaimWord:
     if task.status is Status.RUNNING:
         return "lost_race"
     is_early = task.next_attempt_at is not None and task.next_attempt_at > seen.now
-    if is_early or task.status is Status.WAITING:  # only a promotion ends that
+    if is_early or task.status is Status.WAITING:
         return "not_due"
-    for word, said in _TOLD.items():
+    for word, answer in _ANSWERS.items():
         if word in words:
-            return said
+            return answer
     return "claimable"
 
 
-_TOLD: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler", "locked": "locked"}
+_ANSWERS: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler", "locked": "locked"}
 
 
-# ---------------------------------------------------------------- what waits for its time
+# ---------------------------------------------------------------- waiting and retry_wait
 
 
 def _waiting(seen: TaskSnapshot) -> list[Cause]:
     due = seen.task.next_attempt_at
     if due is None:
-        return [Cause("waiting", "waiting, and nothing says until when")]
+        return [Cause("waiting", "waiting without a due time")]
     if due > seen.now:
         left = (due - seen.now).total_seconds()
-        sentence = f"waiting: it is due at {clock(due, seen.now)}, in {lasted(left)}"
-        step = f"grns task edit {seen.task.id} --delay 0s  (to have it run now)"
+        sentence = f"waiting until {clock(due, seen.now)}, for {lasted(left)} more"
+        step = f"grns task edit {seen.task.id} --delay 0s  (to run it now)"
         return [Cause("not_due", sentence, (step,)), *standing(seen)]
-    return [_overdue(seen, due, "waiting: it was"), *standing(seen)]
+    return [_overdue(seen, due, "waiting:"), *standing(seen)]
 
 
 def _retry_wait(seen: TaskSnapshot) -> list[Cause]:
@@ -143,49 +142,45 @@ def _retry_wait(seen: TaskSnapshot) -> list[Cause]:
         return [Cause("retry_wait", f"waiting for {which}, {after}")]
     if due > seen.now:
         left = (due - seen.now).total_seconds()
-        sentence = f"waiting for its retry: {which} at {clock(due, seen.now)}, in {lasted(left)}, {after}"
-        step = f"grns task edit {task.id} --delay 0s  (to have it run now)"
+        sentence = f"waiting for its retry, {which}, at {clock(due, seen.now)}, in {lasted(left)}, {after}"
+        step = f"grns task edit {task.id} --delay 0s  (to run it now)"
         return [Cause("retry_wait", sentence, (step,)), *standing(seen)]
-    return [_overdue(seen, due, f"waiting for its retry, {which}, {after}: it was"), *standing(seen)]
+    return [_overdue(seen, due, f"waiting for its retry, {which}, {after}:"), *standing(seen)]
 
 
 def _overdue(seen: TaskSnapshot, due: datetime, beginning: str) -> Cause:
     late = seen.since(due)
     sentence = f"{beginning} due at {clock(due, seen.now)}, {lasted(late)} ago"
     if late < LATE_SECONDS:
-        return Cause("due", f"{sentence}, and is about to be queued")
+        return Cause("due", f"{sentence}; the retry scheduler is about to queue it")
     return Cause(
         "overdue",
-        f"{sentence}, and no retry scheduler has queued it: does one run?",
+        f"{sentence}, and no retry scheduler has queued it",
         ("grns daemon scheduler",),
     )
 
 
-# ---------------------------------------------------------------- what runs
+# ---------------------------------------------------------------- running
 
 
 def _running(seen: TaskSnapshot) -> list[Cause]:
-    task, owner = seen.task, seen.task.owner_agent_id or "nobody"
+    task, owner = seen.task, seen.task.owner_agent_id or "an unknown worker"
     limit = "" if seen.attempt_limit is None else f" of {seen.attempt_limit}"
-    which = f"{owner}{_where(seen)} has had attempt {task.attempt - task.uncounted_attempts}{limit}"
+    which = f"{owner}{_where(seen)} has been running attempt {task.attempt - task.uncounted_attempts}{limit}"
     beginning = f"{which} for {lasted(seen.since(task.started_at))}"
     left = 0.0 if task.lease_until is None else (task.lease_until - seen.now).total_seconds()
     reasons = [_lease_over(seen, beginning, -left)] if left <= 0 else []
     if task.cancel_requested_at is not None:
         asked = f"{lasted(seen.since(task.cancel_requested_at))} ago{because(seen.cancel_reason)}"
-        who = seen.cancel_actor or "somebody"
-        sentence = (
-            f"{who} has asked for its end {asked}: its worker ends it with this attempt, unless it succeeds"
-        )
+        who = "" if seen.cancel_actor is None else f" by {seen.cancel_actor}"
+        sentence = f"cancellation was requested{who} {asked}: the task ends with this attempt"
         reasons.append(Cause("cancelling", f"{beginning}; {sentence}" if not reasons else sentence))
     if not reasons:
-        sentence = (
-            f"running: {beginning}; its lease lasts for {lasted(left)} yet, and longer as it is renewed"
-        )
+        sentence = f"running: {beginning}; its lease lasts {lasted(left)} more unless it is renewed"
         reasons.append(Cause("running", sentence))
     if left > 0 and (silence := _silence(seen)) is not None:
         reasons.append(silence)
-    late = seen.commands_at(task.version - 1) - 1  # each but the one that was followed, or will be
+    late = seen.commands_at(task.version - 1) - 1  # all but the one that led to the claim
     if late > 0:
         reasons.append(_lost_race(late, owner))
     return reasons
@@ -199,32 +194,32 @@ def _where(seen: TaskSnapshot) -> str:
 
 
 def _lease_over(seen: TaskSnapshot, beginning: str, seconds: float) -> Cause:
-    sentence = f"{beginning}, and its lease is over since {lasted(seconds)}"
+    sentence = f"{beginning}, and its lease expired {lasted(seconds)} ago"
     pulse = seen.pulse
     if pulse.reaper_holds_seconds > 0:
         return Cause(
             "lease_over",
-            f"{sentence}: reapers hold still for {lasted(pulse.reaper_holds_seconds)} yet, as after each"
-            " outage, so that live workers can renew first",
+            f"{sentence}: the grace period after an outage, in which live workers renew first, lasts"
+            f" {lasted(pulse.reaper_holds_seconds)} more",
         )
     tick = pulse.reaped_seconds_ago
     if tick is not None and not pulse.is_reaper_late:
-        return Cause("lease_over", f"{sentence}: a reaper is about to take it back")
-    when = "none has ever looked" if tick is None else f"the last one looked {lasted(tick)} ago"
-    return Cause("unreaped", f"{sentence}, and no reaper has taken it back ({when})", ("grns daemon reaper",))
+        return Cause("lease_over", f"{sentence}: a reaper is about to put it back")
+    when = "none has ever run" if tick is None else f"the last run was {lasted(tick)} ago"
+    return Cause("unreaped", f"{sentence}, and no reaper has put it back ({when})", ("grns daemon reaper",))
 
 
 def _silence(seen: TaskSnapshot) -> Cause | None:
-    """Return that its worker has not been heard of: its heartbeats come with its renewals."""
+    """Return a cause if the worker has stopped or sends no heartbeats."""
     owner = seen.owner
     if owner is None or owner.silent_seconds is None or owner.lease_seconds is None:
         return None
     if owner.has_stopped:
-        sentence = "its worker has ended: once the lease is over, the task is queued again"
+        sentence = "its worker has stopped: the task is queued again when the lease expires"
     elif owner.silent_seconds > owner.lease_seconds:
         silent = lasted(owner.silent_seconds)
         sentence = (
-            f"its worker was not heard of for {silent}: once the lease is over, the task is queued again"
+            f"its worker has sent no heartbeat for {silent}: the task is queued again when the lease expires"
         )
     else:
         return None
@@ -232,13 +227,14 @@ def _silence(seen: TaskSnapshot) -> Cause | None:
 
 
 def _lost_race(commands: int, owner: str) -> Cause:
-    named = f"{counted(commands, 'more command')} named it"
+    named = counted(commands, "more command")
     return Cause(
-        "lost_race", f"{named}: whoever gets such a one has lost the race to {owner}, and acknowledges it"
+        "lost_race",
+        f"{named} named the task: a worker that gets one acknowledges it, because {owner} owns it",
     )
 
 
-# ---------------------------------------------------------------- what has ended
+# ---------------------------------------------------------------- ended
 
 
 def _succeeded(seen: TaskSnapshot) -> list[Cause]:
@@ -264,13 +260,13 @@ def _dead(seen: TaskSnapshot) -> list[Cause]:
     which = (
         f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"
     )
-    sentence = f"dead {_ended(seen)}, {which} spent: {failure(task.last_error)}"
+    sentence = f"dead {_ended(seen)}, {which} used: {failure(task.last_error)}"
     return [Cause("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
 
 
 def _failed(seen: TaskSnapshot) -> list[Cause]:
     task = seen.task
-    sentence = f"failed {_ended(seen)} with attempt {task.attempt}, which said that no other would help: "
+    sentence = f"failed {_ended(seen)} with attempt {task.attempt}, with an error that is not retried: "
     return [
         Cause("failed", sentence + failure(task.last_error), _open_again(seen)),
         *_issue(seen),
@@ -283,21 +279,21 @@ def _issue(seen: TaskSnapshot) -> list[Cause]:
     if found is None:
         return []
     others = max(0, found.open_count - 1)
-    alone = f"{counted(others, 'other task')} dead or failed of the same" if others else "no other task open"
-    who = "" if found.owner is None else f", looked after by {short(found.owner)}"
+    alone = f"{counted(others, 'other task')} dead or failed with it" if others else "no other open task"
+    who = "" if found.owner is None else f", owned by {short(found.owner)}"
     sentence = (
         f"its issue {found.fingerprint} is {found.state}{who}: {alone}, seen {counted(found.total, 'time')}"
         f" since {clock(found.first_seen, seen.now)}{because(found.note)}"
     )
     steps = [f"grns issue show {found.fingerprint}"]
     if others and task.discarded_at is None:
-        steps.append(f"grns issue redrive {found.fingerprint}  (all of them)")
+        steps.append(f"grns issue redrive {found.fingerprint}  (all its tasks)")
     return [Cause("issue", sentence, tuple(steps))]
 
 
 def _cancelled(seen: TaskSnapshot) -> list[Cause]:
-    who = seen.cancel_actor or "somebody"
-    sentence = f"cancelled {_ended(seen)} by {who}{because(seen.cancel_reason)}"
+    who = "" if seen.cancel_actor is None else f" by {seen.cancel_actor}"
+    sentence = f"cancelled {_ended(seen)}".strip() + who + because(seen.cancel_reason)
     return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
 
 
@@ -309,10 +305,9 @@ def _set_aside(seen: TaskSnapshot) -> list[Cause]:
     task = seen.task
     if task.discarded_at is None:
         return []
-    who = task.discarded_by or "somebody"
-    return [
-        Cause("discarded", f"set aside by {who} at {clock(task.discarded_at, seen.now)}: lists leave it out")
-    ]
+    who = "" if task.discarded_by is None else f" by {task.discarded_by}"
+    sentence = f"discarded{who} at {clock(task.discarded_at, seen.now)}: lists hide it"
+    return [Cause("discarded", sentence)]
 
 
 _READERS: dict[Status, Callable[[TaskSnapshot], list[Cause]]] = {

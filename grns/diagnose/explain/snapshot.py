@@ -78,8 +78,8 @@ class RowLock:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSeen:
-    """The task's lane at the broker: what waits, what is delivered and not ended, and how many fetch."""
+class SubjectSeen:
+    """The durable consumer of the task's priority subject: messages that wait or run, and clients."""
 
     exists: bool = True
     pending: int = 0
@@ -119,7 +119,7 @@ class TaskSnapshot:
     ahead: Ahead = Ahead()
     lock: RowLock | None = None
     pulse: DaemonStatus = field(default_factory=DaemonStatus)
-    lane: LaneSeen | None = None
+    subject: SubjectSeen | None = None
     trouble: str | None = None
     issue: IssueSeen | None = None
     history: Sequence[Mapping[str, Any]] = ()

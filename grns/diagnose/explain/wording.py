@@ -1,4 +1,4 @@
-"""Small pieces of sentences: times, numbers with their nouns, and what users have written, short."""
+"""Parts of sentences: times, numbers with nouns, and shortened texts of users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 160
 
 
 def clock(moment: datetime, now: datetime) -> str:
-    """Return a time in UTC: of another day than today with its date."""
+    """Return a time in UTC, with its date unless it is today."""
     instant = moment.astimezone(UTC)
     form = "%H:%M:%SZ" if instant.date() == now.astimezone(UTC).date() else "%Y-%m-%d %H:%M:%SZ"
     return instant.strftime(form)
@@ -22,19 +22,19 @@ def counted(number: int, noun: str, *, has_more: bool = False) -> str:
 
 
 def short(text: str | None) -> str:
-    """Return what somebody has written as a part of a sentence: its first line, not too long."""
+    """Return the first line of a text, shortened."""
     line = next(iter((text or "").strip().splitlines()), "")
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def because(reason: str | None) -> str:
-    """Return somebody's reason in brackets, nothing where there is none."""
-    said = short(reason)
-    return f" ({said})" if said else ""
+    """Return a reason in brackets; nothing without one."""
+    text = short(reason)
+    return f" ({text})" if text else ""
 
 
 def failure(error: Mapping[str, Any] | None, error_class: str | None = None) -> str:
-    """Return what went wrong: the exception's class and its message."""
+    """Return the class and message of an error."""
     found = error or {}
     name = short(str(error_class or found.get("class") or "an error"))
     message = short(str(found.get("message") or ""))
