@@ -199,7 +199,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         {"unserved": [Unserved("worker", "odd", 3, 60.0)]}, "pools", WARNING,
         "type odd are queued (for up to 60.0 s), and the pool worker has no worker with a handler"),
     "a pool without a worker": (
-        {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "pool writer has no live worker"),
+        {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "writer has no live worker"),
     "silent workers": (crew(silent=2), "pools", NOTE, "2 workers of worker stopped sending heartbeats"),
     "old workers": (crew(versions=["0.0.9", "0.1.0"]), "pools", NOTE, "workers of grns 0.0.9 are running"),
     "pools that cannot be read": (
