@@ -126,7 +126,7 @@ lint: $(STAMP) ## check the style
 	$(BIN)/ruff check --quiet .
 
 lines: ## print the lines of each package
-	@for package in grns/*/; do printf "%7d  %s\n" "$$(find $$package -name '*.py' -o -name '*.sql' | xargs cat | wc -l)" $$package; done | sort -rn
+	@for package in $(filter-out grns/__pycache__/,$(wildcard grns/*/)); do printf "%7d  %s\n" "$$(find $$package -name '*.py' -o -name '*.sql' | xargs cat | wc -l)" $$package; done | sort -rn
 	@printf "%7d  Python in grns/\n%7d  SQL in grns/\n" "$$(find grns -name '*.py' | xargs cat | wc -l)" "$$(find grns -name '*.sql' | xargs cat | wc -l)"
 
 verify: $(STAMP) ## check that schemas/ is what the models say (mend it with: .venv/bin/grns admin schema export)
