@@ -1,6 +1,6 @@
-"""How requests are answered, as AsyncAPI has it: a task or a problem, to where their senders listen.
+"""The answers to requests in the AsyncAPI document: a task or a problem, sent to the reply subject.
 
-A task that the broker is too small for is answered by what to look it up by.
+The answer for a task that is too large for the broker is a reference to it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _HEADERS = {
 
 
 class Untitled(GenerateJsonSchema):
-    """Leaves out the titles that only repeat the names of the fields."""
+    """Leaves out titles that only repeat the names of fields."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Say that a field gets no title of its own."""
+        """Return False: fields have no title."""
         return False
 
 
 def prose(shape: type[Any]) -> str:
-    """Return what a class says of itself, in one line."""
+    """Return the docstring of a class as one line."""
     return " ".join((shape.__doc__ or "").split())
 
 
 def inbox() -> Schema:
-    """Return the channel of all answers: it has another address for each request."""
+    """Return the channel of all answers; each request has its own address."""
     return {
         "address": None,
         "description": "Where the sender of a request listens: the reply subject of the message, an inbox.",
@@ -58,7 +58,7 @@ def inbox() -> Schema:
 
 
 def reply() -> Schema:
-    """Return how an operation is answered."""
+    """Return the reply of an operation."""
     return {
         "address": {
             "location": "$message.header#/reply",
@@ -70,7 +70,7 @@ def reply() -> Schema:
 
 
 def messages(schema_format: str) -> dict[str, Schema]:
-    """Return the messages that are answers."""
+    """Return the messages of answers."""
     return {
         key: {
             "name": shape.__name__,
@@ -88,18 +88,18 @@ def messages(schema_format: str) -> dict[str, Schema]:
 
 
 def schemas() -> dict[str, Schema]:
-    """Return the schemas that these messages refer to."""
+    """Return the schemas of these messages."""
     found: dict[str, Schema] = {_HEADERS_NAME: _headers()}
     for shape, _ in _SHAPES.values():
         adapter = TypeAdapter(shape)
         schema = adapter.json_schema(mode="serialization", ref_template=_PART, schema_generator=Untitled)
         found |= schema.pop("$defs", {})
         found[shape.__name__] = schema | {"description": prose(shape)}
-    return {name: _untangled(name, schema) for name, schema in found.items()}
+    return {name: _distinct(name, schema) for name, schema in found.items()}
 
 
-def _untangled(name: str, schema: Schema) -> Schema:
-    """Return a schema by which the two answers that are JSON can be told from each other."""
+def _distinct(name: str, schema: Schema) -> Schema:
+    """Return a schema that tells the two JSON answers from each other."""
     if name == Truncated.__name__:
         return schema | {"required": ["truncated", *schema["required"]]}
     return schema

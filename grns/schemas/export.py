@@ -1,7 +1,6 @@
-"""Writes `schemas/`: a JSON Schema for each kind of message, one AsyncAPI document about them all, and the
-OpenAPI document of the HTTP API.
+"""Writes `schemas/`: a JSON Schema for each kind of message, and the AsyncAPI and OpenAPI documents.
 
-Everything follows from `payloads.py`, `envelope.py`, `subjects.py` and `api/`, docstrings included.
+They are generated from `grns/model` (events, envelope, subjects) and `grns/api`, docstrings included.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _URN = "urn:grns:schema:"
 _FORMAT = "application/schema+json;version=draft-2020-12"
 _TOKEN = "[A-Za-z0-9_-]{1,64}"  # noqa: S105 - the grammar of a word in a subject
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
-# What others may ask for, as a command or as a request.
+# Kinds that clients may send, as a command or as a request.
 _SERVED = (subjects.SUBMIT, subjects.CANCEL)
 _REFERENCE = "#/$defs/{model}"
 _PARAMETERS = {
@@ -64,7 +63,7 @@ def documents() -> dict[str, str]:
 
 
 def stale(directory: Path) -> list[str]:
-    """Return the files in `directory` that are missing, outdated, or there though nothing makes them."""
+    """Return the files in `directory` that are missing, outdated or no longer generated."""
     wanted = documents()
     outdated = [name for name, text in wanted.items() if _read(directory / name) != text]
     left_over = [
@@ -87,16 +86,16 @@ def write(directory: Path) -> list[str]:
 
 
 def file_name(kind: str) -> str:
-    """Return the file of one kind; names of the users' own in it are left out."""
+    """Return the file name of one kind, without its placeholders."""
     words = [word for word in kind.split(".") if not _PLACEHOLDER.fullmatch(word)]
     return ".".join([*words, subjects.VERSION, "schema", "json"])
 
 
 def envelope_schema() -> Schema:
-    """Return the schema of any message, whatever its kind."""
+    """Return the schema of messages of all kinds."""
     schema = _model_schema(Envelope)
     schema["properties"]["message_id"]["not"] = {"const": str(UUID(int=0))}
-    # The model fills it in where grns makes an envelope; on the wire it has to be there.
+    # The model has a default; on the wire the field is required.
     schema["required"] = ["schema_version", *schema["required"]]
     return {"$schema": DIALECT, "$id": _identifier("envelope"), **schema}
 
@@ -158,14 +157,14 @@ def _model_schema(model: type[BaseModel]) -> Schema:
 
 
 def _refine(schema: Schema) -> None:
-    """Say what the model checks and pydantic does not tell."""
+    """Add the checks of the model that pydantic leaves out of the schema."""
     schema["description"] = " ".join(schema.get("description", "").split())
     for name, field in schema["properties"].items():
-        for bound in ("ge", "le"):  # of an instant: JSON Schema has no words for them
+        for bound in ("ge", "le"):  # of an instant: JSON Schema has no such bounds
             field.pop(bound, None)
         if name in ("agent_type", "target_agent_type"):
             field["not"] = {"const": subjects.RESERVED_AGENT_TYPE}
-    if schema["title"] == payloads.Truncated.__name__:  # what tells it from a payload
+    if schema["title"] == payloads.Truncated.__name__:  # tells it from a payload
         schema["required"] = ["truncated", *schema["required"]]
 
 
@@ -174,7 +173,7 @@ def _read(path: Path) -> str | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether an earlier version of this module has written a file: nobody else's is removed."""
+    """Return whether an earlier version of this module wrote a file: other files are kept."""
     return f'"$id": "{_URN}' in (_read(path) or "")
 
 
@@ -182,7 +181,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def asyncapi() -> Schema:
-    """Return the AsyncAPI document: who sends what where, from the point of view of grns."""
+    """Return the AsyncAPI document, from the point of view of grns."""
     channels = dict(_channels())
     return {
         "asyncapi": "3.1.0",
@@ -212,7 +211,7 @@ def asyncapi() -> Schema:
 
 
 def _kept() -> str:
-    """Return which stream keeps what, in a sentence."""
+    """Return a sentence that names the streams and their subjects."""
     streams = [f"`{stream}` keeps `{word}.>`" for word, stream in subjects.STREAM_OF.items()]
     return f"The stream {', '.join(streams)}."
 
@@ -250,7 +249,7 @@ def _channels() -> list[tuple[str, Schema]]:
 
 
 def _requests() -> list[tuple[str, Schema]]:
-    """Return the channels of what others may ask for, but for the commands of the default workspace."""
+    """Return the channels of requests, and of commands outside the default workspace."""
     any_workspace = "{workspace}"
     return [
         _request(kind, address)
@@ -293,9 +292,9 @@ def _parameter(name: str) -> Schema:
 
 
 def _operations(channels: dict[str, Schema]) -> Schema:
-    """Return what grns does on each channel: lanes are its own from both ends, others' are not its.
+    """Return the operations of grns on each channel: it sends and receives on priority subjects.
 
-    Answers are a part of what they answer.
+    An answer is part of the operation of its request.
     """
     found: Schema = {}
     for key, channel in channels.items():
