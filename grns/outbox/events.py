@@ -1,4 +1,4 @@
-"""The log as people and programs outside read it: a workspace's events, page by page."""
+"""Read the events of a workspace page by page, for API, CLI and dashboard."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from grns.model.timeline import timeline
 from grns.postgres.database import Database, Row, Session
 from grns.postgres.paging import Page, bad_cursor
 
-# A page looks at no more numbers of the log than this, whosesoever they are.
+# Numbers of the log that a page reads at most, of all workspaces.
 MOST_LOOKED_AT = 10_000
-# A payload may be long, and a page is kept in memory until somebody has read it.
+# Payloads may be long, and a page is in memory until the client has read it.
 MOST_BYTES = 8 * 1024 * 1024
 _MOST_KINDS = 20
 _KIND = re.compile(r"(evt|dlq|cmd)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
@@ -24,7 +24,7 @@ _HIGHEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the log begins, and up to where it is settled: below that, no number turns up any more."""
+    """The first number of the log, and its high-water mark: no new row appears below it."""
 
     first: int
     settled: int
@@ -32,9 +32,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events are wanted: of a workspace, perhaps of one task, and of kinds as `evt.task.*`.
+    """Selects events of a workspace, optionally of one task and of kinds such as `evt.task.*`.
 
-    Without kinds it is all events and dead letters; commands are told only to who asks for them.
+    Without kinds it selects all events and dead letters; commands only if a kind names them.
     """
 
     workspace: str
@@ -43,23 +43,23 @@ class EventQuery:
 
     def __post_init__(self) -> None:
         if len(self.kinds) > _MOST_KINDS:
-            raise InvalidInputError("bad_kind", f"{_MOST_KINDS} kinds are as many as can be asked for")
+            raise InvalidInputError("bad_kind", f"pass at most {_MOST_KINDS} kinds")
         for kind in self.kinds:
             if not _KIND.fullmatch(kind):
                 shown = ascii(kind)[:100]
                 raise InvalidInputError(
-                    "bad_kind", f"{shown} is no kind: write evt.task.dead, evt.task.* or dlq.task.*"
+                    "bad_kind", f"{shown} is not a kind: pass evt.task.dead, evt.task.* or dlq.task.*"
                 )
 
     @property
     def patterns(self) -> list[str]:
-        """The kinds, as the database compares them: each star is one word."""
+        """The kinds as regular expressions; a star matches one word."""
         words = (kind.replace(".", r"\.").replace("*", "[^.]+") for kind in self.kinds)
         return [f"^{word}$" for word in words] or [r"^(evt|dlq)\."]
 
 
 async def bounds(database: Database) -> Bounds:
-    """Return where the log begins, and as far as relay or counter have got, whoever has got farther."""
+    """Return the first number, and the progress of relay or stats aggregator, whichever is ahead."""
     (row,) = await database.run("read_bounds")
     return Bounds(row["first"], row["settled"])
 
@@ -67,9 +67,9 @@ async def bounds(database: Database) -> Bounds:
 async def read_events(
     database: Database | Session, wanted: EventQuery, log: Bounds, *, behind: int, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return events behind a number of the log, the oldest first; and up to where it was looked at.
+    """Return events after a number of the log, the oldest first, and the last number that was read.
 
-    Where that is below what is settled, there may be more.
+    If that is below the high-water mark, there may be more.
     """
     start = max(behind, log.first - 1)
     end = min(start + MOST_LOOKED_AT, log.settled)
@@ -80,7 +80,7 @@ async def read_events(
 async def list_events(
     database: Database | Session, wanted: EventQuery, log: Bounds, *, limit: int, after: str | None = None
 ) -> Page:
-    """Return events up to where the log is settled, the latest first."""
+    """Return events up to the high-water mark, the latest first."""
     last = log.settled if after is None else min(log.settled, place(after) - 1)
     start = max(last - MOST_LOOKED_AT, log.first - 1)
     found, is_cut = await _read(database, "list_events", wanted, start, last, limit)
@@ -93,7 +93,7 @@ async def list_events(
 async def list_task_events(
     database: Database | Session, task_id: str, *, workspace: str, limit: int, behind: int = 0
 ) -> Page:
-    """Return events of one task behind a number of the log, in order; its cursor is such a number."""
+    """Return events of one task after a number of the log, in order; the cursor is such a number."""
     rows = await database.run("read_task_events", task_id, workspace, behind, limit + 1, MOST_BYTES)
     found = [_event(row) for row in rows[:limit]]
     is_cut = bool(rows) and rows[0]["found"] > len(found)
@@ -103,14 +103,14 @@ async def list_task_events(
 async def read_attempts(
     database: Database | Session, task_id: str, *, workspace: str, limit: int, before: int | None = None
 ) -> Page:
-    """Return the latest attempts of a task before a number of the log, in order, as far as it has them.
+    """Return the latest attempts of a task before a number of the log, in order.
 
-    They are told from `limit` transitions at most; the cursor is the number before which to go on.
+    They are built from at most `limit` transitions; the cursor is the number before which to continue.
     """
     rows = await database.run("read_attempts", task_id, workspace, before, limit + 1)
     found = [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows[:limit])]
     is_cut = len(rows) > limit
-    if is_cut:  # an attempt is told whole: what ends one that began before is for the next page
+    if is_cut:  # attempts are complete: the end of one that began earlier belongs to the next page
         begun = [at for at, row in enumerate(found) if row["kind"] == "evt.task.claimed"]
         found = found[begun[0] :] if begun else []
     first = found[0] if found else rows[limit - 1] if is_cut else None
@@ -118,7 +118,7 @@ async def read_attempts(
 
 
 def place(said: str) -> int:
-    """Return the number of the log that a cursor is; `InvalidInputError` where it is none."""
+    """Return the number of the log in a cursor; raises `InvalidInputError` for an invalid one."""
     if not (said.isascii() and said.isdecimal() and len(said) <= 19 and int(said) <= _HIGHEST):
         raise bad_cursor(said)
     return int(said)
@@ -127,7 +127,7 @@ def place(said: str) -> int:
 async def _read(
     database: Database | Session, name: str, wanted: EventQuery, start: int, end: int, limit: int
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return events, and whether the stretch may have more of them."""
+    """Return events, and whether the range may have more."""
     rows = await database.run(
         name, wanted.workspace, start, end, wanted.patterns, wanted.task_id, limit, MOST_BYTES
     )
@@ -136,6 +136,6 @@ async def _read(
 
 
 def _event(row: Row) -> dict[str, Any]:
-    told = {**row, "payload": loads_stored(row["payload"])}
-    del told["found"]
-    return told
+    event = {**row, "payload": loads_stored(row["payload"])}
+    del event["found"]
+    return event

@@ -1,4 +1,4 @@
-"""What one stream has not taken: tried again a few at a time, with growing pauses while it takes nothing."""
+"""Messages that one stream refused: retried a few at a time, with growing pauses while it accepts none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grns.outbox.message import OutboxMessage
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0  # a cluster that elects a leader takes as long
-# How many are tried again at once: so many while the stream takes nothing, more with each that it takes.
+# Concurrent retries: the minimum while the stream accepts nothing, more with each accepted message.
 _FEWEST_TRIALS, _MOST_TRIALS = 20, 500
 
 
@@ -23,10 +23,10 @@ class _Later:
 
 
 class RetryQueue:
-    """The parcels that one stream is asked to take again.
+    """The messages to send to one stream again.
 
-    A stream that has only failed for a while is blocked: trials go to it, and nothing else. A parcel
-    that fails by itself, again and again, blocks nothing: only first tries count.
+    After enough failures in a row the stream is blocked: only trials are sent to it. A single message that
+    fails again and again blocks nothing: only first tries count.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,22 +43,22 @@ class RetryQueue:
 
     @property
     def is_blocked(self) -> bool:
-        """Say whether nothing is to be sent to the stream but trials."""
+        """Return whether only trials may be sent to the stream."""
         return self._failures >= _FEWEST_TRIALS
 
     def keep(self, message: OutboxMessage, seconds: float = 0.0) -> None:
-        """Keep a parcel back for so long, for reasons of its own."""
+        """Hold a message for some seconds because of an error of its own."""
         self._end_trial(message)
         heapq.heappush(self._later, _Later(self._clock() + seconds, message.entry.seq, message))
 
     def keep_failed(self, message: OutboxMessage) -> None:
-        """Keep a parcel back that the stream has not taken: it and the stream pause for longer each time."""
+        """Hold a message that the stream refused: message and stream pause longer each time."""
         now = self._clock()
         if message.tries == 0:
             self._failures += 1
         if message.is_trial:
             self._most_trials = _FEWEST_TRIALS
-            if now >= self._next_at:  # else another one of the same round has failed, too
+            if now >= self._next_at:  # otherwise another trial of this round has failed, too
                 self._pause = min(max(_FIRST_PAUSE_SECONDS, 2 * self._pause), _LONGEST_PAUSE_SECONDS)
                 self._next_at = now + self._pause
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(message.tries, 10), _LONGEST_PAUSE_SECONDS)
@@ -66,7 +66,7 @@ class RetryQueue:
         self.keep(message, pause)
 
     def note_taken(self, message: OutboxMessage) -> None:
-        """Note that the stream has taken a parcel: it may take others now."""
+        """Note that the stream accepted a message: it may accept others now."""
         self._end_trial(message)
         if self.is_blocked:
             self._later = [_Later(0.0, later.seq, later.message) for later in self._later]
@@ -75,7 +75,7 @@ class RetryQueue:
         self._most_trials = min(self._most_trials + 1, _MOST_TRIALS)
 
     def due(self) -> OutboxMessage | None:
-        """Return what is to be tried now, None where nothing is."""
+        """Return the message to try now; None if none is due."""
         if not self._later or self._trials >= self._most_trials:
             return None
         now = self._clock()
