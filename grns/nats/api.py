@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import orjson
@@ -17,18 +17,18 @@ from grns.nats.connection import Connection, OnFact
 from grns.nats.subscription import NatsSubscription, new_inbox
 
 Answer = TypeVar("Answer")
-# What the answer was, or why there is none.
+# Gets the answer, or the reason why there is none.
 OnAnswer = Callable[[Answer | GrnsError], None]
-# What a body means to whoever asked on a subject; None where it is no answer to that.
+# Parses the body of an answer to a request on a subject; None if it is not an answer to that.
 Read = Callable[[str, bytes], Answer | GrnsError | None]
 
 _NO_RESPONDERS = "503"
 
 
 class Replies:
-    """Every request that is expected here is answered exactly once: by the broker, by time, or by a loss.
+    """Pending requests. Each ends exactly once: by the broker's answer, a time-out, or a lost connection.
 
-    Whoever listens to the subject of a request may answer it too: what is read as no answer changes nothing.
+    Any subscriber of a request's subject may answer it too: a body that `Read` rejects changes nothing.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Replies:
         on_fact: OnFact,
         on_error: Callable[[str, GrnsError], None] = lambda _subject, _error: None,
     ) -> None:
-        """`on_error` hears of each answer that is an error, with the subject of its request."""
+        """`on_error` gets each answer that is an error, with the subject of its request."""
         self._connection = connection
         self._timeout = timeout_seconds
         self._fact = on_fact
@@ -54,14 +54,14 @@ class Replies:
         connection.on_forbidden.append(self._refuse)
 
     async def open(self) -> None:
-        """Listen to the inbox."""
+        """Subscribe to the inbox."""
         self._subscription = await self._connection.subscribe(
             self._prefix + "*", self._receive_message, self._receive
         )
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:
-        """Answer what is still open: nobody else will."""
+        """End all pending requests."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait({self._sweeper})
@@ -74,19 +74,19 @@ class Replies:
         return reply
 
     def forget(self, reply: str) -> bool:
-        """Expect no answer any more; False where there was one."""
+        """Stop expecting an answer; return False if there was one."""
         return self._waiting.pop(reply, None) is not None
 
     def _receive_message(self, message: Msg) -> None:
-        # Only the server says so; a body that is merely empty may be anybody's.
+        # Only the server sends this status; an empty body alone may come from any program.
         if not message.data and (message.headers or {}).get("Status") == _NO_RESPONDERS:
-            self._nobody_answers(message.subject)
+            self._end_without_responder(message.subject)
         else:
             self._receive(message.subject, message.data)
 
-    def _nobody_answers(self, reply: str) -> None:
+    def _end_without_responder(self, reply: str) -> None:
         if (expected := self._waiting.pop(reply, None)) is not None:
-            silence = "nobody answers there: the stream is missing, or nats-server runs without JetStream"
+            silence = "no responders: the stream is missing, or nats-server runs without JetStream"
             self._on_error(expected[1], UnavailableError(silence))
             self._answer(expected[2], UnavailableError(silence))
 
@@ -119,7 +119,7 @@ class Replies:
                 self._answer(on_answer, OutcomeUnknownError(silence))
 
     def _refuse(self, violation: str) -> None:
-        """Answer all requests to the subject that the server has just forbidden."""
+        """End all requests to the subject that the server has just forbidden."""
         refused = [
             (reply, on_answer)
             for reply, (_, subject, on_answer, _) in self._waiting.items()
@@ -128,7 +128,8 @@ class Replies:
         for reply, on_answer in refused:
             if self.forget(reply):
                 self._answer(
-                    on_answer, UnavailableError(f"the broker does not let this user do that: {violation}")
+                    on_answer,
+                    UnavailableError(f"the broker does not permit this user to do that: {violation}"),
                 )
 
     def _answer(self, on_answer: OnAnswer[Answer], answer: Answer | GrnsError) -> None:
@@ -152,11 +153,11 @@ MESSAGE_TOO_LARGE = 10054
 TEMPORARY = 503
 # Too little memory or storage, a full disk, no JetStream in this account or on this server.
 _OUT_OF_ROOM = frozenset({10023, 10028, 10035, 10039, NO_ROOM, 10074, 10076, STORE_FAILED})
-_TYPE = "io.nats.jetstream.api.v1."  # how what its answers say of themselves begins
+_TYPE = "io.nats.jetstream.api.v1."
 
 
 class ApiError(UnavailableError):
-    """JetStream answered with an error. Where nobody knows its number, trying again is what is left."""
+    """An error of JetStream. One with an unknown number may be temporary: try again."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         self.code = _number(error.get("code"))
@@ -166,7 +167,7 @@ class ApiError(UnavailableError):
 
     @property
     def is_out_of_room(self) -> bool:
-        """True where JetStream stores nothing: it has no room, its disk is full, or it has stopped."""
+        """True if JetStream stores nothing: it has no room, its disk is full, or it has stopped."""
         # A stream that is full by its own limits has the same number as a disk that is.
         is_limit = self.number == STORE_FAILED and self.description.startswith("maximum ")
         return self.number in _OUT_OF_ROOM and not is_limit
@@ -177,7 +178,7 @@ def _number(value: object) -> int:
 
 
 class Api:
-    """Asks JetStream."""
+    """Sends requests to JetStream's API."""
 
     def __init__(self, connection: Connection, replies: Replies) -> None:
         self._connection = connection
@@ -189,7 +190,7 @@ class Api:
             raise UnavailableError("the broker is away")
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         subject = f"$JS.API.{operation}"
-        reply = self._replies.expect(subject, lambda answer: _resolve(answered, answer), said)
+        reply = self._replies.expect(subject, lambda answer: resolve(answered, answer), read_answer)
         try:
             body = b"" if request is None else orjson.dumps(request)
             self._connection.publish(subject, body, reply=reply)
@@ -197,8 +198,21 @@ class Api:
         finally:
             self._replies.forget(reply)
 
+    async def durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
+        """Read the descriptions of all durables of a stream, page by page."""
+        offset, total = 0, 1
+        while offset < total:
+            page = await self.call(f"CONSUMER.LIST.{stream}", {"offset": offset})
+            consumers = page.get("consumers") or []
+            if not consumers:
+                return
+            for consumer in consumers:
+                yield consumer
+            offset, total = offset + len(consumers), page.get("total", 0)
 
-def _resolve(answered: asyncio.Future[dict[str, Any]], answer: dict[str, Any] | GrnsError) -> None:
+
+def resolve(answered: asyncio.Future[Answer], answer: Answer | GrnsError) -> None:
+    """Settle a future, unless it was cancelled."""
     if answered.done():
         return
     if isinstance(answer, GrnsError):
@@ -207,10 +221,10 @@ def _resolve(answered: asyncio.Future[dict[str, Any]], answer: dict[str, Any] | 
         answered.set_result(answer)
 
 
-def said(_subject: str, body: bytes) -> dict[str, Any] | ApiError | None:
-    """Return what JetStream has said; None where it is not JetStream that speaks.
+def read_answer(_subject: str, body: bytes) -> dict[str, Any] | ApiError | None:
+    """Parse an answer of JetStream; return None if another program sent it.
 
-    Whoever listens to everything sees its requests too, and may answer them out of habit.
+    A program that subscribes to everything sees these requests too, and may answer them.
     """
     try:
         answer = orjson.loads(body)

@@ -177,7 +177,7 @@ class NatsClient:
         """`callbacks` makes those of this client: nats-py does not say which client it calls back for."""
         self.client = ReadingClient(self._give_back)
         self._options = options | callbacks(self)
-        self.is_dialled = False  # stays true after a loss: nats-py then subscribes again
+        self.was_connected = False  # stays true after a loss: nats-py then subscribes again
         self._pings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
@@ -240,17 +240,17 @@ class NatsClient:
         return self.client.pending_data_size + self._unsent_bytes
 
     def write(self, command: bytes) -> None:
-        """Send a finished command, together with what else is written in this turn of the loop."""
+        """Write an encoded command, together with others of this turn of the loop."""
         if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._hand_on)
+            asyncio.get_running_loop().call_soon(self._flush_unsent)
         self._unsent.append(command)
         self._unsent_bytes += len(command)
 
     def _give_back(self, reply: str) -> None:
-        """Return a delivery that nobody listens for any more, for somebody else."""
+        """Return a delivery for an ended subscription to the broker."""
         self.write(encode(reply, b"-NAK"))
 
-    def _hand_on(self) -> None:
+    def _flush_unsent(self) -> None:
         """Give what was written to nats-py's flusher, in one piece: it is slow with many."""
         if not self._unsent:
             return
@@ -262,7 +262,7 @@ class NatsClient:
         if queue is not None and client.is_connected and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
 
-    async def dial(self) -> None:
+    async def connect(self) -> None:
         """Connect, however long it takes, or until cancelled."""
         connecting = asyncio.create_task(self.client.connect(**self._options))
         try:
@@ -275,15 +275,15 @@ class NatsClient:
             if not connecting.cancelled():
                 connecting.exception()
         connecting.result()
-        self.is_dialled = True
+        self.was_connected = True
 
-    async def answers(self, *, within_seconds: float) -> bool:
+    async def ping(self, *, within_seconds: float) -> bool:
         """Ping the server; return False if it does not answer on a socket still in use.
 
         A ping needs no permission. It is never cancelled while its answer may still come:
         nats-py's read loop ends on the answer to a ping without a waiter.
         """
-        self._hand_on()
+        self._flush_unsent()
         socket = self._socket
         ping = self._begin(self.client.flush(timeout=_PONG_SECONDS))
         await _wait_for_pong(ping, within_seconds)
@@ -291,7 +291,7 @@ class NatsClient:
 
     async def drain(self, bound: NatsSubscription) -> None:
         """Unsubscribe, and dispatch the messages that the server had sent. It contains a ping."""
-        self._hand_on()
+        self._flush_unsent()
         draining = self._begin(self._drain(bound))
         await asyncio.wait({draining}, timeout=_CLOSE_SECONDS)
 
@@ -310,20 +310,20 @@ class NatsClient:
                 del self.client._subs[sid]
                 self.write(b"UNSUB %d\r\n" % sid)
 
-    async def redial(self) -> None:
+    async def reconnect(self) -> None:
         """Drop this socket and its unsent bytes, and connect again."""
         self._abort()
         await self.client.force_reconnect()
         self.forget_pings()
 
-    def unstick(self) -> None:
+    def abort_if_closing(self) -> None:
         """Drop a socket that nats-py waits to flush before it reconnects."""
         self._abort(only_if_closing=True)
 
-    async def hang_up(self) -> None:
+    async def close(self) -> None:
         """Close the client and its socket, even if the server does not read."""
-        self._hand_on()
-        closing = asyncio.create_task(self._close())
+        self._flush_unsent()
+        closing = asyncio.create_task(self._close_socket())
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
         if not closing.done():
             self._abort()
@@ -335,7 +335,7 @@ class NatsClient:
         self.client._subs.clear()
         self.forget_pings()
 
-    async def _close(self) -> None:
+    async def _close_socket(self) -> None:
         """Wait until the socket is closed: a client that is closing already returns too early."""
         await self.client.close()
         if (writer := self._writer) is not None:

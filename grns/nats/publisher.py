@@ -1,4 +1,4 @@
-"""Publishing with a window: many messages await the broker's answer at a time, each gets exactly one."""
+"""Publishing with a window of unconfirmed messages, each of which gets exactly one answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import orjson
 
 from grns.errors import BrokerRefusedError, GrnsError, UnavailableError
 from grns.model.subjects import STREAM_OF
-from grns.nats.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError, Replies
+from grns.nats.api import MESSAGE_TOO_LARGE, STORE_FAILED, ApiError, Replies, resolve
 from grns.nats.connection import Connection
 from grns.nats.messages import Done, Message, Receipt, lines, one_line
 
 MESSAGE_ID = "Nats-Msg-Id"
-# After so many messages in a row the answers get their turn.
-_BREATH = 250
+# Let the loop read answers after so many messages in a row.
+_BATCH = 250
 
 
 class Publisher:
@@ -34,9 +34,8 @@ class Publisher:
         self._sent = 0
 
     async def ready(self) -> int:
-        """Return, once there is a connection, how much room there is; `UnavailableError` once it is
-        closed."""
-        if self._sent >= _BREATH:
+        """Wait for a connection and for room; return how many messages may be posted."""
+        if self._sent >= _BATCH:
             self._sent = 0
             await asyncio.sleep(0)
             await self._connection.wait_drained()
@@ -45,7 +44,7 @@ class Publisher:
             if self._room <= 0:
                 self._has_room.clear()
                 await self._has_room.wait()
-        return max(1, min(self._room, _BREATH - self._sent))
+        return max(1, min(self._room, _BATCH - self._sent))
 
     def post(self, message: Message, done: Done) -> None:
         """Send one message; `done` gets its answer, exactly once."""
@@ -67,16 +66,8 @@ class Publisher:
         done(answer)
 
     async def publish(self, message: Message) -> Receipt:
-        """Send one message and wait for the answer, or raise it; give up where no connection comes."""
+        """Send one message and return the answer, or raise it; fail if no connection comes."""
         answered: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-
-        def done(answer: Receipt | GrnsError) -> None:
-            if answered.done():
-                return
-            if isinstance(answer, GrnsError):
-                answered.set_exception(answer)
-            else:
-                answered.set_result(answer)
 
         try:
             async with asyncio.timeout(self._patience):
@@ -86,47 +77,46 @@ class Publisher:
                 f"the broker has been away for {self._patience:g} s: nothing was sent"
             ) from error
         await self.ready()
-        self.post(message, done)
+        self.post(message, partial(resolve, answered))
         return await answered
 
 
 def verdict(subject: str, body: bytes) -> Receipt | GrnsError | None:
-    """Return what the answer of the subject's stream means; None where it is not the stream that speaks.
+    """Parse the answer of the subject's stream; return None if another program sent it.
 
-    Whoever listens to a subject sees where its messages are to be answered, and may do so:
-    out of habit, and sooner than the stream.
+    Subscribers of a subject see the reply subject of its messages, and may answer sooner than the stream.
     """
     try:
-        said = orjson.loads(body)
+        answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
-    if type(said) is not dict:
+    if type(answer) is not dict:
         return None
-    if "error" in said:
-        return _error(said["error"])
-    seq, names = said.get("seq"), _stream_of(subject)
-    if type(seq) is int and names is not None and said.get("stream") == names[0]:
-        return Receipt(names[1], seq, said.get("duplicate") is True)
+    if "error" in answer:
+        return _error(answer["error"])
+    seq, names = answer.get("seq"), _stream_of(subject)
+    if type(seq) is int and names is not None and answer.get("stream") == names[0]:
+        return Receipt(names[1], seq, answer.get("duplicate") is True)
     return None
 
 
 @lru_cache(maxsize=4096)
 def _stream_of(subject: str) -> tuple[str, str] | None:
-    """Return the stream of a subject: how the broker calls it, and how we do."""
+    """Return the name of a subject's stream, with and without the namespace."""
     namespace, separator, root = subject.partition(".")[0].rpartition("_")
     stream = STREAM_OF.get(root)
     return None if stream is None else (f"{namespace}{separator}{stream}", stream)
 
 
 def _error(error: Any) -> GrnsError | None:
-    """Return what JetStream refuses; None for an error that is not in its form."""
+    """Parse an error of JetStream; return None for any other form."""
     if isinstance(error, dict) and type(error.get("code")) is int and type(error.get("err_code")) is int:
         return _refusal(ApiError(error))
     return None
 
 
 def _refusal(error: ApiError) -> GrnsError:
-    """Tell what will never be taken from what may be taken later."""
+    """Distinguish permanent refusals from temporary ones."""
     if error.number == MESSAGE_TOO_LARGE:
         return BrokerRefusedError("too_large", error.description)
     # The same number also says that the disk is full or failing.

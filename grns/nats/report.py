@@ -1,8 +1,8 @@
-"""What there is at the broker, for people: streams, their durables, and how far they are from grns' own."""
+"""Descriptions of streams and durables for people, with their drift."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +23,9 @@ from grns.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class DurableReport:
-    """One durable: what it serves, what waits for it, what has been delivered and not ended, and its bounds.
+    """One durable: its subjects, backlog, deliveries not acknowledged, and limits.
 
-    `is_ours` is whether grns has made it; of others there is no drift.
+    `is_ours` is True if grns has created it; others have no drift.
     """
 
     name: str
@@ -44,7 +44,7 @@ class DurableReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """One stream. One that does not exist says so in its drift. What has no bound has -1 there."""
+    """One stream. The drift of a missing one says so. -1 means without a limit."""
 
     name: str
     exists: bool = True
@@ -61,18 +61,18 @@ class StreamReport:
 
 
 class Reporter:
-    """Reads and changes nothing."""
+    """Reads descriptions; changes nothing."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
         self._settings = settings
 
     async def report(self) -> list[StreamReport]:
-        """Return what there is of each stream of grns."""
+        """Describe each stream of grns."""
         return [await self._stream(expected) for expected in expected_streams(self._settings)]
 
     async def durable(self, stream: str, name: str) -> DurableState | None:
-        """Return what one durable says of itself; None where there is none."""
+        """Return the state of one durable; None if there is none."""
         try:
             info = await self._api.call(f"CONSUMER.INFO.{stream}.{name}")
         except ApiError as error:
@@ -87,18 +87,19 @@ class Reporter:
         )
 
     async def lags(self) -> list[Lag]:
-        """Return how far each durable is behind; a stream that is not there has none."""
-        prefix, found = self._settings.nats_prefix, list[Lag]()
+        """Return the backlog of each durable; missing streams are skipped."""
+        prefix, lags = self._settings.nats_prefix, list[Lag]()
         for expected in expected_streams(self._settings):
             name = expected["name"]
             try:
-                found += [
-                    self._lag(name.removeprefix(prefix), durable) async for durable in self._durables(name)
+                lags += [
+                    self._lag(name.removeprefix(prefix), durable)
+                    async for durable in self._api.durables(name)
                 ]
             except ApiError as error:
                 if error.number != NO_STREAM:
                     raise
-        return found
+        return lags
 
     def _lag(self, stream: str, info: Mapping[str, Any]) -> Lag:
         served = filters(info["config"])
@@ -119,7 +120,7 @@ class Reporter:
                 raise
             return StreamReport(name, exists=False, drift=[f"{name} does not exist"])
         state, config = info["state"], info["config"]
-        durables = [self._durable(name, durable) async for durable in self._durables(name)]
+        durables = [self._durable(name, durable) async for durable in self._api.durables(name)]
         return StreamReport(
             name,
             messages=state["messages"],
@@ -152,24 +153,13 @@ class Reporter:
         )
 
     def _drift(self, stream: str, name: str, actual: Mapping[str, Any]) -> list[str]:
-        """Compare a durable of ours; one that somebody else has made is theirs."""
+        """Return the drift of a durable that grns has created."""
         served = filters(actual)
         if not _is_ours(actual):
             return []
         if stream == self._settings.nats_prefix + subjects.EVT_STREAM:
             return drift(expected_subscriber(name, served, self._settings), actual)
         return drift(expected_durable(served[0], self._settings), actual)
-
-    async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
-        offset, total = 0, 1
-        while offset < total:
-            page = await self._api.call(f"CONSUMER.LIST.{stream}", {"offset": offset})
-            consumers = page.get("consumers") or []
-            if not consumers:
-                return
-            for consumer in consumers:
-                yield consumer
-            offset, total = offset + len(consumers), page.get("total", 0)
 
 
 def _is_ours(durable: Mapping[str, Any]) -> bool:

@@ -26,14 +26,14 @@ class Streams:
     def __init__(self, api: Api, prefix: str) -> None:
         self._api = api
         self._prefix = prefix
-        # Lanes get their durable when a pool is registered; until then their tasks are found in Postgres.
-        self._lanes = f"{prefix}{subjects.shared_execute()}."
+        # Priority subjects get their durable with the pool's first worker; until then workers poll Postgres.
+        self._priority_subjects = f"{prefix}{subjects.shared_execute()}."
 
     async def state(self, stream: str) -> StreamState:
-        """Return what the stream says of itself."""
+        """Return the state of a stream."""
         info = await self._call("STREAM.INFO", stream)
         state = info["state"]
-        # A stream of somebody else's making has no epoch; its date of birth serves as well.
+        # A stream that another tool created has no epoch; its creation time serves as well.
         epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
         first_at = datetime.fromisoformat(state["first_ts"]) if state["messages"] else None
         return StreamState(
@@ -45,11 +45,11 @@ class Streams:
         return datetime.fromisoformat((await self._call("STREAM.INFO", stream))["ts"])
 
     async def last_message(self, stream: str) -> StoredMessage | None:
-        """Return the newest message that is still there."""
+        """Return the newest message that the stream still has."""
         return _stored(stream, await self._message(stream, {"last_by_subj": ">"}))
 
     async def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
-        """Read what was stored between two moments: by its number each, many at a time."""
+        """Read the messages stored between two times by their numbers, many at a time."""
         seq, last_seq = await self._first_since(stream, since)
         while seq <= last_seq:
             numbers = range(seq, min(seq + _READ_AT_ONCE, last_seq + 1))
@@ -62,7 +62,7 @@ class Streams:
             seq = numbers.stop
 
     async def _first_since(self, stream: str, since: datetime) -> tuple[int, int]:
-        """Return the first number that was stored at that moment or later, and the last number."""
+        """Return the first number stored at that time or later, and the last number."""
         state = (await self._call("STREAM.INFO", stream))["state"]
         low, top = max(1, state["first_seq"]), state["last_seq"] + 1
         while low < top:
@@ -76,7 +76,7 @@ class Streams:
         return low, state["last_seq"]
 
     async def discard(self, stream: str, seq: int) -> None:
-        """Remove one message; done where it is not there."""
+        """Remove one message, if it is there."""
         try:
             await self._call("STREAM.MSG.DELETE", stream, {"seq": seq, "no_erase": True})
         except ApiError as error:
@@ -86,18 +86,19 @@ class Streams:
 
     async def unserved(self, stream: str, *, older_than_seconds: float) -> list[StoredMessage]:
         """Return old messages on subjects without a durable, by the broker's clock, oldest first."""
-        served = [pattern async for durable in self._durables(stream) for pattern in filters(durable)]
         info = await self._call("STREAM.INFO", stream)
+        durables = [durable["config"] async for durable in self._api.durables(self._prefix + stream)]
+        served = [pattern for durable in durables for pattern in filters(durable)]
         before = datetime.fromisoformat(info["ts"]) - timedelta(seconds=older_than_seconds)
-        lonely = [
+        unserved = [
             subject
             async for subject in self._subjects(stream)
-            if not subject.startswith(self._lanes)
+            if not subject.startswith(self._priority_subjects)
             and not any(subjects.matches(pattern, subject) for pattern in served)
         ]
         found: list[StoredMessage] = []
         # A sample, so that many subjects with young messages cannot hide the old ones for ever.
-        for subject in random.sample(lonely, min(len(lonely), _SUBJECTS_PER_LOOK)):
+        for subject in random.sample(unserved, min(len(unserved), _SUBJECTS_PER_LOOK)):
             found += [message async for message in self._old_messages(stream, subject, before)]
         return sorted(found, key=lambda message: message.seq)[:_MESSAGES_PER_LOOK]
 
@@ -122,17 +123,6 @@ class Streams:
             for subject in named:
                 yield subject
             offset, total = offset + len(named), page.get("total", 0)
-
-    async def _durables(self, stream: str) -> AsyncIterator[dict[str, Any]]:
-        offset, total = 0, 1
-        while offset < total:
-            page = await self._call("CONSUMER.LIST", stream, {"offset": offset})
-            consumers = page.get("consumers") or []
-            if not consumers:
-                return
-            for consumer in consumers:
-                yield consumer["config"]
-            offset, total = offset + len(consumers), page.get("total", 0)
 
     async def _message(self, stream: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         try:

@@ -31,7 +31,7 @@ from grns.errors import (
 from grns.model import subjects
 from grns.model.subjects import matches
 from grns.nats import JetStream
-from grns.nats.api import ApiError, Replies, said
+from grns.nats.api import ApiError, Replies, read_answer
 from grns.nats.connection import Connection, harmless, ignore
 from grns.nats.delivery import UNKNOWN, Delivery, Origin, is_inbox, parse_reply
 from grns.nats.messages import Message, Receipt, read_headers
@@ -134,7 +134,7 @@ async def transport(connect: Connect) -> JetStream:
 
 def client_of(transport: JetStream) -> Client:
     """Return the client of nats-py at the bottom of it."""
-    line = transport._connection._line
+    line = transport._connection._client
     assert line is not None
     return line.client
 
@@ -284,7 +284,7 @@ async def test_what_is_wrong_with_one_stream_keeps_no_other_from_being_made(
     if is_other_different:
         await admin._api.call("STREAM.CREATE.GRNS_DLQ", letters | {"storage": "memory"})
     transport = await connect(nats_url=server.url.replace("//", "//u:p@"))
-    with pytest.raises(UnavailableError, match="does not let this user") as caught:
+    with pytest.raises(UnavailableError, match="does not permit this user") as caught:
         await transport.provision()
     assert ("storage" in str(caught.value)) is is_other_different, "what is wrong with others is told too"
     assert (await transport.state("GRNS_EVT")).messages == 0
@@ -369,7 +369,7 @@ def test_what_an_answer_means(answer: object, wanted: object) -> None:
 async def test_where_nobody_listens_that_is_told_at_once(connect: Connect) -> None:
     transport = await connect()
     began = time.monotonic()
-    with pytest.raises(UnavailableError, match="nobody answers there"):
+    with pytest.raises(UnavailableError, match="no responders"):
         await transport.publish(message())
     assert time.monotonic() - began < 1
 
@@ -390,14 +390,14 @@ async def test_where_only_strangers_answer_nothing_is_known(
 
 @pytest.mark.parametrize("answer", RUDE)
 def test_what_jetstream_has_not_said_is_no_answer_of_its_api(answer: bytes) -> None:
-    assert said("$JS.API.STREAM.INFO.GRNS_EVT", answer) is None
+    assert read_answer("$JS.API.STREAM.INFO.GRNS_EVT", answer) is None
 
 
 def test_what_jetstream_has_said_is_an_answer_of_its_api() -> None:
     kind = {"type": "io.nats.jetstream.api.v1.stream_info_response"}
-    assert said("", json.dumps(kind | {"config": {}}).encode()) == kind | {"config": {}}
+    assert read_answer("", json.dumps(kind | {"config": {}}).encode()) == kind | {"config": {}}
     refused = {"code": 404, "err_code": 10059, "description": "stream not found"}
-    found = said("", json.dumps(kind | {"error": refused}).encode())
+    found = read_answer("", json.dumps(kind | {"error": refused}).encode())
     assert isinstance(found, ApiError)
     assert (found.number, found.code, found.description) == (10059, 404, "stream not found")
 
@@ -451,7 +451,7 @@ async def test_silence_becomes_an_error(connect: Connect, server: LocalNats) -> 
     await replies.open()
     answers: list[dict[str, Any] | GrnsError] = []
     for _ in range(3):
-        reply = replies.expect("nobody.answers", answers.append, said)
+        reply = replies.expect("nobody.answers", answers.append, read_answer)
     assert replies.forget(reply)
     await eventually(lambda: answers)
     await replies.close()
@@ -469,7 +469,7 @@ async def test_what_the_user_may_not_do_is_told_at_once(
     transport = await connect(nats_url=server.url.replace("//", "//u:p@"))
     await transport.provision()
     began = time.monotonic()
-    with pytest.raises(UnavailableError, match="does not let this user"):
+    with pytest.raises(UnavailableError, match="does not permit this user"):
         await transport.publish(message("evt.task.queued.v1"))
     assert time.monotonic() - began < 1
     assert isinstance(await transport.publish(message()), Receipt)
@@ -555,11 +555,11 @@ async def test_a_read_loop_that_ended_is_noticed(
 
 async def test_a_blocked_loop_is_no_deaf_server(connect: Connect, server: LocalNats) -> None:
     """The answer has come and so has the end of the patience: the answer counts."""
-    line = (await connect(lease_seconds=60.0))._connection._line
+    line = (await connect(lease_seconds=60.0))._connection._client
     assert line is not None
     for blocked_seconds in (0.6, 1.5):
         freeze(server)
-        asking = asyncio.create_task(line.answers(within_seconds=0.5))
+        asking = asyncio.create_task(line.ping(within_seconds=0.5))
         await eventually(lambda: line.client._pongs)
         server.thaw()
         time.sleep(blocked_seconds)  # noqa: ASYNC251 - what a handler does
@@ -569,7 +569,7 @@ async def test_a_blocked_loop_is_no_deaf_server(connect: Connect, server: LocalN
 async def test_a_server_that_is_deaf_is_noticed_by_a_loop_that_is_blocked_again_and_again(
     connect: Connect, server: LocalNats
 ) -> None:
-    line = (await connect(lease_seconds=60.0))._connection._line
+    line = (await connect(lease_seconds=60.0))._connection._client
     assert line is not None
     freeze(server)
 
@@ -579,7 +579,7 @@ async def test_a_server_that_is_deaf_is_noticed_by_a_loop_that_is_blocked_again_
             await asyncio.sleep(0)
 
     blocking = asyncio.create_task(block())
-    assert not await asyncio.wait_for(line.answers(within_seconds=0.5), 30)
+    assert not await asyncio.wait_for(line.ping(within_seconds=0.5), 30)
     blocking.cancel()
 
 
@@ -587,7 +587,7 @@ async def test_who_is_stopped_in_the_moment_of_connecting_leaves_no_connection(s
     connection = Connection(settings(nats_url=server.url), name="test", on_fact=ignore)
     opening = asyncio.create_task(connection.open())
     async with asyncio.timeout(LIMIT):
-        while (line := connection._newest) is None or not line.is_dialled:  # noqa: ASYNC110 - each turn counts
+        while (line := connection._newest) is None or not line.was_connected:  # noqa: ASYNC110 - each turn counts
             await asyncio.sleep(0)
     assert not opening.done(), "the line is there, and nobody has looked at it yet"
     opening.cancel()
@@ -609,7 +609,7 @@ async def test_an_error_that_closes_the_client_does_not_close_the_transport(
     assert client_of(transport) is not client
     await transport.nudge("nudge.me.v1")
     await eventually(lambda: nudges)
-    assert "broker_line_rebuilt" in [name for name, _ in facts]
+    assert "broker_client_rebuilt" in [name for name, _ in facts]
 
 
 async def test_a_client_whose_reconnecting_died_is_replaced(
@@ -775,7 +775,7 @@ def test_credentials_are_looked_into_first(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(SettingsError, match="cannot read"):
         options(chosen, name="n")
     path.write_text("nothing")
-    with pytest.raises(SettingsError, match="no credentials file"):
+    with pytest.raises(SettingsError, match="not a credentials file"):
         options(chosen, name="n")
     path.write_text("-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\ny\n")
     assert options(chosen, name="n")["user_credentials"] == str(path)
@@ -854,7 +854,7 @@ async def test_servers_that_have_left_the_cluster_are_forgotten(tmp_path: Path, 
         await eventually(lambda: known() == {first.url, coming.url})
         client_of(transport)._server_pool[0].reconnects = 7  # it was down for long, once
         await asyncio.to_thread(first.stop)
-        line = transport._connection._line
+        line = transport._connection._client
         await eventually(lambda: line is not None and f"nats://{line.server}" == coming.url)
         assert known() == {first.url, coming.url}
         await eventually(lambda: not any(one.reconnects for one in client_of(transport).server_pool))

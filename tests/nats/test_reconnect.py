@@ -54,7 +54,7 @@ async def test_a_server_that_ends_every_line_is_not_stormed(
         await transport.observe(f"s.{number}", lambda *_: None)
 
     def rebuilt() -> list[str]:
-        return [fields["error"] for name, fields in facts if name == "broker_line_rebuilt"]
+        return [fields["error"] for name, fields in facts if name == "broker_client_rebuilt"]
 
     await eventually(lambda: len(rebuilt()) >= 4)
     assert time.monotonic() - began > (0.25 + 0.5) / 2
@@ -89,7 +89,7 @@ async def test_a_line_that_ends_late_does_not_harm_its_successor(
 ) -> None:
     transport = await connect(lease_seconds=3.0)
     connection = transport._connection
-    old = connection._line
+    old = connection._client
     assert old is not None
     callbacks = dict(old._options)
     freeze(server)
@@ -100,7 +100,7 @@ async def test_a_line_that_ends_late_does_not_harm_its_successor(
     closed: list[float] = []
     waiting = asyncio.create_task(old._writer.wait_closed())
     waiting.add_done_callback(lambda _: closed.append(time.monotonic()))
-    await eventually(lambda: connection._line is not old)
+    await eventually(lambda: connection._client is not old)
     assert socket.is_closing()
     assert closed  # given up, although the client was closing already
     with contextlib.suppress(OSError):
@@ -110,7 +110,7 @@ async def test_a_line_that_ends_late_does_not_harm_its_successor(
     lost: list[str] = []
     connection.on_disconnected.append(lambda: lost.append("lost"))
     facts.clear()
-    ping = connection._line and connection._line._begin(asyncio.sleep(LIMIT))
+    ping = connection._client and connection._client._begin(asyncio.sleep(LIMIT))
     assert ping
     await callbacks["error_cb"](RuntimeError("late"))
     await callbacks["disconnected_cb"]()
@@ -136,15 +136,15 @@ async def hear_once(transport: JetStream, got: list[bytes]) -> None:
     assert len(client_of(transport)._subs) == len(transport._connection._subscriptions)
 
 
-async def test_what_is_listened_to_while_a_line_is_dialled_is_heard_once(
+async def test_what_is_listened_to_while_a_client_connects_is_heard_once(
     connect: Connect, server: LocalNats
 ) -> None:
     transport = await connect()
     connection = transport._connection
-    old = connection._line
+    old = connection._client
     await asyncio.to_thread(server.stop)
     await client_of(transport).close()  # what an -ERR does
-    await eventually(lambda: connection._line is not old)
+    await eventually(lambda: connection._client is not old)
     got: list[bytes] = []
     await transport.observe("foo", lambda _subject, body, _headers: got.append(body))
     with pytest.raises(BrokerRefusedError):
@@ -159,7 +159,7 @@ async def test_what_was_bound_half_way_when_the_line_ended_is_heard_once(
 ) -> None:
     transport = await connect()
     connection = transport._connection
-    old = connection._line
+    old = connection._client
     client = client_of(transport)
     blocked = asyncio.Event()
 
@@ -174,7 +174,7 @@ async def test_what_was_bound_half_way_when_the_line_ended_is_heard_once(
     )
     await eventually(lambda: len(client._subs) > known)
     await client.close()
-    await eventually(lambda: connection._line is not old and transport.is_connected)
+    await eventually(lambda: connection._client is not old and transport.is_connected)
     blocked.set()
     await listening
     await hear_once(transport, got)
