@@ -127,18 +127,15 @@ async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool
     examples=["grns key rotate-token-secret --dry-run", "grns key rotate-token-secret --yes"],
 )
 @option.sure_options
-def rotate_token_secret(is_trial: bool, is_sure: bool) -> None:
+@with_session("none")
+async def rotate_token_secret(session: CliSession, is_trial: bool, is_sure: bool) -> None:
     """Sign claim tokens with a new secret.
 
     Tokens signed with the previous secret stay valid until you rotate again: rotate twice to end them all.
     """
     action = "sign claim tokens with a new secret, and end the tokens from before the last rotation"
     option.confirm(action, is_sure=is_sure, is_trial=is_trial)
-    _rotate_token_secret()
-
-
-@with_session("read")
-async def _rotate_token_secret(session: CliSession) -> None:
+    await session.database.connect()
     number = await token_keys.rotate(session.database, actor=session.actor)
     failure.note(f"claim tokens are signed with secret {number}")
 

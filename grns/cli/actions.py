@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from grns.cli import failure, option
-from grns.cli.filter import read_filter, with_saved
+from grns.cli.filter import SAVED, read_filter, with_saved
 from grns.cli.operation import watch_operation
 from grns.cli.output import Column, Output, output_option, text
 from grns.cli.session import CliSession, with_session
@@ -26,7 +26,7 @@ from grns.text import counted
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", re.ASCII)
 _PER_MINUTE = {"s": 60.0, "min": 1.0, "h": 1 / 60, None: 1.0}
-_MISSING = "not found"
+MISSING = "not found"
 _DONE = {
     Action.REDRIVE: ("redriven",),
     Action.DISCARD: ("discarded",),
@@ -37,7 +37,7 @@ _ABLE = {
     Action.DISCARD: "dead, failed and cancelled tasks can be discarded",
     Action.CANCEL: "tasks that have not ended can be cancelled",
 }
-_ANSWERS = (Column("ID", "id"), Column("ANSWER", "answer"))
+ANSWERS = (Column("ID", "id"), Column("ANSWER", "answer"))
 _PREVIEW = (
     Column("TYPE", "task_type", may_shrink=True),
     Column("TASKS", "tasks"),
@@ -45,55 +45,40 @@ _PREVIEW = (
 )
 
 
-class Rate(click.ParamType[float]):
-    """Tasks per second, minute or hour: `10/s`, `600/min`."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the tasks a minute."""
-        if isinstance(value, float):
-            return value
-        match = _RATE.fullmatch(value)
-        rate = float(match[1]) * _PER_MINUTE[match[2]] if match else 0.0
-        if not 0 < rate <= 1_000_000:
-            sentence = f"{ascii(value)[:100]} is not a rate: write 10/s, 600/min or 1000/h"
-            raise option.InvalidOption("bad_operation", sentence, param, ctx)
-        return rate
+def _rate(value: str) -> float:
+    """Return tasks a minute, of `10/s`, `600/min` or `1000/h`."""
+    match = _RATE.fullmatch(value)
+    rate = float(match[1]) * _PER_MINUTE[match[2]] if match else 0.0
+    if not 0 < rate <= 1_000_000:
+        raise InvalidInputError(
+            "bad_operation", f"{ascii(value)[:100]} is not a rate: write 10/s, 600/min or 1000/h"
+        )
+    return rate
 
 
-class Patch(click.ParamType[dict[str, Any]]):
-    """A JSON object, `@FILE`, or `-` for standard input."""
-
-    name = "patch"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Return the object."""
-        if isinstance(value, dict):
-            return value
-        document = option.read_json(value)
-        if not isinstance(document, dict):
-            raise InvalidInputError(
-                "bad_patch", f"--patch must be a JSON object, got {json.dumps(document)[:40]}"
-            )
-        return document
+def _patch_document(value: str) -> dict[str, Any]:
+    """Return a JSON object: of JSON, `@FILE`, or `-` for standard input."""
+    document = option.read_json(value)
+    if not isinstance(document, dict):
+        raise InvalidInputError(
+            "bad_patch", f"--patch must be a JSON object, got {json.dumps(document)[:40]}"
+        )
+    return document
 
 
 def action_options(action: Action) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the options that an action takes with task ids or a filter, and `-o`, for `act`."""
-    options: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
+    options: list[option.Decorator] = [
         click.option(
             "--filter", "expression", metavar="FILTER", help="All tasks that match, such as type:fetch_page."
         ),
+        SAVED,
         click.option(
-            "--saved-filter",
-            "saved",
-            metavar="NAME",
-            type=option.Token("name"),
-            help="Also apply the saved filter NAME.",
-        ),
-        click.option(
-            "--rate", "rate_per_minute", type=Rate(), metavar="RATE", help="With a filter: 10/s, 600/min."
+            "--rate",
+            "rate_per_minute",
+            type=option.Checked(_rate, name="rate"),
+            metavar="RATE",
+            help="With a filter: 10/s, 600/min.",
         ),
         option.REASON,
         click.option("--detach", "is_detached", is_flag=True, help="With a filter: return immediately."),
@@ -106,20 +91,15 @@ def action_options(action: Action) -> Callable[[Callable[..., Any]], Callable[..
                 "--canary", is_flag=True, help="With a filter: run one task first, the rest if it succeeds."
             ),
             click.option(
-                "--patch", metavar="JSON", type=Patch(), help="Merge patch of each payload: JSON, @FILE, -."
+                "--patch", metavar="JSON", type=option.Checked(_patch_document, name="patch"),
+                help="Merge patch of each payload: JSON, @FILE, -.",
             ),
             click.option(
                 "--pool", "agent_type", metavar="NAME", type=option.Token("agent_type"),
                 help="With a filter: pool that runs the tasks instead.",
             ),
         ]  # fmt: skip
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for add in reversed(options):
-            function = add(function)
-        return function
-
-    return decorate
+    return option.together(*options)
 
 
 def act(
@@ -200,7 +180,7 @@ async def _patch(
     tasks = await read.tasks(session.database, ids, session.workspace)
     for task_id in ids:
         if task_id not in tasks:
-            refused[task_id] = _MISSING
+            refused[task_id] = MISSING
         elif (status := tasks[task_id].status) not in OBJECTS[Action.REDRIVE]:
             refused[task_id] = status.value
         else:
@@ -215,16 +195,21 @@ def _report(
     out: Output, action: Action, ids: Sequence[str], answers: Mapping[str, str], *, done: Sequence[str]
 ) -> None:
     """Show the answer for each task, and exit with the code of the worst one."""
-    rows = [{"id": task_id, "answer": answers.get(task_id, _MISSING)} for task_id in ids]
-    out.rows(rows, _ANSWERS)
-    if missing := sum(row["answer"] == _MISSING for row in rows):
-        failure.print_error(f"{missing} of {len(rows)} do not exist", "grns task list")
-        raise click.exceptions.Exit(failure.NOT_FOUND)
+    rows = [{"id": task_id, "answer": answers.get(task_id, MISSING)} for task_id in ids]
+    out.rows(rows, ANSWERS)
+    report_missing(rows, "grns task list")
     if others := [row for row in rows if row["answer"] not in done]:
         more = f", and {len(others) - 1} more" if len(others) > 1 else ""
         first = others[0]
         failure.print_error(f"{first['id']} is unchanged ({first['answer']}){more}: only {_ABLE[action]}")
         raise click.exceptions.Exit(failure.CONFLICT)
+
+
+def report_missing(answers: Sequence[Mapping[str, str]], hint: str) -> None:
+    """Exit if one of several objects does not exist."""
+    if missing := sum(row["answer"] == MISSING for row in answers):
+        failure.print_error(f"{missing} of {len(answers)} do not exist", hint)
+        raise click.exceptions.Exit(failure.NOT_FOUND)
 
 
 @with_session("read")

@@ -129,10 +129,10 @@ def origins(settings: Settings, *, flags: frozenset[str] = frozenset()) -> dict[
     kind = type(settings)
     given, environment = InitSettingsSource(kind, init_kwargs={}), EnvSettingsSource(kind)
     sources = kind.settings_customise_sources(kind, given, environment, environment, environment)
-    found = dict.fromkeys(kind.model_fields, "default")
+    origin = dict.fromkeys(kind.model_fields, "default")
     for source in reversed(sources):
-        found |= {name: _origin(source, name, flags) for name in source() if name in found}
-    return found
+        origin |= {name: _origin(source, name, flags) for name in source() if name in origin}
+    return origin
 
 
 def _origin(source: Any, name: str, flags: frozenset[str]) -> str:
@@ -162,7 +162,7 @@ def redacted(url: str) -> str:
         user = parts.username
     except ValueError:
         return _HIDDEN
-    # A password with a slash or a question mark in it ends up behind the host.
+    # A password with a slash or a question mark in it ends up after the host.
     if not parts.scheme or not parts.netloc or "@" in url.partition("//")[2][len(parts.netloc) :]:
         return _HIDDEN
     credentials, at, host = parts.netloc.rpartition("@")

@@ -61,7 +61,7 @@ async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: boo
 
 
 async def _require_schema(app: App) -> None:
-    """Refuse to start where grns was never installed: that does not pass by itself."""
+    """Refuse to start where grns was never installed: waiting does not help."""
     from grns.postgres import migrate
 
     url = app.settings.require_database_url()

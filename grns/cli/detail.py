@@ -32,7 +32,7 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("id", "id"),
     ("type", "task_type"),
     ("status", "status"),
-    ("agent type", "agent_type"),
+    ("pool", "agent_type"),
     ("priority", "priority"),
     ("attempts", _count),
     ("workspace", "workspace"),

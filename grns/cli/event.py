@@ -48,29 +48,23 @@ def events() -> None:
 events.add_command(replay)
 
 
-def _selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select events, passed on as `_Selection`."""
-    for added in (
-        click.option(
-            "--since", type=option.Moment(), metavar="TIME", help="Start: 2h ago, or 2026-01-31T12:00:00Z."
-        ),
-        click.option(
-            "--after", type=click.IntRange(0, _HIGHEST), metavar="SEQ", help="Continue after this event."
-        ),
-        click.option(
-            "--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only events of this task."
-        ),
-        click.option(
-            "--kind",
-            "kinds",
-            metavar="PATTERN",
-            multiple=True,
-            type=option.KindType(has_commands=True),
-            help="Only evt.task.dead, evt.task.*, dlq.*.*, cmd.*.*; without: all events and dead letters.",
-        ),
-    ):
-        function = added(function)
-    return function
+_selection_options = option.together(
+    click.option(
+        "--kind",
+        "kinds",
+        metavar="PATTERN",
+        multiple=True,
+        type=option.KindType(has_commands=True),
+        help="Only evt.task.dead, evt.task.*, dlq.*.*, cmd.*.*; without: all events and dead letters.",
+    ),
+    click.option("--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only events of this task."),
+    click.option(
+        "--after", type=click.IntRange(0, _HIGHEST), metavar="SEQ", help="Continue after this event."
+    ),
+    click.option(
+        "--since", type=option.Moment(), metavar="TIME", help="Start: 2h ago, or 2026-01-31T12:00:00Z."
+    ),
+)
 
 
 @events.command(examples=["grns events tail", "grns events tail --kind evt.task.dead --since 1h -o jsonl"])

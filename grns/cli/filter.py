@@ -22,6 +22,13 @@ from grns.tasks import saved_filters
 _FIELDS, _LIST = "grns task filter fields", "grns task filter list"
 
 _NAME = click.argument("name", metavar="NAME", type=option.Token("name"))
+SAVED = click.option(
+    "--saved-filter",
+    "saved",
+    metavar="NAME",
+    type=option.Token("name"),
+    help="Also apply the saved filter NAME.",
+)
 _SAVED_COLUMNS = (
     Column("NAME", "name"),
     Column("FILTER", "text"),
@@ -46,25 +53,16 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, terms: Sequence[str], expression: str | None, **kwargs: Any) -> Any:
         return function(*args, query=read_filter(*terms, expression), **kwargs)
 
-    added: Callable[..., Any] = call
-    for add in (
-        click.option(
-            "--saved-filter",
-            "saved",
-            metavar="NAME",
-            type=option.Token("name"),
-            help="Also apply the saved filter NAME.",
-        ),
+    return option.together(
+        click.argument("terms", metavar="[TERM]...", nargs=-1, shell_complete=_completed),
         click.option(
             "--filter",
             "expression",
             metavar="FILTER",
             help="Filter expression, ANDed with the TERMs, such as -status:dead.",
         ),
-        click.argument("terms", metavar="[TERM]...", nargs=-1, shell_complete=_completed),
-    ):
-        added = add(added)
-    return added
+        SAVED,
+    )(call)
 
 
 def read_filter(*texts: str | None) -> Filter:
@@ -111,20 +109,22 @@ def fields(out: Output) -> None:
     ]
 )
 @_NAME
-@click.argument("terms", metavar="TERM...", nargs=-1, required=True, shell_complete=_completed)
+@click.argument(
+    "query",
+    metavar="TERM...",
+    nargs=-1,
+    required=True,
+    shell_complete=_completed,
+    callback=lambda _ctx, _param, terms: read_filter(*terms),
+)
 @output_option
-def save(out: Output, name: str, terms: tuple[str, ...]) -> None:
-    """Save a filter under NAME, for --saved-filter NAME."""
-    query = read_filter(*terms)
-    _save(name, query)
-    out.record({"name": name, "text": str(query)}, lambda: failure.note(f"{name} is {query}"))
-
-
 @with_session("read")
-async def _save(session: CliSession, name: str, query: Filter) -> None:
+async def save(session: CliSession, out: Output, name: str, query: Filter) -> None:
+    """Save a filter under NAME, for --saved-filter NAME."""
     await saved_filters.save(
         session.database, workspace=session.workspace, name=name, wanted=query, actor=session.actor
     )
+    out.record({"name": name, "text": str(query)}, lambda: failure.note(f"{name} is {query}"))
 
 
 @filters.command("list", examples=["grns task filter list", "grns task filter list -o json"])

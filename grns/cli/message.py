@@ -9,43 +9,35 @@ from uuid import UUID
 import click
 
 from grns.cli import failure, option
+from grns.cli.actions import ANSWERS, MISSING, report_missing
 from grns.cli.group import Command
-from grns.cli.output import Column, Output, output_option
+from grns.cli.output import Output, output_option
 from grns.cli.session import CliSession, with_session
 from grns.dead_letters import listing
 from grns.dead_letters.listing import MESSAGE, DeadFilter
 from grns.dead_letters.message import MessagePatch
-from grns.errors import GrnsError, NotFoundError, UnavailableError
+from grns.errors import GrnsError, InvalidInputError, NotFoundError, UnavailableError
 from grns.settings import load
 from grns.tasks.search import Count
 from grns.text import counted
 
 _LIST = "grns dlq list"
 _BATCH = 500
-_MISSING = "not found"
-_ANSWERS = (Column("ID", "id"), Column("ANSWER", "answer"))
+_DONE = {"resend": "resent", "discard": "discarded"}
 
 Answer = dict[str, str]
 
 
-class MessageId(click.ParamType[UUID]):
-    """The id of a rejected message."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID:
-        """Return the id."""
-        try:
-            return value if isinstance(value, UUID) else UUID(value)
-        except ValueError:
-            self.fail(
-                f"{ascii(value)[:100]} is not the id of a message, a UUID: for tasks use grns task",
-                param,
-                ctx,
-            )
+def _message_id(value: str | UUID) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except ValueError as error:
+        raise InvalidInputError(
+            "bad_name", f"{ascii(value)[:100]} is not the id of a message, a UUID: for tasks use grns task"
+        ) from error
 
 
-_IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=MessageId())
+_IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=option.Checked(_message_id, name="id"))
 _ALL = click.option("--all", "is_all", is_flag=True, help="All rejected messages of the workspace.")
 
 
@@ -140,9 +132,9 @@ def _act(
         option.confirm(sentence, is_sure=is_sure, count=count.number)
     answers: list[Answer] = []
     try:
-        (_plan if is_trial else _change)(verb, ids, reason, answers)
+        _change(verb, ids, reason, answers, is_trial=is_trial)
     finally:  # what was done before an error is shown too
-        out.rows(answers, _ANSWERS)
+        out.rows(answers, ANSWERS)
     if out.is_table and not answers:
         failure.note(f"nothing to {verb}")
     _conclude(answers, verb)
@@ -156,33 +148,32 @@ async def _count(session: CliSession) -> Count:
     return counts[MESSAGE]
 
 
-@with_session("read")
-async def _plan(
-    session: CliSession, verb: str, ids: Sequence[UUID], reason: str | None, answers: list[Answer]
-) -> None:
-    async for page in _pages(session, ids):
-        for message_id in page:
-            state = await _state(session, message_id)
-            answers.append(_answer(message_id, f"would be {_done(verb)}" if state == "new" else state))
-
-
 @with_session("write")
 async def _change(
-    session: CliSession, verb: str, ids: Sequence[UUID], reason: str | None, answers: list[Answer]
+    session: CliSession,
+    verb: str,
+    ids: Sequence[UUID],
+    reason: str | None,
+    answers: list[Answer],
+    *,
+    is_trial: bool,
 ) -> None:
+    """Append the answer for each message."""
     async for page in _pages(session, ids):
-        if verb == "discard":
+        closed: set[UUID] = set()
+        if verb == "discard" and not is_trial:
             closed = await session.triage.discard_letters(page, actor=session.actor, reason=reason)
-            for message_id in page:
-                done = message_id in closed
-                answers.append(
-                    _answer(message_id, "discarded" if done else await _state(session, message_id))
-                )
-            continue
-        _require_broker(session)
+        elif not is_trial:
+            _require_broker(session)
         for message_id in page:
-            answer = await _resend(session, message_id, reason)
-            answers.append(_answer(message_id, answer))
+            if message_id in closed:
+                answer = "discarded"
+            elif verb == "resend" and not is_trial:
+                answer = await _resend(session, message_id, reason)
+            else:
+                answer = await _state(session, message_id)
+                answer = f"would be {_DONE[verb]}" if answer == "new" else answer
+            answers.append({"id": str(message_id), "answer": answer})
 
 
 @with_session("write", missing=_LIST)
@@ -191,14 +182,15 @@ async def _resend_one(
 ) -> None:
     _require_broker(session)
     await session.triage.resend(message_id, actor=session.actor, reason=reason, mend=patch)
-    out.record(_answer(message_id, "resent"), lambda: failure.note(f"message {message_id} was sent again"))
+    record = {"id": str(message_id), "answer": "resent"}
+    out.record(record, lambda: failure.note(f"message {message_id} was sent again"))
 
 
 async def _resend(session: CliSession, message_id: UUID, reason: str | None) -> str:
     try:
         await session.triage.resend(message_id, actor=session.actor, reason=reason)
     except NotFoundError:
-        return _MISSING
+        return MISSING
     except GrnsError as error:
         return str(error)
     return "resent"
@@ -233,24 +225,14 @@ async def _state(session: CliSession, message_id: UUID) -> str:
     try:
         state: str = (await session.triage.letter(message_id))["state"]
     except NotFoundError:
-        return _MISSING
+        return MISSING
     return state if state == "new" else f"{state} before"
-
-
-def _answer(message_id: UUID, answer: str) -> Answer:
-    return {"id": str(message_id), "answer": answer}
-
-
-def _done(verb: str) -> str:
-    return "resent" if verb == "resend" else "discarded"
 
 
 def _conclude(answers: Sequence[Answer], verb: str) -> None:
     """Exit with the code of the worst answer."""
-    done = (_done(verb), f"would be {_done(verb)}")
-    if missing := sum(row["answer"] == _MISSING for row in answers):
-        failure.print_error(f"{missing} of {len(answers)} do not exist", _LIST)
-        raise click.exceptions.Exit(failure.NOT_FOUND)
+    done = (_DONE[verb], f"would be {_DONE[verb]}")
+    report_missing(answers, _LIST)
     if others := sum(row["answer"] not in done for row in answers):
         failure.print_error(f"{others} of {len(answers)} are unchanged: the answer says why")
         raise click.exceptions.Exit(failure.CONFLICT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, cast
@@ -13,7 +12,7 @@ import click
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, details, document, output_option
-from grns.cli.progress import progress
+from grns.cli.progress import follow
 from grns.cli.session import CliSession, paged, with_session
 from grns.errors import WaitTimeoutError
 from grns.model.subjects import RELAY_NUDGE
@@ -24,8 +23,6 @@ from grns.postgres.paging import Page
 
 _LIST = "grns operation list"
 _SHOW = "grns operation show {number}"
-_LOOK_SECONDS = 0.25
-_LONG_SECONDS = 5.0
 
 Change = Callable[..., Awaitable[Operation]]
 
@@ -97,20 +94,18 @@ async def watch_operation(session: CliSession, out: Output, number: int, timeout
 
 
 async def _until_end(session: CliSession, number: int) -> Operation:
-    started_at, is_noted = time.monotonic(), False
-    with progress() as show:
-        while True:
-            now = await service.read_operation(session.database, number, workspace=session.workspace)
-            total = now.matched if now.is_exact else None
-            counts = f"{now.state.value}: {now.moved:,} moved, {now.skipped:,} skipped"
-            show(now.moved + now.skipped, total, counts)
-            if now.state in ENDED or now.state is State.PAUSED:
-                return now
-            is_late = now.state is State.PENDING and time.monotonic() - started_at > _LONG_SECONDS
-            if is_late and not is_noted:
-                failure.note("not started yet: does an operations daemon run (grns daemon operations)?")
-                is_noted = True
-            await asyncio.sleep(_LOOK_SECONDS)
+    def shown(now: Operation) -> tuple[int, int | None, str]:
+        counts = f"{now.state.value}: {now.moved:,} moved, {now.skipped:,} skipped"
+        return now.moved + now.skipped, now.matched if now.is_exact else None, counts
+
+    ended: Operation = await follow(
+        lambda: service.read_operation(session.database, number, workspace=session.workspace),
+        shown,
+        has_ended=lambda now: now.state in ENDED or now.state is State.PAUSED,
+        is_waiting=lambda now: now.state is State.PENDING,
+        hint="does an operations daemon run (grns daemon operations)?",
+    )
+    return ended
 
 
 def _add(verb: str, change: Change, help_text: str, reason: str) -> None:
@@ -171,7 +166,7 @@ def _draw(shown: Operation) -> None:
             ("created at", "created_at"),
             ("reason", "reason"),
             ("rate", lambda one: one.rate_per_minute and f"{one.rate_per_minute:g} a minute"),
-            ("agent type", "agent_type"),
+            ("pool", "agent_type"),
             ("canary", lambda one: one.canary_task_id or ("yes" if one.canary else None)),
             ("tasks", lambda one: f"{one.matched}" if one.is_exact else f"{one.matched} or more"),
             ("moved", "moved"),

@@ -20,6 +20,8 @@ from grns.model.json import parse
 from grns.postgres.paging import parts
 from grns.settings import load
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 _LONGEST_AGO_SECONDS = 3660 * 86_400.0
 _MANY = 100
 _WORDS = r"(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}"
@@ -88,8 +90,9 @@ class Duration(Checked):
 def _seconds(value: str | float) -> float:
     seconds = duration.parse(value) if isinstance(value, str) else float(value)
     if seconds is None:
-        sentence = f"{ascii(value)[:100]} is not a duration: write 90, 90s, 5m, 2h or 1d"
-        raise InvalidInputError("bad_duration", sentence)
+        raise InvalidInputError(
+            "bad_timeout", f"{ascii(value)[:100]} is not a duration: write 90, 90s, 5m, 2h or 1d"
+        )
     return seconds
 
 
@@ -128,7 +131,7 @@ class Moment(click.ParamType[float | datetime]):
                 ctx,
             )
         if moment.tzinfo is None:
-            self.fail(f"{ascii(value)[:100]} has no zone: write a Z behind it for UTC", param, ctx)
+            self.fail(f"{ascii(value)[:100]} has no zone: append Z for UTC", param, ctx)
         return moment
 
 
@@ -156,25 +159,32 @@ class KindType(click.ParamType[str]):
 TASK_ID = Token("task id")
 
 
-def task_id(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add one task id, passed on as `task_id`."""
-    return click.argument("task_id", metavar="ID", type=TASK_ID)(function)
+def together(*decorators: Decorator) -> Decorator:
+    """Return one decorator that adds several options, in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for add in reversed(decorators):
+            function = add(function)
+        return function
+
+    return decorate
 
 
-def page_options(cursor: click.ParamType[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def page_options(cursor: click.ParamType[Any]) -> Decorator:
     """Add `--limit` and `--after`, passed on under these names."""
-    after = click.option("--after", metavar="CURSOR", type=cursor, help="Continue after this cursor.")
-    limit = click.option(
-        "--limit",
-        type=Whole(1, 1000, code="bad_limit"),
-        default=50,
-        show_default=True,
-        help="Maximum number of rows.",
+    return together(
+        click.option(
+            "--limit",
+            type=Whole(1, 1000, code="bad_limit"),
+            default=50,
+            show_default=True,
+            help="Maximum number of rows.",
+        ),
+        click.option("--after", metavar="CURSOR", type=cursor, help="Continue after this cursor."),
     )
-    return lambda function: limit(after(function))
 
 
-def states_option(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def states_option(states: Sequence[str]) -> Decorator:
     """Add `--state`, repeatable, passed on as `states`."""
     return click.option(
         "--state",
@@ -185,22 +195,15 @@ def states_option(states: Sequence[str]) -> Callable[[Callable[..., Any]], Calla
     )
 
 
-def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--timeout`, passed on in seconds; None waits without limit."""
-    return click.option(
-        "--timeout",
-        type=Duration(code="bad_timeout"),
-        metavar="TIME",
-        help="Maximum time to wait: 30, 5m, 1h.",
-    )(function)
-
-
-def sure_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--dry-run` and `--yes` of destructive commands, passed on as `is_trial` and `is_sure`."""
-    function = click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")(function)
-    return click.option(
-        "--dry-run", "is_trial", is_flag=True, help="Show what would happen, and change nothing."
-    )(function)
+task_id = click.argument("task_id", metavar="ID", type=TASK_ID)
+timeout_option = click.option(
+    "--timeout", type=Duration(code="bad_timeout"), metavar="TIME", help="Maximum time to wait: 30, 5m, 1h."
+)
+# Of destructive commands; passed on as `is_trial` and `is_sure`.
+sure_options = together(
+    click.option("--dry-run", "is_trial", is_flag=True, help="Show what would happen, and change nothing."),
+    click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation."),
+)
 
 
 def read_document(given: str | None, limit: int) -> bytes:

@@ -22,7 +22,7 @@ from grns.worker.registry import list_agents
 
 _PAGE = 1000
 
-_AGENT_TYPE = click.argument("agent_type", metavar="AGENT_TYPE", type=option.Token("agent_type"))
+_AGENT_TYPE = click.argument("agent_type", metavar="POOL", type=option.Token("agent_type"))
 
 
 def queued(row: Mapping[str, Any]) -> str:
@@ -64,7 +64,7 @@ async def list_pools(session: CliSession, out: Output, limit: int, after: str | 
         return f"{subject}{age(pause['paused_at'], now)} by {pause['paused_by']}{until}{reason}"
 
     columns = (
-        Column("AGENT TYPE", "agent_type"),
+        Column("POOL", "agent_type"),
         Column("WORKERS", "workers", spare=2),
         Column("RUNNING", lambda row: f"{row['running']}/{row['slots']}", spare=1),
         Column("QUEUED", queued),
@@ -153,7 +153,7 @@ _WORKERS = (
 _WORKER: Sequence[tuple[str, Cell]] = (
     ("id", "agent_id"),
     ("status", _state),
-    ("agent type", "agent_type"),
+    ("pool", "agent_type"),
     ("running", lambda row: f"{row['running']} of {row['concurrency']} slots"),
     ("task types", lambda row: " ".join(row["task_types"])),
     ("host", "host"),

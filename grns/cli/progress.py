@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,6 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from grns.cli import failure
 
 _LINE_SECONDS = 5.0
+_READ_SECONDS = 0.25
+_LATE_SECONDS = 5.0
 
 
 class ShowProgress(Protocol):
@@ -42,6 +46,33 @@ def progress(*, has_lines: bool = True) -> Iterator[ShowProgress]:
             bar.update(task, completed=done, total=total, description=text)
 
         yield show
+
+
+async def follow(
+    read: Callable[[], Awaitable[Any]],
+    show: Callable[[Any], tuple[int, int | None, str]],
+    *,
+    has_ended: Callable[[Any], bool],
+    is_waiting: Callable[[Any], bool],
+    hint: str,
+) -> Any:
+    """Read a row again and again until it has ended, and return it.
+
+    Args:
+        show: makes what is done, what there is, and a text of a row.
+        hint: is written once if the row is still waiting after 5 seconds.
+    """
+    late_at = time.monotonic() + _LATE_SECONDS
+    with progress() as show_progress:
+        while True:
+            row = await read()
+            show_progress(*show(row))
+            if has_ended(row):
+                return row
+            if is_waiting(row) and time.monotonic() > late_at:
+                failure.note(f"not started yet: {hint}")
+                late_at = math.inf
+            await asyncio.sleep(_READ_SECONDS)
 
 
 class _Lines:

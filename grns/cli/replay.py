@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -15,7 +14,7 @@ import click
 from grns.cli import failure, option
 from grns.cli.group import Command
 from grns.cli.output import Output, output_option, text
-from grns.cli.progress import progress
+from grns.cli.progress import follow
 from grns.cli.session import CliSession, with_session
 from grns.errors import ConflictError, InvalidInputError, WaitTimeoutError
 from grns.model.subjects import RELAY_NUDGE
@@ -23,8 +22,6 @@ from grns.outbox import replay as store
 from grns.postgres.database import Database
 
 _DAY_SECONDS = 86_400.0
-_LOOK_SECONDS = 0.25
-_LONG_SECONDS = 5.0
 _EVERYTHING = ("^(evt|dlq)[.]",)
 
 
@@ -139,27 +136,23 @@ def _expression(kind: str) -> str:
 
 
 async def _until_done(database: Database, number: int) -> Any:
-    started_at, is_noted = time.monotonic(), False
-    with progress() as show:
-        while True:
-            row = await store.progress(database, number)
-            counts = f"{row['stored']:,} stored anew, {row['duplicates']:,} dropped as duplicates"
-            if row["up_to_seq"] is None:
-                show(0, None, counts)
-            else:
-                total = max(0, row["up_to_seq"] - row["first_seq"] + 1)
-                show(row["after_seq"] - row["first_seq"] + 1, total, counts)
-            if row["outcome"] == "done":
-                return row
-            if row["outcome"] is not None:
-                raise ConflictError(f"replay {number} was withdrawn by another process")
-            is_late = row["started_at"] is None and time.monotonic() - started_at > _LONG_SECONDS
-            if is_late and not is_noted:
-                failure.note(
-                    "not started yet: does a relay run (grns daemon relay), or is another replay before this?"
-                )
-                is_noted = True
-            await asyncio.sleep(_LOOK_SECONDS)
+    def shown(row: Any) -> tuple[int, int | None, str]:
+        counts = f"{row['stored']:,} stored anew, {row['duplicates']:,} dropped as duplicates"
+        if row["up_to_seq"] is None:
+            return 0, None, counts
+        total = max(0, row["up_to_seq"] - row["first_seq"] + 1)
+        return row["after_seq"] - row["first_seq"] + 1, total, counts
+
+    row = await follow(
+        lambda: store.progress(database, number),
+        shown,
+        has_ended=lambda row: row["outcome"] is not None,
+        is_waiting=lambda row: row["started_at"] is None,
+        hint="does a relay run (grns daemon relay), or is another replay before this?",
+    )
+    if row["outcome"] != "done":
+        raise ConflictError(f"replay {number} was withdrawn by another process")
+    return row
 
 
 def _conclude(row: Any) -> None:

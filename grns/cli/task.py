@@ -48,7 +48,7 @@ def _attempts(row: Mapping[str, Any]) -> str:
 _COLUMNS = (
     Column("ID", "id"),
     Column("TYPE", "task_type", may_shrink=True),
-    Column("AGENT TYPE", "agent_type", may_shrink=True, spare=2),
+    Column("POOL", "agent_type", may_shrink=True, spare=2),
     Column("PRIO", "priority", spare=4),
     Column("STATUS", "status", is_status=True),
     Column("ATTEMPT", _attempts, spare=3),

@@ -266,10 +266,10 @@ def is_late(snapshot: Snapshot) -> bool:
 def daemons(snapshot: Snapshot) -> str:
     """Return the lags of the daemons, in a line."""
     status = snapshot["daemons"]
-    behind, uncounted = lasted(status["lag_seconds"]), lasted(status["uncounted_seconds"])
+    lag, uncounted = lasted(status["lag_seconds"]), lasted(status["uncounted_seconds"])
     parts = [
-        f"relay {behind} behind" if status["relay_has_leader"] else "no relay leads",
-        f"stats {uncounted} behind" if status["stats_has_leader"] else "no stats leader: counts are old",
+        f"relay lag {lag}" if status["relay_has_leader"] else "no relay leader",
+        f"stats lag {uncounted}" if status["stats_has_leader"] else "no stats leader: counts are old",
     ]
     if status["lapsed_seconds"] > _LATE_SECONDS:
         parts.append(f"a lease expired {lasted(status['lapsed_seconds'])} ago")
