@@ -49,7 +49,9 @@ def key() -> None:
         "grns key create ops --scope admin --all-workspaces",
     ],
 )
-@click.argument("name", metavar="NAME")
+@click.argument(
+    "name", metavar="NAME", type=option.Checked(lambda name: check(name, None), name="name", is_kept=True)
+)
 @click.option(
     "--scope",
     "scopes",
@@ -63,7 +65,7 @@ def key() -> None:
     "--expires",
     "expires_seconds",
     metavar="TIME",
-    type=option.Duration(code="bad_expiry"),
+    type=option.Duration(code="bad_expiry", check=lambda seconds: check("any", seconds)),
     help="Lifetime: 30d, 12h. Defaults to unlimited.",
 )
 @click.option(
@@ -76,19 +78,14 @@ def key() -> None:
 )
 @_EVERYWHERE
 @output_option
-def create_key(name: str, expires_seconds: float | None, **given: Any) -> None:
+@with_session("read")
+async def create_key(
+    session: CliSession, /, out: Output, is_everywhere: bool, pools: tuple[str, ...], **fields: Any
+) -> None:
     """Create a key for this workspace or for all, and print it once.
 
     NAME identifies it in lists, for example `ci` or `billing in production`.
     """
-    check(name, expires_seconds)
-    _create_key(name=name, expires_seconds=expires_seconds, **given)
-
-
-@with_session("read")
-async def _create_key(
-    session: CliSession, /, out: Output, is_everywhere: bool, pools: tuple[str, ...], **fields: Any
-) -> None:
     workspace = None if is_everywhere else session.workspace
     with failure.hinting(missing=f"grns workspace create {workspace}"):
         made, row = await keys.create_key(

@@ -40,19 +40,28 @@ class InvalidOption(click.BadParameter):
 
 
 class Checked(click.ParamType[Any]):
-    """A value that a function checks and returns, perhaps as another one. It raises `InvalidInputError`."""
+    """A value that a function checks and, unless it is kept, converts. It raises `InvalidInputError`."""
 
-    def __init__(self, check: Callable[[Any], Any], *, name: str = "value", code: str | None = None) -> None:
+    def __init__(
+        self,
+        check: Callable[[Any], Any],
+        *,
+        name: str = "value",
+        code: str | None = None,
+        is_kept: bool = False,
+    ) -> None:
         self.name = name
         self._check = check
         self._code = code
+        self._is_kept = is_kept
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what the function returns."""
+        """Return the value, or what the function makes of it."""
         try:
-            return self._check(value)
+            converted = self._check(value)
         except InvalidInputError as error:
             raise InvalidOption(self._code or error.code, str(error), param, ctx) from error
+        return value if self._is_kept else converted
 
 
 class Token(Checked):
@@ -83,8 +92,13 @@ class Whole(click.IntRange):
 class Duration(Checked):
     """Seconds, or a number with its unit: `90`, `1.5h`."""
 
-    def __init__(self, *, code: str) -> None:
-        super().__init__(_seconds, name="duration", code=code)
+    def __init__(self, *, code: str, check: Callable[[float], None] = lambda _seconds: None) -> None:
+        def read(value: str | float) -> float:
+            seconds = _seconds(value)
+            check(seconds)
+            return seconds
+
+        super().__init__(read, name="duration", code=code)
 
 
 def _seconds(value: str | float) -> float:
@@ -96,12 +110,7 @@ def _seconds(value: str | float) -> float:
     return seconds
 
 
-def _cursor(value: str) -> str:
-    parts(value)
-    return value
-
-
-CURSOR = Checked(_cursor, name="cursor")
+CURSOR = Checked(parts, name="cursor", is_kept=True)
 NAME_CURSOR = Token("cursor", code="bad_cursor")
 
 

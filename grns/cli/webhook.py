@@ -22,34 +22,12 @@ from grns.webhooks.service import WebhookUpdate
 _LIST, _SHOW = "grns webhook list", "grns webhook show {webhook_id}"
 _KINDS = "such as evt.task.dead, evt.task.* (one word for each *), dlq.task.*. Repeatable."
 
-
-def _allowed(url: str) -> str:
-    load().webhook_guard.destination(url)
-    return url
-
-
-def _kind(kind: str) -> str:
-    check_kinds([kind])
-    return kind
-
-
-def _description(description: str) -> str:
-    check_description(description)
-    return description
-
-
-class _Overlap(option.Duration):
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds: float = super().convert(value, param, ctx)
-        check_overlap(seconds)
-        return seconds
-
-
-_URL, _KIND = option.Checked(_allowed, name="url"), option.Checked(_kind, name="kind")
-_OVERLAP = _Overlap(code="bad_overlap")
+_URL = option.Checked(lambda url: load().webhook_guard.destination(url), name="url", is_kept=True)
+_KIND = option.Checked(lambda kind: check_kinds([kind]), name="kind", is_kept=True)
+_OVERLAP = option.Duration(code="bad_overlap", check=check_overlap)
 _ID = click.argument("webhook_id", metavar="ID", type=option.Token("webhook id"))
 _DESCRIPTION = click.option(
-    "--description", metavar="TEXT", type=option.Checked(_description), help="Description."
+    "--description", metavar="TEXT", type=option.Checked(check_description, is_kept=True), help="Description."
 )
 
 

@@ -80,8 +80,7 @@ def test_a_pool_is_paused_listed_and_resumed(grns: Call, shared_url: str) -> Non
     assert (paused.code, paused.out, paused.err) == (0, "worker is paused for 2 h 0 min\n", "")
     head, worker, writer = grns("list").out.splitlines()
     assert head.split() == [
-        "AGENT",
-        "TYPE",
+        "POOL",
         "WORKERS",
         "RUNNING",
         "QUEUED",
