@@ -66,10 +66,7 @@ def _keep_rows(rows: list[dict[str, Any]], shown: list[str]) -> tuple[list[dict[
 @pages.get("/issues/{fingerprint}")
 async def issue(request: PageRequest) -> Response:
     """Show an issue with a sample, its tasks, and the actions on them."""
-    return await _render_issue(request, request.name("fingerprint"))
-
-
-async def _render_issue(request: PageRequest, fingerprint: str) -> Response:
+    fingerprint = request.name("fingerprint")
     response = await request.fetch_response(f"/issues/{fingerprint}")
     return await request.render(
         "issue.html",
@@ -96,14 +93,13 @@ async def _sample(request: PageRequest, task_id: str) -> Any:
 @pages.post("/issues/{fingerprint}")
 async def change_issue(request: PageRequest) -> Response:
     """Change the state, owner, note or snooze of an issue."""
-    fingerprint = request.name("fingerprint")
-    path = f"/issues/{fingerprint}"
+    path = f"/issues/{request.name('fingerprint')}"
     try:
         changes = await _changes(request)
         await request.change(path, changes, method="PATCH", etag=request.fields.text("etag"))
     except (InvalidInputError, ApiProblemError) as error:
         request.keep_form(error, path)
-        return await _render_issue(request, fingerprint)
+        return await issue(request)
     return request.redirect(path, notice="issue")
 
 

@@ -16,9 +16,21 @@ pages = WebPages()
 
 
 @pages.get("/keys")
-async def keys(request: PageRequest) -> Response:
-    """List the keys of the workspace, or of all workspaces."""
-    return await _render_keys(request)
+async def keys(request: PageRequest, made: dict[str, Any] | None = None) -> Response:
+    """List the keys of the workspace, or of all workspaces, after one that was just created."""
+    is_everywhere = request.user.principal.workspace is None
+    lists_all = is_everywhere and request.named_workspace is None
+    page = await request.fetch(
+        "/keys", all_workspaces="true" if lists_all else None, cursor=request.query("cursor")
+    )
+    return await request.render(
+        "keys.html",
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        made=made,
+        scopes=SCOPES,
+        is_everywhere=is_everywhere,
+    )
 
 
 @pages.post("/keys")
@@ -29,7 +41,7 @@ async def create_key(request: PageRequest) -> Response:
         made = await request.change("/keys", _new_key(request))
     except (InvalidInputError, ApiProblemError) as error:
         request.keep_form(error, "/keys")
-    return await _render_keys(request, made=made)
+    return await keys(request, made)
 
 
 def _new_key(request: PageRequest) -> dict[str, Any]:
@@ -54,22 +66,6 @@ async def revoke_key(request: PageRequest) -> Response:
     """Revoke a key."""
     await request.change(f"/keys/{request.name('key_id')}/revoke")
     return request.redirect("/keys", notice="revoked")
-
-
-async def _render_keys(request: PageRequest, made: dict[str, Any] | None = None) -> Response:
-    is_everywhere = request.user.principal.workspace is None
-    lists_all = is_everywhere and request.named_workspace is None
-    page = await request.fetch(
-        "/keys", all_workspaces="true" if lists_all else None, cursor=request.query("cursor")
-    )
-    return await request.render(
-        "keys.html",
-        rows=page["items"],
-        next_cursor=page["next_cursor"],
-        made=made,
-        scopes=SCOPES,
-        is_everywhere=is_everywhere,
-    )
 
 
 @pages.get("/workspaces")

@@ -28,10 +28,6 @@ async def messages(request: PageRequest) -> Response:
 @pages.get("/messages/{message_id}")
 async def message(request: PageRequest) -> Response:
     """Show a message with its headers and its body."""
-    return await _render_message(request)
-
-
-async def _render_message(request: PageRequest) -> Response:
     found = await request.fetch(_path(request))
     return await request.render(
         "message.html",
@@ -49,7 +45,7 @@ async def resend_message(request: PageRequest) -> Response:
         await request.change(f"{_path(request)}/resend", _resend_body(request))
     except (InvalidInputError, ApiProblemError) as error:
         request.keep_form(error, _path(request))
-        return await _render_message(request)
+        return await message(request)
     return request.redirect(_path(request), notice="resent")
 
 

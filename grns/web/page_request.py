@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
@@ -283,6 +283,7 @@ class PageRequest(Request):
 
 
 Handler = Callable[[PageRequest], Awaitable[Response]]
+_Handler = TypeVar("_Handler", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,16 +304,16 @@ class WebPage:
 class WebPages(list[WebPage]):
     """The pages of one module."""
 
-    def get(self, path: str, *, is_public: bool = False) -> Callable[[Handler], Handler]:
+    def get(self, path: str, *, is_public: bool = False) -> Callable[[_Handler], _Handler]:
         """Add a page."""
         return self._add("GET", path, is_public)
 
-    def post(self, path: str, *, is_public: bool = False) -> Callable[[Handler], Handler]:
+    def post(self, path: str, *, is_public: bool = False) -> Callable[[_Handler], _Handler]:
         """Add the action of a form."""
         return self._add("POST", path, is_public)
 
-    def _add(self, method: str, path: str, is_public: bool) -> Callable[[Handler], Handler]:
-        def add(handler: Handler) -> Handler:
+    def _add(self, method: str, path: str, is_public: bool) -> Callable[[_Handler], _Handler]:
+        def add(handler: _Handler) -> _Handler:
             self.append(WebPage(method, path, handler, is_public))
             return handler
 

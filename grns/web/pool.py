@@ -40,10 +40,7 @@ async def pools(request: PageRequest) -> Response:
 @pages.get("/pools/{agent_type}")
 async def pool(request: PageRequest) -> Response:
     """Show a pool with its queued tasks by priority, its workers and its pauses."""
-    return await _render_pool(request, request.name("agent_type"))
-
-
-async def _render_pool(request: PageRequest, agent_type: str) -> Response:
+    agent_type = request.name("agent_type")
     found = await _find_pool(request, agent_type)
     page = await request.fetch("/workers", limit=_POOL_WORKERS)
     pool_workers = [worker for worker in page["items"] if worker["agent_type"] == agent_type]
@@ -89,7 +86,7 @@ async def change_pool(request: PageRequest) -> Response:
         if change == "resume" or path == "/pools":
             raise
         request.keep_form(error, path)
-        return await _render_pool(request, agent_type)
+        return await pool(request)
     return request.redirect(path, notice=f"{change}d")
 
 

@@ -20,9 +20,12 @@ _SEPARATORS = re.compile(r"[\s,]+")
 
 
 @pages.get("/webhooks")
-async def webhooks(request: PageRequest) -> Response:
-    """List the webhooks."""
-    return await _render_webhooks(request)
+async def webhooks(request: PageRequest, made: Mapping[str, Any] | None = None) -> Response:
+    """List the webhooks, after one that was just created."""
+    page = await request.fetch("/webhooks", cursor=request.query("cursor"))
+    return await request.render(
+        "webhooks.html", webhook=None, rows=page["items"], next_cursor=page["next_cursor"], made=made
+    )
 
 
 @pages.post("/webhooks")
@@ -34,13 +37,27 @@ async def create_webhook(request: PageRequest) -> Response:
         made = await request.change("/webhooks", _body(request.fields))
     except ApiProblemError as error:
         request.keep_form(error, "/webhooks")
-    return await _render_webhooks(request, made=made)
+    return await webhooks(request, made)
 
 
 @pages.get("/webhooks/{webhook_id}")
-async def webhook(request: PageRequest) -> Response:
-    """Show a webhook and its deliveries."""
-    return await _render_webhook(request)
+async def webhook(request: PageRequest, made: Mapping[str, Any] | None = None) -> Response:
+    """Show a webhook and its deliveries, after its secret if that was just created."""
+    path, tab = _path(request), request.query("state") or "all"
+    tab = tab if tab in _TABS else "all"
+    page = await request.fetch(
+        f"{path}/deliveries", state=None if tab == "all" else tab, cursor=request.query("cursor")
+    )
+    return await request.render(
+        "webhook.html",
+        webhook=await request.fetch(path),
+        made=made,
+        tabs=_TABS,
+        tab=tab,
+        rows=page["items"],
+        next_cursor=page["next_cursor"],
+        is_partial=page["is_partial"],
+    )
 
 
 @pages.post("/webhooks/{webhook_id}")
@@ -53,7 +70,7 @@ async def edit_webhook(request: PageRequest) -> Response:
         await request.change(path, changes, method="PATCH", etag=f'"{form.integer("version") or 0}"')
     except (InvalidInputError, ApiProblemError) as error:
         request.keep_form(error, path)
-        return await _render_webhook(request)
+        return await webhook(request)
     return request.redirect(path, notice="webhook")
 
 
@@ -61,7 +78,7 @@ async def edit_webhook(request: PageRequest) -> Response:
 async def rotate_webhook(request: PageRequest) -> Response:
     """Create a new secret for a webhook and show it."""
     request.require("admin")
-    return await _render_webhook(request, made=await request.change(f"{_path(request)}/rotate", {}))
+    return await webhook(request, await request.change(f"{_path(request)}/rotate", {}))
 
 
 @pages.post("/webhooks/{webhook_id}/ping")
@@ -91,31 +108,6 @@ async def resend_delivery(request: PageRequest) -> Response:
     path = _delivery_path(request)
     await request.change(f"{path}/resend")
     return request.redirect(path, notice="delivery")
-
-
-async def _render_webhooks(request: PageRequest, *, made: Mapping[str, Any] | None = None) -> Response:
-    page = await request.fetch("/webhooks", cursor=request.query("cursor"))
-    return await request.render(
-        "webhooks.html", webhook=None, rows=page["items"], next_cursor=page["next_cursor"], made=made
-    )
-
-
-async def _render_webhook(request: PageRequest, *, made: Mapping[str, Any] | None = None) -> Response:
-    path, tab = _path(request), request.query("state") or "all"
-    tab = tab if tab in _TABS else "all"
-    page = await request.fetch(
-        f"{path}/deliveries", state=None if tab == "all" else tab, cursor=request.query("cursor")
-    )
-    return await request.render(
-        "webhook.html",
-        webhook=await request.fetch(path),
-        made=made,
-        tabs=_TABS,
-        tab=tab,
-        rows=page["items"],
-        next_cursor=page["next_cursor"],
-        is_partial=page["is_partial"],
-    )
 
 
 def _path(request: PageRequest) -> str:
