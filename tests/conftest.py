@@ -23,7 +23,7 @@ from grns.postgres import migrate
 from grns.postgres.database import Database
 from tests.support.harness import Fleet
 
-pytest_plugins = ["tests.support.store", "tests.support.api", "tests.support.web"]
+pytest_plugins = ["tests.support.store", "tests.support.api", "tests.support.web", "tests.support.cli"]
 
 # The same examples each time, however busy the machine is.
 hypothesis.settings.register_profile(

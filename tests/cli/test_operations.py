@@ -17,10 +17,8 @@ import nats
 import pytest
 
 from grns.cli import option
-from tests.cli.test_cli import UNKNOWN, Call, Town
 from tests.dead_letters.test_message import body
-
-pytest_plugins = ["tests.cli.test_cli"]
+from tests.support.cli import UNKNOWN, Call, CliServers
 
 SECONDS = 20.0
 
@@ -185,9 +183,9 @@ def test_a_task_that_waits_is_edited(grns: Call) -> None:
     assert grns("task", "edit", UNKNOWN, "--priority", "1").code == 3
 
 
-def test_a_message_is_mended_and_sent_again(grns: Call, town: Town) -> None:
+def test_a_message_is_mended_and_sent_again(grns: Call, cli_servers: CliServers) -> None:
     async def intrude() -> None:
-        client = await nats.connect(town.nats_url)
+        client = await nats.connect(cli_servers.nats_url)
         await client.publish("cmd.task.execute.v1", b"{mend me")
         await client.flush()
         await client.close()
