@@ -316,7 +316,7 @@ class LongPollQueue:
 
         claim = None
         try:
-            claim = await pending.claimer.claim(command, delivery, "priority", on_unhandled=pass_on)
+            claim = await pending.claimer.claim(command, delivery, "priority", on_no_handler=pass_on)
         finally:
             self._settle(pending, claim)
         if claim is not None:

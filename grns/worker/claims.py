@@ -1,4 +1,4 @@
-"""Claiming: a guarded statement that gives a task to one worker."""
+"""Claim tasks with guarded statements that give each task to one worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Row, run
 
 _PAUSE_SECONDS = 0.1
-# What a claim is made of, in the order of its fields; `expires_at` and `workspace` are ours.
+# The columns of a claim in the order of its fields; `expires_at` and `workspace` are set here.
 _FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
     *(field.name for field in fields(Claim) if field.name not in ("expires_at", "workspace"))
 )
@@ -26,7 +26,7 @@ _FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims: one life of a worker, what it serves, and for how long a claim lasts."""
+    """One worker process: its id, pool, task types and lease."""
 
     agent_id: str
     workspace: str
@@ -45,20 +45,20 @@ class _ClaimRequest:
 
 
 class LeaseKeeping(Protocol):
-    """Who sees to leases."""
+    """Renews leases."""
 
     def expect(self, claim: Claim, token: str) -> None:
-        """Keep a lease, and its delivery if it has one, from the moment on in which the claim is answered."""
+        """Renew a lease, and keep its delivery (if any) in progress, from the answer to its claim on."""
 
     def forget(self, lease_id: UUID) -> None:
-        """Keep it no more, if it was expected and nobody has held it: nobody will."""
+        """Stop renewing a lease that was expected and never held."""
 
 
 class Claims:
-    """Claims tasks for one worker, one await at a time; what waits together is one statement.
+    """Claims tasks for one worker; callers that wait at the same time share one statement.
 
-    What is claimed together does not begin together: so `keeping` hears of each lease before anything of the
-    batch can run, and keep others from their first step.
+    The tasks of a batch do not start at the same time. So `keeping` learns of every lease before any task of
+    the batch can run and block the loop.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Claims:
         keeping: LeaseKeeping | None = None,
     ) -> None:
         self._database = database
-        self._who = claimant
+        self._claimant = claimant
         self._keeping = keeping
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
@@ -78,19 +78,19 @@ class Claims:
         self._is_closed = False
 
     def close(self) -> None:
-        """Claim nothing more, however long what was asked for has waited for a connection."""
+        """Refuse further claims, also those that already wait for a connection."""
         self._is_closed = True
 
     async def claim(
         self, task_id: str, causation_id: UUID | None = None, *, token: str = ""
     ) -> Claim | Unclaimed:
-        """Claim one task, or say why it cannot be claimed now; `token` names the delivery that asks."""
-        wish = _ClaimRequest(task_id, random_uuid(), causation_id, token)
+        """Claim one task, or return why it cannot be claimed now; `token` names its delivery."""
+        request = _ClaimRequest(task_id, random_uuid(), causation_id, token)
         try:
-            return await self._batch.ask(wish)
+            return await self._batch.ask(request)
         except asyncio.CancelledError:
-            wish.is_given_up = True
-            self._forget([wish.lease_id])
+            request.is_given_up = True
+            self._forget([request.lease_id])
             raise
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
@@ -99,8 +99,9 @@ class Claims:
         sent_at = time.monotonic()
         try:
             rows = await self._run(
-                "claim_next", leases, self._who.agent_id, self._who.workspace, self._who.agent_type,
-                self._types, self._maxima, self._who.lease_seconds, older_than_seconds,
+                "claim_next", leases, self._claimant.agent_id, self._claimant.workspace,
+                self._claimant.agent_type, self._types, self._maxima,
+                self._claimant.lease_seconds, older_than_seconds,
             )  # fmt: skip
         except OutcomeUnknownError:
             rows = await self._settle(sent_at, "read_next_claims", leases)
@@ -108,35 +109,40 @@ class Claims:
         self._expect((claim, "") for claim in claims)
         return claims
 
-    async def _send(self, wishes: Sequence[_ClaimRequest]) -> Sequence[Claim | Unclaimed]:
+    async def _send(self, requests: Sequence[_ClaimRequest]) -> Sequence[Claim | Unclaimed]:
         sent_at = time.monotonic()
         try:
-            rows = await self._claim(wishes)
+            rows = await self._claim(requests)
         except OutcomeUnknownError:
             rows = await self._settle(
-                sent_at, "read_claims", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes]
+                sent_at,
+                "read_claims",
+                [request.task_id for request in requests],
+                [request.lease_id for request in requests],
             )
         claims = {row["lease_id"]: self._made(row, sent_at) for row in rows}
         self._expect(
-            (claims[wish.lease_id], wish.token)
-            for wish in wishes
-            if wish.lease_id in claims and not wish.is_given_up
+            (claims[request.lease_id], request.token)
+            for request in requests
+            if request.lease_id in claims and not request.is_given_up
         )
-        if len(claims) == len(wishes):
-            return [claims[wish.lease_id] for wish in wishes]
+        if len(claims) == len(requests):
+            return [claims[request.lease_id] for request in requests]
         if self._is_closed and not claims:
-            return [Unclaimed(wish.task_id, "stopping") for wish in wishes]
-        refused = [wish.task_id for wish in wishes if wish.lease_id not in claims]
+            return [Unclaimed(request.task_id, "stopping") for request in requests]
+        refused = [request.task_id for request in requests if request.lease_id not in claims]
         reasons: dict[str, Unclaimed] = {}
         try:
-            with suppress(UnavailableError):  # what was claimed must not be lost to a missing explanation
+            with suppress(UnavailableError):  # a missing explanation must not lose the claims
                 reasons = await self._explain(refused)
         except BaseException:
             self._forget(claims)
             raise
         return [
-            claims.get(wish.lease_id) or reasons.get(wish.task_id) or Unclaimed(wish.task_id, "locked")
-            for wish in wishes
+            claims.get(request.lease_id)
+            or reasons.get(request.task_id)
+            or Unclaimed(request.task_id, "locked")
+            for request in requests
         ]
 
     def _expect(self, claims: Iterable[tuple[Claim, str]]) -> None:
@@ -149,38 +155,51 @@ class Claims:
             for lease_id in lease_ids:
                 self._keeping.forget(lease_id)
 
-    async def _claim(self, wishes: Sequence[_ClaimRequest]) -> Sequence[Row]:
+    async def _claim(self, requests: Sequence[_ClaimRequest]) -> Sequence[Row]:
         return await self._run(
-            "claim", [wish.task_id for wish in wishes], [wish.lease_id for wish in wishes],
-            [wish.causation_id for wish in wishes], self._who.agent_id, self._who.workspace,
-            self._who.agent_type, self._types, self._maxima, self._who.lease_seconds,
+            "claim", [request.task_id for request in requests], [request.lease_id for request in requests],
+            [request.causation_id for request in requests], self._claimant.agent_id, self._claimant.workspace,
+            self._claimant.agent_type, self._types, self._maxima, self._claimant.lease_seconds,
         )  # fmt: skip
 
     async def _run(self, name: str, *arguments: object) -> Sequence[Row]:
-        """Run a statement that claims, unless the end has come while it waited for a connection."""
+        """Run a claiming statement, unless `close` was called while it waited for a connection."""
         async with self._database.connection() as connection:
             return () if self._is_closed else await run(connection, name, *arguments)
 
     async def _settle(self, sent_at: float, read: str, *arguments: object) -> Sequence[Row]:
-        """Find out what a claim without an answer has claimed, while that is worth something."""
+        """Return what a claim without an answer has claimed; give up after half the lease."""
         while True:
             try:
                 rows = await self._database.run(read, *arguments)
             except UnavailableError:
-                if time.monotonic() - sent_at > self._who.lease_seconds / 2:
+                if time.monotonic() - sent_at > self._claimant.lease_seconds / 2:
                     raise
                 await asyncio.sleep(_PAUSE_SECONDS)
             else:
-                # Nothing claimed may also mean that the statement is still under way.
+                # If no row is found, the statement may still be running.
                 if rows:
                     return rows
                 raise UnavailableError("the claim got no answer and claimed nothing")
 
     def _made(self, row: Row, sent_at: float) -> Claim:
-        return Claim(*(*_FIELDS(row), sent_at + self._who.lease_seconds, self._who.workspace))
+        return Claim(*(*_FIELDS(row), sent_at + self._claimant.lease_seconds, self._claimant.workspace))
 
     async def _explain(self, ids: list[str]) -> dict[str, Unclaimed]:
         rows = await self._database.run(
-            "explain_unclaimed", ids, self._who.workspace, self._who.agent_type, self._types
+            "explain_unclaimed", ids, self._claimant.workspace, self._claimant.agent_type, self._types
         )
         return {row["id"]: Unclaimed(row["id"], row["reason"], row["task_type"]) for row in rows}
+
+
+async def dispatch(database: Database, task_id: str, causation_id: UUID | None) -> bool:
+    """Write a new command for a task to the event log. Return False if the task is not queued."""
+    return bool(await database.run("dispatch", [task_id], [causation_id]))
+
+
+async def explain(database: Database, task_id: str, claimant: Claimant) -> str:
+    """Return the reason why a task can be neither claimed nor dispatched now."""
+    rows = await database.run(
+        "explain_unclaimed", [task_id], claimant.workspace, claimant.agent_type, list(claimant.handled)
+    )
+    return str(rows[0]["reason"])

@@ -1,8 +1,7 @@
-"""The command to run a task, as a worker reads it: quickly where grns itself wrote it, else by the models.
+"""Read execute commands: with one regular expression if the relay wrote them, else with the models.
 
-Nearly all commands come from the relay, which writes them in one form. One expression
-reads that form, and takes nothing that the models would refuse or read otherwise;
-what it does not take, they judge.
+The relay writes nearly all commands, in one form. The expression matches only messages that the models
+would accept with the same result; the models read every other message.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from grns.model.events import TaskExecute
 from grns.model.json import Limits
 from grns.model.task import uuid_of
 
-_FRONT_DOOR = f"{subjects.EXECUTE}.{envelope.SCHEMA_VERSION}"
-_OWN_SUBJECTS = f"{_FRONT_DOOR}."
+_SHARED_SUBJECT = f"{subjects.EXECUTE}.{envelope.SCHEMA_VERSION}"
+_OWN_SUBJECTS = f"{_SHARED_SUBJECT}."
 _OWN_DEPTH = 2
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _OWN_FORM = re.compile(
@@ -35,29 +34,30 @@ _OWN_FORM = re.compile(
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
 class ExecuteCommand:
-    """What a command to run a task says: its own id, the task, and whom it is meant for."""
+    """A command to run a task: its message id, the task and the pool."""
 
     message_id: UUID
     task_id: str
     agent_type: str
 
 
-def read(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand:
-    """Return the command in `body`; `RejectedError` says why it cannot be accepted.
+def read_command(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand:
+    """Return the command in `body`.
 
-    Codes: those of `envelope.decode` and `payloads.read`, and `unexpected_kind`.
+    Raises: RejectedError: the message is not a valid command. Its codes are those of `envelope.decode` and
+    `payloads.read`, and `unexpected_kind`.
     """
     return read_own(body, subject=subject, limits=limits) or read_any(body, subject=subject, limits=limits)
 
 
 def read_own(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand | None:
-    """Return the command if it has the form in which grns writes it; None says nothing of it."""
-    said = _OWN_FORM.fullmatch(body)
-    if said is None or not (subject.startswith(_OWN_SUBJECTS) or subject == _FRONT_DOOR):
+    """Return the command if it has the relay's form, else None (it may still be valid)."""
+    match = _OWN_FORM.fullmatch(body)
+    if match is None or not (subject.startswith(_OWN_SUBJECTS) or subject == _SHARED_SUBJECT):
         return None
     if limits.depth < _OWN_DEPTH or len(body) > min(limits.document_bytes, limits.nodes):
-        return None  # too long to be sure that it keeps within them: each value takes a byte
-    message_id, emitted_at, task_id, agent_type = said.groups()
+        return None  # may exceed the limits: each value takes at least one byte
+    message_id, emitted_at, task_id, agent_type = match.groups()
     number = int(message_id.replace(b"-", b""), 16)
     if number == 0 or not _is_a_time(emitted_at.decode()):
         return None
@@ -65,17 +65,17 @@ def read_own(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand | N
 
 
 def read_any(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand:
-    """Return the command in `body` as the models read it, or raise `RejectedError`."""
-    said = envelope.decode(body, subject=subject, limits=limits)
-    wanted = payloads.read(said)
-    if not isinstance(wanted, TaskExecute):
-        raise RejectedError("unexpected_kind", f"{said.kind} is not served here")
-    return ExecuteCommand(said.message_id, wanted.task_id, wanted.target_agent_type)
+    """Return the command in `body`, read with the models. Raises: RejectedError."""
+    message = envelope.decode(body, subject=subject, limits=limits)
+    payload = payloads.read(message)
+    if not isinstance(payload, TaskExecute):
+        raise RejectedError("unexpected_kind", f"{message.kind} is not served here")
+    return ExecuteCommand(message.message_id, payload.task_id, payload.target_agent_type)
 
 
 def _is_a_time(text: str) -> bool:
     try:
         datetime.fromisoformat(text)
-    except ValueError:  # as the 30th of February
+    except ValueError:  # such as February 30
         return False
     return True

@@ -1,4 +1,4 @@
-"""Finishing and giving back: guarded by task, workspace, attempt and lease, never by a bare task id."""
+"""Finish, release and renew attempts. Each statement is guarded by task, workspace, attempt and lease."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from uuid import UUID
 
 from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError
 from grns.model.outcome import Claim, Finished, Outcome
+from grns.model.subjects import DEFAULT_WORKSPACE
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, Row, Session, run
@@ -19,8 +20,8 @@ _LOCKED_TRIES_IN_TRANSACTION = 100
 
 @dataclass(slots=True)
 class Finish:
-    """One outcome to be written. `event_id` is chosen before the first try, so that a finish
-    whose answer was lost can be recognised: `is_unsure` says that this has to be looked up."""
+    """One outcome to write. `event_id` is chosen before the first try, so that a finish whose answer was
+    lost can be recognized; `is_unsure` is True if it must be looked up first."""
 
     claim: Claim
     outcome: Outcome
@@ -29,30 +30,31 @@ class Finish:
 
 
 class Finishes:
-    """Writes outcomes, one await at a time; what waits together is one statement."""
+    """Writes outcomes; callers that wait at the same time share one statement."""
 
     def __init__(self, database: Database | Session, *, batch_limit: int) -> None:
         self._database = database
         self._batch: Batch[Finish, Finished] = Batch(self._send, limit=batch_limit)
 
     async def finish(self, finish: Finish) -> Finished:
-        """Write one outcome. After `UnavailableError`, ask again with the same `Finish`."""
+        """Write one outcome. After `UnavailableError`, call again with the same `Finish`."""
         finished = await self._batch.ask(finish)
         if finished.status == "locked":
             raise ContendedError(f"task {finish.claim.id} is locked by another transaction")
         return finished
 
     async def read_back(self, finish: Finish) -> Finished | None:
-        """Say whether a finish whose answer was lost has been written, without writing anything."""
+        """Return what an earlier finish with this event id wrote, or None. Write nothing."""
         rows = await self._read_back([finish])
         return _finished(rows[finish.event_id]) if rows else None
 
     async def release(
         self, claims: Sequence[Claim], reason: str, *, event_ids: Sequence[UUID] = ()
     ) -> dict[str, str]:
-        """Give attempts back without spending them; returns the verdict per task id.
+        """Release attempts so that they do not count; return the verdict per task id.
 
-        `event_ids` are chosen by whoever may have to look up afterwards whether it was written.
+        Args:
+            event_ids: Ids to look the release up by if its answer is lost. Defaults to random ids.
         """
         events = event_ids or [random_uuid() for _ in claims]
         rows = await self._database.run(
@@ -64,18 +66,22 @@ class Finishes:
 
     async def _send(self, finishes: Sequence[Finish]) -> Sequence[Finished]:
         known = await self._read_back([finish for finish in finishes if finish.is_unsure])
-        open_ones = [finish for finish in finishes if finish.event_id not in known]
+        unwritten = [finish for finish in finishes if finish.event_id not in known]
         try:
-            rows = await self._database.run("finish", *_columns(open_ones)) if open_ones else ()
+            rows = await self._database.run("finish", *_columns(unwritten)) if unwritten else ()
         except OutcomeUnknownError:
-            for finish in open_ones:
+            for finish in unwritten:
                 finish.is_unsure = True
             raise
         known.update((row["event_id"], row) for row in rows)
-        # The first try may have committed between the look and the second try, which then lost to it.
+        # The first try may have committed after the look-up, so that the second try lost to it.
         known.update(
             await self._read_back(
-                [one for one in open_ones if one.is_unsure and known[one.event_id]["verdict"] == "lost"]
+                [
+                    finish
+                    for finish in unwritten
+                    if finish.is_unsure and known[finish.event_id]["verdict"] == "lost"
+                ]
             )
         )
         return [_finished(known[finish.event_id]) for finish in finishes]
@@ -125,9 +131,39 @@ def _columns(finishes: Sequence[Finish]) -> tuple[Sequence[object], ...]:
 
 
 def _filled(column: list[str | None]) -> list[str | None]:
-    """Return a column, or nothing for one of nothing but NULLs: `unnest` makes them, and none is sent."""
+    """Return a column, or [] if it holds only NULLs: `unnest` adds them, so that none is sent."""
     return [] if column.count(None) == len(column) else column
 
 
 def _finished(row: Row) -> Finished:
     return Finished(row["verdict"], row["total_seconds"])
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease that a worker holds."""
+
+    id: str
+    attempt: int
+    lease_id: UUID
+    workspace: str = DEFAULT_WORKSPACE
+
+
+@dataclass(frozen=True, slots=True)
+class RenewResult:
+    """`renewed`, `locked` (another transaction holds the row: retry) or `lost`."""
+
+    verdict: str
+    is_cancel_requested: bool
+
+
+async def renew(
+    database: Database | Session, leases: Sequence[HeldLease], lease_seconds: float
+) -> list[RenewResult]:
+    """Renew leases in one statement; return the results in the order of `leases`."""
+    rows = await database.run(
+        "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],
+        [lease.lease_id for lease in leases], lease_seconds, [lease.workspace for lease in leases],
+    )  # fmt: skip
+    verdicts = {row["place"]: RenewResult(row["verdict"], row["is_cancel_requested"]) for row in rows}
+    return [verdicts[place] for place in range(1, len(leases) + 1)]

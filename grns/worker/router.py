@@ -17,8 +17,7 @@ from grns.model.outcome import Claim, Unclaimed
 from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.telemetry.signal import Emit
-from grns.worker.claims import Claimant
-from grns.worker.dispatch import dispatch, explain
+from grns.worker.claims import Claimant, dispatch, explain
 from grns.worker.executor import Executor
 from grns.worker.slots import Slots
 
@@ -55,7 +54,7 @@ class CommandRouter:
             return
         claim = None
         try:
-            claim = await self._claimer.claim(command, delivery, "shared", on_other=self._send_on)
+            claim = await self._claimer.claim(command, delivery, "shared", on_other_pool=self._send_on)
         finally:
             if claim is None:
                 self._slots.give()
@@ -71,6 +70,6 @@ class CommandRouter:
                 return
             reason = await explain(self._database, task_id, self._claimant)
         except UnavailableError as error:
-            await self._claimer.put_off(delivery, task_id, error)
+            await self._claimer.defer(delivery, task_id, error)
             return
         await self._claimer.refuse(Unclaimed(task_id, reason), delivery)

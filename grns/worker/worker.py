@@ -184,7 +184,7 @@ class Worker:
             self._shared_consumer.done()
 
     async def _follow(self, delivery: Delivery, source: str) -> None:
-        await self._guard(self._executor.follow(delivery, source))
+        await self._guard(self._executor.handle_command(delivery, source))
 
     async def _run(self, claim: Claim) -> None:
         try:

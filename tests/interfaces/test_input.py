@@ -155,7 +155,7 @@ def by_bus(document: bytes) -> str:
     """Read a command in whose payload there is a document more."""
     body = encoded(envelope(payload={"task_id": "gr-0", "target_agent_type": "worker", "a": 5}))
     try:
-        command.read(
+        command.read_command(
             body.replace(b'"a": 5', b'"a": ' + document),
             subject=subjects.shared_execute(),
             limits=load().envelope_limits,
@@ -344,7 +344,7 @@ async def _document_by_sql(database: Database, document: bytes) -> str:
 @pytest.mark.parametrize("case", GOOD_NAMES, ids=str)
 def test_good_names_are_good_on_the_bus(case: Case) -> None:
     payload = {"task_id": case.value, "target_agent_type": case.value}
-    read = command.read(
+    read = command.read_command(
         encoded(envelope(payload=payload)), subject=subjects.shared_execute(), limits=load().envelope_limits
     )
     assert (read.task_id, read.agent_type) == (case.value, case.value)

@@ -112,7 +112,7 @@ def _outage(times: int) -> Callable[[Context], Awaitable[None]]:
 
 def serve(stage: Stage, handler: Callable[[Context], Awaitable[None]]) -> None:
     """Let a handler do what the worker does."""
-    pool = stage.executor._handlers._pool
+    pool = stage.executor.handlers._pool
     pool._handlers.pop("noop")
     pool.task("noop")(handler)
 

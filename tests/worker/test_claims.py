@@ -17,8 +17,7 @@ from grns.maintenance.audit import audit_tasks
 from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Unclaimed, Verb
 from grns.postgres.database import Database
-from grns.worker.claims import Claims
-from grns.worker.dispatch import dispatch, explain
+from grns.worker.claims import Claims, dispatch, explain
 from grns.worker.finishes import Finishes
 from tests.support.harness import submit, submit_many
 from tests.support.store import (

@@ -172,11 +172,11 @@ def test_bad_input_is_never_read_quickly(case: Case) -> None:
 def test_any_other_form_is_read_by_the_models() -> None:
     body = written().replace(b'"schema_version":"v1",', b"").replace(b"{", b'{"schema_version": "v1", ', 1)
     assert quickly(body) is None
-    assert command.read(body, subject=LANE, limits=LIMITS).task_id == "gr-1"
+    assert command.read_command(body, subject=LANE, limits=LIMITS).task_id == "gr-1"
 
 
 def test_a_command_of_another_kind_is_rejected() -> None:
     body = written().replace(b"cmd.task.execute", b"cmd.task.cancel")
     with pytest.raises(RejectedError) as raised:
-        command.read(body, subject="cmd.task.cancel.v1", limits=LIMITS)
+        command.read_command(body, subject="cmd.task.cancel.v1", limits=LIMITS)
     assert raised.value.code == "unexpected_kind"

@@ -102,6 +102,13 @@ class Stage:
             emit=emit,
         )
 
+    async def receive(self, delivery: Copy, source: str) -> None:
+        """Handle a command from its priority subject, or from the shared one."""
+        if source == "priority":
+            await self.executor.handle_command(delivery, source)
+        else:
+            await self.door.receive(delivery)
+
     def _context(self, claim: Claim, lease: Lease) -> Context:
         return Context(
             claim, lease, agent_id="worker-me", workspace="default", database=self.database,
@@ -130,7 +137,7 @@ def asking_for(database: Database, task_id: str, *, agent_type: str = "worker", 
 async def test_a_lane_is_acked_when_the_end_has_committed(stage: Stage, shared: Database) -> None:
     task_id = (await submit(shared)).id
     delivery = asking_for(shared, task_id)
-    await stage.executor.follow(delivery, "priority")
+    await stage.executor.handle_command(delivery, "priority")
     assert delivery.end == ("ack", None)
     assert delivery.statuses == ["succeeded"]
     assert (await row_of(shared, task_id))["result"] == "1"
@@ -180,7 +187,7 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
     task_id = (await place(shared, road)).id
     before = await row_of(shared, task_id), await log_of(shared, task_id)
     delivery = asking_for(shared, task_id)
-    await (stage.executor.follow(delivery, "priority") if way == "priority" else stage.door.receive(delivery))
+    await stage.receive(delivery, way)
     assert delivery.end == ("ack", None)
     assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
     assert (stage.slots.free, stage.started) == (1, [])
@@ -188,14 +195,14 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
 
 async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: Database) -> None:
     earlier = asking_for(shared, (await submit(shared, "other")).id)
-    await stage.executor.follow(earlier, "priority")
+    await stage.executor.handle_command(earlier, "priority")
     assert [signal for signal in stage.emitted if signal.event == "no_handler"] == [
         NoHandler("other", stage.emitted[0].task_id, "noop")  # type: ignore[attr-defined]
     ]
     stage.emitted.clear()
     task_id = (await submit(shared, "other")).id
     delivery = asking_for(shared, task_id)
-    await stage.executor.follow(delivery, "priority")
+    await stage.executor.handle_command(delivery, "priority")
     assert delivery.end == ("ack", None)
     row = await row_of(shared, task_id)
     assert (row["status"], row["attempt"]) == ("queued", 0)
@@ -217,7 +224,7 @@ async def test_what_is_paused_is_acked_and_told_to_whoever_looks_for_pauses(
         until=None,
     )  # fmt: skip
     delivery = asking_for(shared, task_id)
-    await (stage.executor.follow(delivery, "priority") if way == "priority" else stage.door.receive(delivery))
+    await stage.receive(delivery, way)
     assert (delivery.end, told) == (("ack", None), ["noop"])
     assert (await row_of(shared, task_id), await log_of(shared, task_id)) == before
     assert (stage.slots.free, stage.started) == (1, [])
@@ -252,9 +259,7 @@ async def test_a_task_that_may_not_be_committed_yet_is_waited_for(
     for count in range(1, 6):
         agent_type = "scout" if way == "door_of_others" else "worker"
         delivery = asking_for(shared, "gr-nothing", agent_type=agent_type, count=count)
-        await (
-            stage.executor.follow(delivery, "priority") if way == "priority" else stage.door.receive(delivery)
-        )
+        await stage.receive(delivery, way)
         letters = await fetch(shared, "select reason, body from grns.dead_letters")
         if count <= len(UNKNOWN_TASK_DELAYS):
             assert (delivery.end, letters) == (("nak", UNKNOWN_TASK_DELAYS[count - 1]), [])
@@ -271,7 +276,7 @@ async def test_without_postgres_everything_is_given_back(shared: Database) -> No
     book, descriptor = SharedLeaseTable.create(4)
     stage = Stage(away, book)
     for body in (encoded(command()), b"no json"):
-        for deliver in (stage.door.receive, lambda copy: stage.executor.follow(copy, "priority")):
+        for deliver in (stage.door.receive, lambda copy: stage.executor.handle_command(copy, "priority")):
             delivery = Copy(shared, body)
             await deliver(delivery)
             assert delivery.end is not None
@@ -287,7 +292,7 @@ async def test_a_message_judged_twice_has_one_letter(stage: Stage, shared: Datab
     """Its end did not reach the broker."""
     for count in (1, 2):
         delivery = Copy(shared, b"no json", count=count)
-        await stage.executor.follow(delivery, "priority")
+        await stage.executor.handle_command(delivery, "priority")
         assert delivery.end == ("term", "bad_json")
     assert len(await fetch(shared, "select from grns.dead_letters")) == 1
     assert len(await fetch(shared, "select from grns.events where kind = 'dlq.message.rejected'")) == 1
@@ -297,7 +302,7 @@ async def test_a_command_of_another_kind_is_not_served(stage: Stage, shared: Dat
     document = command() | {"kind": "cmd.task.cancel", "payload": {"task_id": "gr-0"}}
     delivery = Copy(shared, encoded(document))
     delivery.subject = "cmd.task.cancel.v1"
-    await stage.executor.follow(delivery, "priority")
+    await stage.executor.handle_command(delivery, "priority")
     assert delivery.end == ("term", "unexpected_kind")
 
 
@@ -305,7 +310,7 @@ async def test_a_command_never_runs_a_task_twice(stage: Stage, shared: Database)
     task_id = (await submit(shared)).id
     for _ in range(3):
         delivery = asking_for(shared, task_id)
-        await stage.executor.follow(delivery, "priority")
+        await stage.executor.handle_command(delivery, "priority")
         assert delivery.end == ("ack", None)
     assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
 
