@@ -95,7 +95,7 @@ async def test_an_issue_is_found_tried_with_a_canary_redriven_and_resolved(page:
     await all_in(stage.database, ids, within_seconds=60)
     await main_link(page, "Issues")
     await page.get_by_role("link", name=re.compile("canary.internal")).first.click()
-    await expect(page.get_by_text("No task of this issue is dead or failed now.")).to_be_visible(
+    await expect(page.get_by_text("No task of this issue is dead or failed now.", exact=True)).to_be_visible(
         timeout=15_000
     )
     await page.get_by_role("button", name="Mark as resolved").click()
