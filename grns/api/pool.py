@@ -50,7 +50,7 @@ class PoolRow(BaseModel):
     queued: int
     has_more: bool
     oldest_seconds: float | None
-    lanes: list[PriorityBacklog]
+    priorities: list[PriorityBacklog]
     pauses: list[Pause]
 
 

@@ -32,7 +32,7 @@ def queued(row: Mapping[str, Any]) -> str:
 
 def by_priority(row: Mapping[str, Any]) -> str:
     """Return how many tasks are queued of each priority."""
-    return " ".join(map(queued, row["lanes"]))
+    return " ".join(map(queued, row["priorities"]))
 
 
 def oldest(row: Mapping[str, Any]) -> str | None:

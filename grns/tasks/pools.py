@@ -1,4 +1,4 @@
-"""The pools as they are now: who works in them, what waits in their lanes, and whether they are paused."""
+"""The current state of pools: workers, queued tasks and pauses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_COUNTED = 1000
 async def list_pools(
     database: Database | Session, *, workspace: str, limit: int = 50, after: str | None = None
 ) -> Page:
-    """Return the pools that have workers, queued tasks or a pause, in the order of their agent types."""
+    """Return the pools with workers, queued tasks or a pause, by name."""
     rows = await database.run("read_agent_types", workspace, after or "", limit + 1)
     agent_types = [row["agent_type"] for row in rows]
     shown = agent_types[:limit]
@@ -28,10 +28,10 @@ async def list_pools(
 async def read_pools(
     database: Database | Session, workspace: str, agent_types: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return pools by their agent types, in that order, whether anybody has heard of them or not.
+    """Return pools by their agent types, in that order, also unknown ones.
 
-    `slots` and `running` are as of their workers' last heartbeats. Of each lane up to a thousand queued tasks
-    are counted: where `has_more`, there are so many at least.
+    `slots` and `running` are those of the workers' last heartbeats. Up to a thousand queued tasks are counted per
+    priority: with `has_more`, there are at least as many.
     """
     rows = await database.run("read_pools", workspace, list(agent_types), _MOST_COUNTED + 1)
     pauses = await pause.in_force(database, workspace, agent_types)
@@ -41,7 +41,7 @@ async def read_pools(
 
 
 def _pool(workspace: str, row: Row, pauses: Sequence[Pause]) -> dict[str, Any]:
-    lanes: list[dict[str, Any]] = [
+    priorities: list[dict[str, Any]] = [
         {
             "priority": priority,
             "queued": min(queued, _MOST_COUNTED),
@@ -58,11 +58,11 @@ def _pool(workspace: str, row: Row, pauses: Sequence[Pause]) -> dict[str, Any]:
         "workers": row["workers"],
         "slots": row["slots"],
         "running": row["running"],
-        "queued": sum(lane["queued"] for lane in lanes),
-        "has_more": any(lane["has_more"] for lane in lanes),
+        "queued": sum(one["queued"] for one in priorities),
+        "has_more": any(one["has_more"] for one in priorities),
         "oldest_seconds": max(
-            (lane["oldest_seconds"] for lane in lanes if lane["oldest_seconds"] is not None), default=None
+            (one["oldest_seconds"] for one in priorities if one["oldest_seconds"] is not None), default=None
         ),
-        "lanes": lanes,
+        "priorities": priorities,
         "pauses": [asdict(one) for one in pauses],
     }

@@ -75,7 +75,7 @@ POOLS = Dashboard(
     "grns: pools and leases",
     [
         chart(
-            "Oldest queued task, by lane",
+            "Oldest queued task, by pool and priority",
             latest(r.QUEUE_OLDEST, "workspace", "agent_type", "priority", chosen=_SPACE),
             of=r.QUEUE_OLDEST,
         ),

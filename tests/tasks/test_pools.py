@@ -1,4 +1,4 @@
-"""Pools as they are listed: who works in them, what waits in their lanes, and what is paused."""
+"""Pools as they are listed: who works in them, what waits in their priorities, and what is paused."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ async def test_a_pool_has_the_workers_that_live_and_what_waits_in_its_lanes(shar
         await place(shared, road)
     await begin_pause(shared, "worker")
     (found,) = (await pool.list_pools(shared, workspace="default")).rows
-    lanes = found.pop("lanes")
-    assert [(lane["priority"], lane["queued"], lane["has_more"]) for lane in lanes] == [
+    priorities = found.pop("priorities")
+    assert [(lane["priority"], lane["queued"], lane["has_more"]) for lane in priorities] == [
         (0, 0, False),
         (1, 2, False),
         (2, 0, False),
         (3, 3, False),
     ]
-    assert [lane["oldest_seconds"] is None for lane in lanes] == [True, False, True, False]
-    assert 100.0 <= lanes[1]["oldest_seconds"] == found.pop("oldest_seconds") < 160.0
+    assert [lane["oldest_seconds"] is None for lane in priorities] == [True, False, True, False]
+    assert 100.0 <= priorities[1]["oldest_seconds"] == found.pop("oldest_seconds") < 160.0
     (paused,) = found.pop("pauses")
     assert (paused["task_type"], paused["paused_by"], paused["reason"]) == (None, "cli:me@here", "deploy")
     assert found == {
@@ -86,7 +86,7 @@ async def test_a_long_lane_is_counted_up_to_a_bound(
     for priority, count in enumerate((3, 4, 5)):
         await submit_many(shared, count, priority=priority)
     (found,) = await pool.read_pools(shared, "default", ["worker"])
-    assert [(lane["queued"], lane["has_more"]) for lane in found["lanes"]] == [
+    assert [(one["queued"], one["has_more"]) for one in found["priorities"]] == [
         (3, False),
         (4, False),
         (4, True),
