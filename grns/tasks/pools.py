@@ -30,8 +30,8 @@ async def read_pools(
 ) -> list[dict[str, Any]]:
     """Return pools by their agent types, in that order, also unknown ones.
 
-    `slots` and `running` are those of the workers' last heartbeats. Up to a thousand queued tasks are counted per
-    priority: with `has_more`, there are at least as many.
+    `slots` and `running` are those of the workers' last heartbeats. Up to a thousand queued tasks are counted
+    per priority: with `has_more`, there are at least as many.
     """
     rows = await database.run("read_pools", workspace, list(agent_types), _MOST_COUNTED + 1)
     pauses = await pause.in_force(database, workspace, agent_types)
