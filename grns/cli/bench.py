@@ -13,8 +13,8 @@ from grns.bootstrap.app import VERSION
 from grns.cli.group import Command
 from grns.cli.output import Output, fields, output_option, text
 from grns.cli.session import impatient_settings
-from grns.dev.bench.course import run
 from grns.dev.bench.plan import Plan, Result
+from grns.dev.bench.run import run
 from grns.settings import Settings
 
 

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from grns.cli.bench import show
-from grns.dev.bench import place
+from grns.dev.bench import workspace
 from grns.dev.bench.plan import Distance, Figures, Plan, Result
 from grns.dev.servers import LocalNats
 from grns.model import subjects
@@ -263,7 +263,9 @@ async def test_interrupted_while_it_removes_it_goes_on_with_that(
 
     async def work() -> None:
         settings = settings_for(database_url, broker.url)
-        async with place.made(settings, Plan(tasks=100, concurrency=1, payload_bytes=16), print) as made:
+        async with workspace.temporary(
+            settings, Plan(tasks=100, concurrency=1, payload_bytes=16), print
+        ) as made:
             name = made.directory.name
             assert (await scratch_databases(admin), directories(tmp_path)) == ([name], [name])
             assert len(await streams(broker)) == 3
@@ -288,7 +290,7 @@ async def test_what_a_killed_run_leaves_the_next_one_removes(
 
     run = start("--tasks", "100")
     assert await run.end() == 0, run.err
-    assert f"removed {name}, which a run that was killed had left behind" in run.err
+    assert f"removed {name}, left by a killed run" in run.err
     assert "100 tasks that do nothing, of 200 bytes; one worker with 100 slots" in run.out
     await nothing_is_left(admin, broker, tmp_path)
 

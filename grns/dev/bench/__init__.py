@@ -1,4 +1,1 @@
-"""`grns admin bench`: how fast grns is on the user's own servers, measured where nothing of the user's is.
-
-`course.py` reads like the measurement: each step is a module of its own.
-"""
+"""`grns admin bench`: measure grns on the user's own servers, in a workspace of its own."""

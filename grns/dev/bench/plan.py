@@ -1,4 +1,4 @@
-"""What is to be measured, and what came of it."""
+"""Plan and results of a benchmark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from grns.model.duration import Percentiles
 
-# What `{"filling":""}` takes by itself.
+# The size of `{"filling":""}`.
 LEAST_PAYLOAD_BYTES = 14
 
 _MOST_SINGLE, _LEAST_SINGLE = 500, 20
@@ -15,7 +15,7 @@ _MOST_SAMPLES, _LEAST_SAMPLES = 200, 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many tasks of which size, and how many of them the worker runs at a time."""
+    """Number and size of tasks, and the worker's concurrency."""
 
     tasks: int
     concurrency: int
@@ -23,17 +23,17 @@ class Plan:
 
     @property
     def single(self) -> int:
-        """How many tasks are submitted one by one."""
+        """Number of tasks submitted one by one."""
         return min(_MOST_SINGLE, max(_LEAST_SINGLE, self.tasks // 20))
 
     @property
     def samples(self) -> int:
-        """How many tasks are submitted to an idle system."""
+        """Number of tasks submitted to an idle system."""
         return min(_MOST_SAMPLES, max(_LEAST_SAMPLES, self.tasks // 50))
 
     @property
     def all_tasks(self) -> int:
-        """How many tasks that makes together."""
+        """Number of tasks in all."""
         return 2 * self.tasks + self.single + self.samples
 
     @property
@@ -44,9 +44,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How long servers take to answer, in seconds: medians.
+    """Median latencies of the servers in seconds.
 
-    `postgres` and `nats` are the ways there and back, `commit` and `stored` with what is written there.
+    `postgres` and `nats` are round trips; `commit` and `stored` include a write.
     """
 
     postgres: float
@@ -57,7 +57,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Tasks per second, and the seconds from submit to the handler's start on an idle system."""
+    """Tasks per second, and the seconds from submission to the handler's start on an idle system."""
 
     in_bulk: float
     one_by_one: float
@@ -68,7 +68,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one run."""
+    """Plan and results of one run."""
 
     plan: Plan
     distance: Distance
