@@ -52,7 +52,7 @@ async def explain(session: CliSession, out: Output, task_id: str) -> None:
 def _draw_explanation(explanation: Explanation) -> None:
     text(explanation.sentence)
     for reason in explanation.reasons[1:]:
-        text(f"  besides, {reason.sentence}" if reason.word != "issue" else f"  {reason.sentence}")
+        text(f"  also: {reason.sentence}" if reason.word != "issue" else f"  {reason.sentence}")
     for command in explanation.next_steps:
         text(f"  try: {command}")
     if explanation.traceback:

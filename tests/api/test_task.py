@@ -40,7 +40,7 @@ async def test_why_a_task_was_opened_again_is_kept(local: httpx2.AsyncClient, sh
     event = good(await local.get(f"{TASKS}/{task_id}/events"))["items"][-2]
     assert (event["kind"], event["payload"]["why"]) == ("evt.task.queued", "the site is back")
     steps = good(await local.get(f"{TASKS}/{task_id}/explain"))["steps"]
-    assert f"opened again by {actor_of(local)}, with all attempts before it (the site is back)" in [
+    assert f"redriven by {actor_of(local)}, with its attempts reset (the site is back)" in [
         step["sentence"] for step in steps
     ]
 

@@ -88,7 +88,7 @@ def test_a_task_that_nobody_runs_is_waited_for_in_vain_and_cancelled(grns: Call)
 
 @pytest.mark.parametrize(
     ("agent_type", "said"),
-    [("digest", "has a handler for digset_file"), ("digets", "no worker of the pool digets is up")],
+    [("digest", "has a handler for digset_file"), ("digets", "the pool digets has no live worker")],
 )
 def test_submit_wait_without_a_worker_for_the_type_says_so_while_it_waits(
     grns: Call, agent_type: str, said: str

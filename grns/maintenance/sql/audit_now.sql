@@ -53,7 +53,7 @@ cross join lateral (
 order by o.queued_at, o.id
 limit $2)
 union all
-(select t.id, 'unreaped', 'its lease is over since ' || t.lease_until || ', and no reaper took it back'
+(select t.id, 'unreaped', 'its lease expired at ' || t.lease_until || ', and no reaper put it back'
 from grns.tasks t, late l
 where t.lease_until < l.since
 order by t.lease_until
