@@ -139,7 +139,7 @@ async def test_filters_are_kept_listed_and_forgotten(local: httpx2.AsyncClient) 
 
 async def test_terms_are_told_and_completed(local: httpx2.AsyncClient) -> None:
     said = good(await local.get(f"{PREFIX}/terms", params={"beginning": "status:de"}))
-    assert {"state", "type", "payload"} <= {row["name"] for row in said["items"]}
+    assert {"status", "type", "payload"} <= {row["name"] for row in said["items"]}
     assert [row["text"] for row in said["completions"]] == ["status:dead"]
 
 

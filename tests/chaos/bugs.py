@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         "answers to wherever somebody names", "tests", ("assert True is False",),
-        (Edit("grns/nats/request.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
+        (Edit("grns/nats/delivery.py", "return _INBOX.fullmatch(reply) is not None", "return bool(reply)"),),
         "tests/nats/test_jetstream.py::test_an_inbox_is_told_from_any_other_subject",
     ),
     Mutant(
@@ -163,8 +163,8 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbox/ordered_publisher.py", "            self._postpone(message)\n\n    def _show",
-              "            self._end(message)\n\n    def _show"),),
+        (Edit("grns/outbox/ordered_publisher.py", "            self._postpone(message)\n\n    def _add_span",
+              "            self._end(message)\n\n    def _add_span"),),
         "NATS: killed,NATS: frozen",
     ),
     Mutant(
