@@ -18,7 +18,7 @@ EACH_PUSH := $(foreach folder,browser faults foreign site,--ignore tests/$(folde
 CHROMIUM := $(or $(GRNS_CHROMIUM),/usr/bin/chromium)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dev unit test test-process nightly faults browser browser-smoke clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench doors docs docs-commands profile check format lint types floors verify lines ops clean
+.PHONY: help install demo dev unit test test-process nightly faults browser browser-smoke clients test-oldest model fuzz fuzz-api chaos power failpoints mutants recovery bench bench-interfaces docs docs-commands profile check format lint types layers verify lines ops clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,8 +100,8 @@ bench: $(STAMP) ## measure all goals and the peers, or hold against the last res
 	$(BIN)/python -m tests.bench $(foreach option,ROWS ROUNDS ONLY RESULT PLOTS,$(call given,$(option))) \
 		$(if $(filter no,$(PEERS)),--no-peers) $(if $(CHECK),--check)
 
-doors: $(STAMP) ## measure API, dashboard and a bulk redrive with a million tasks (ROWS=1000000 ONLY= RESULT=)
-	$(BIN)/python -m tests.bench.doors $(foreach option,ROWS ONLY RESULT,$(call given,$(option)))
+bench-interfaces: $(STAMP) ## measure API, dashboard and a bulk redrive with a million tasks (ROWS=1000000 ONLY= RESULT=)
+	$(BIN)/python -m tests.bench.interfaces $(foreach option,ROWS ONLY RESULT,$(call given,$(option)))
 
 docs: $(STAMP) ## write the pages of the reference anew, and build the documentation's site into site/
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group docs
@@ -114,7 +114,7 @@ profile: $(STAMP) ## draw where worker and relay spend their time (PLOTS=docs/pi
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group bench
 	$(BIN)/python -m tests.bench.profile $(or $(PLOTS),docs/pictures)
 
-check: format lint types floors verify lines test test-process ## what every push needs
+check: format lint types layers verify lines test test-process ## what every push needs
 
 nightly: test-oldest faults model fuzz browser clients docs-commands failpoints chaos docs ops ## what takes long: by hand, each night and before a release
 	$(MAKE) bench CHECK=1
@@ -135,7 +135,7 @@ verify: $(STAMP) ## check that schemas/ is what the models say (mend it with: .v
 types: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy
 
-floors: $(STAMP) ## check that each package imports only from the layers below it
+layers: $(STAMP) ## check that each package imports only from the layers below it
 	$(BIN)/lint-imports
 
 ops: $(STAMP) ## check container files, metrics, alerts and dashboards, without an engine

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from tests.bench.doors.door import Door, Entrance, log_in, start_api
-from tests.bench.doors.furniture import furnish
-from tests.bench.doors.question import Question, missing, questions
-from tests.bench.doors.size import Sizes
-from tests.bench.doors.table import Tell
-from tests.bench.doors.web import missing as missing_pages
-from tests.bench.doors.web import web_questions
 from tests.bench.figure import MILLISECONDS, Figures
+from tests.bench.interfaces.door import Door, Entrance, log_in, start_api
+from tests.bench.interfaces.furniture import furnish
+from tests.bench.interfaces.question import Question, missing, questions
+from tests.bench.interfaces.size import Sizes
+from tests.bench.interfaces.table import Tell
+from tests.bench.interfaces.web import missing as missing_pages
+from tests.bench.interfaces.web import web_questions
 from tests.bench.stage import Stage
 
 API, WEB = "api", "web"

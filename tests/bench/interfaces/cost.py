@@ -1,4 +1,4 @@
-"""What the API costs the workers: tasks go the whole way, with and without people at its doors, in turn.
+"""What the API costs the workers: tasks go the whole way, with and without users of the API, in turn.
 
 The janitor does not run: it begins with a look at all tasks, which would be measured, too.
 """
@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.bench.doors.door import Door, Entrance, log_in, start_api
-from tests.bench.doors.size import Sizes
-from tests.bench.doors.table import Tell
 from tests.bench.figure import COUNT, SHARE, TASKS, Figures
+from tests.bench.interfaces.door import Door, Entrance, log_in, start_api
+from tests.bench.interfaces.size import Sizes
+from tests.bench.interfaces.table import Tell
 from tests.bench.stage import Stage
 from tests.bench.whole_way import passed
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.doors.door import Door
-from tests.bench.doors.life import OURS
-from tests.bench.doors.size import Sizes
-from tests.bench.doors.table import sql
+from tests.bench.interfaces.door import Door
+from tests.bench.interfaces.life import OURS
+from tests.bench.interfaces.size import Sizes
+from tests.bench.interfaces.table import sql
 from tests.bench.stage import Stage
 
 _OPERATIONS, _FILTERS, _KEYS, _WEBHOOKS, _DISCARDED = 120, 60, 60, 10, 20

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench.doors import ask, cost, redrive
-from tests.bench.doors.door import Entrance, entrance
-from tests.bench.doors.goal import settle
-from tests.bench.doors.size import Sizes
-from tests.bench.doors.table import Tell, fill, inspected
 from tests.bench.figure import COUNT, Figures
 from tests.bench.ground import ground
+from tests.bench.interfaces import ask, cost, redrive
+from tests.bench.interfaces.door import Entrance, entrance
+from tests.bench.interfaces.goal import settle
+from tests.bench.interfaces.size import Sizes
+from tests.bench.interfaces.table import Tell, fill, inspected
 from tests.bench.machine import machine
 from tests.bench.stage import Stage
 from tests.chaos.show import progress_on

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from grns.web.app import PAGES
-from tests.bench.doors.furniture import Things
-from tests.bench.doors.question import STREAMS, Question
+from tests.bench.interfaces.furniture import Things
+from tests.bench.interfaces.question import STREAMS, Question
 
 
 def web_questions(things: Things) -> list[Question]:

@@ -1,15 +1,15 @@
-"""The goals of the doors, and the figures that they are held against."""
+"""The goals of API, dashboard and redrive, and the figures that they are held against."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from grns.web.app import PAGES
-from tests.bench.doors.ask import API, WEB
-from tests.bench.doors.question import LOOKING, STREAMS
-from tests.bench.doors.size import Sizes
 from tests.bench.figure import COUNT, MILLISECONDS, SHARE, Figure, Figures
 from tests.bench.goal import Goal
+from tests.bench.interfaces.ask import API, WEB
+from tests.bench.interfaces.question import LOOKING, STREAMS
+from tests.bench.interfaces.size import Sizes
 from tests.support.harness import quantile
 
 _API_MILLISECONDS, _WEB_MILLISECONDS = 50.0, 100.0

@@ -15,8 +15,8 @@ from grns.access.keys import create_key
 from grns.access.principals import SCOPES
 from grns.api.route import PREFIX
 from grns.web.authentication import COOKIE
-from tests.bench.doors.life import OURS
-from tests.bench.doors.table import ACTOR
+from tests.bench.interfaces.life import OURS
+from tests.bench.interfaces.table import ACTOR
 from tests.bench.stage import Stage
 from tests.support.harness import START_SECONDS
 

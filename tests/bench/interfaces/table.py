@@ -19,8 +19,8 @@ from grns.maintenance.consistency import ConsistencyCheck
 from grns.model import subjects
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
-from tests.bench.doors.life import AGENTS_OF_A_POOL, COLUMNS, KINDS, OURS, THEIRS, Lives, agent_of
-from tests.bench.doors.size import Sizes
+from tests.bench.interfaces.life import AGENTS_OF_A_POOL, COLUMNS, KINDS, OURS, THEIRS, Lives, agent_of
+from tests.bench.interfaces.size import Sizes
 from tests.bench.stage import Stage
 
 ACTOR = "cli:bench@desk"

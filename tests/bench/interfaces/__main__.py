@@ -1,4 +1,4 @@
-"""`make doors`: API, dashboard and a bulk redrive with a million tasks, on servers of its own."""
+"""`make bench-interfaces`: API, dashboard and a bulk redrive with a million tasks, on servers of its own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tests.bench.doors.run import PARTS, Run
-from tests.bench.doors.show import dump, has_missed, show
-from tests.bench.doors.size import GOALS_ROWS, LEAST_ROWS, MOST_ROWS, Sizes
+from tests.bench.interfaces.run import PARTS, Run
+from tests.bench.interfaces.show import dump, has_missed, show
+from tests.bench.interfaces.size import GOALS_ROWS, LEAST_ROWS, MOST_ROWS, Sizes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     sizes = Sizes(rows=options.rows)
     run = Run(sizes, options.only or list(PARTS))
-    directory = Path(tempfile.mkdtemp(prefix="grns-doors-"))
+    directory = Path(tempfile.mkdtemp(prefix="grns-interfaces-"))
     directory.chmod(0o755)
     logging.getLogger("grns").setLevel(logging.ERROR)
     is_well = False
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make doors", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make bench-interfaces", description=__doc__)
     parser.add_argument("--rows", type=int, default=GOALS_ROWS, help=f"tasks in the table ({GOALS_ROWS})")
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of: {','.join(PARTS)}")
     parser.add_argument("--result", type=Path, help="write everything that was measured to this file")

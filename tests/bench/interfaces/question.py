@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from grns.api.app import ROUTES
 from grns.api.route import PREFIX
-from tests.bench.doors.furniture import Things
+from tests.bench.interfaces.furniture import Things
 
 _LONG = 1000
 

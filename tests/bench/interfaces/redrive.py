@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.bench.doors.door import Door, Entrance, start_api
-from tests.bench.doors.size import Sizes
-from tests.bench.doors.table import Tell, sql
 from tests.bench.figure import COUNT, SHARE, Figures
+from tests.bench.interfaces.door import Door, Entrance, start_api
+from tests.bench.interfaces.size import Sizes
+from tests.bench.interfaces.table import Tell, sql
 from tests.bench.stage import Stage
 
 _RUNNER, _API = "operations", "api"

@@ -12,7 +12,7 @@ import orjson
 
 from grns.model.failure import failed
 from grns.model.task import Status, new_id
-from tests.bench.doors.size import Sizes
+from tests.bench.interfaces.size import Sizes
 
 OURS, THEIRS = "default", "acme"
 # Beside the workspace that is asked for there is another one, whose tasks lie between its own.

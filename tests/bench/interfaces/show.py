@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.doors.goal import P50, P95, asked, goals
-from tests.bench.doors.size import Sizes
 from tests.bench.figure import Figure, Figures, said
 from tests.bench.goal import Goal, Verdict
+from tests.bench.interfaces.goal import P50, P95, asked, goals
+from tests.bench.interfaces.size import Sizes
 from tests.support.harness import quantile
 
 _STYLES = {Verdict.HELD: "green", Verdict.MISSED: "red", Verdict.UNKNOWN: "dim"}

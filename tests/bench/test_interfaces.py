@@ -1,4 +1,4 @@
-"""The tool that measures the doors: its options, its table, what it asks, and what it makes of a redrive."""
+"""The tool that measures API and dashboard: its options, its table, what it asks, and what it makes of a redrive."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 
 from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
-from tests.bench.doors import life, question, web
-from tests.bench.doors.__main__ import main
-from tests.bench.doors.furniture import Things
-from tests.bench.doors.goal import goals, settle
-from tests.bench.doors.redrive import Flow
-from tests.bench.doors.show import has_missed
-from tests.bench.doors.size import Sizes
-from tests.bench.doors.table import sql, write
 from tests.bench.figure import MILLISECONDS, Figures
+from tests.bench.interfaces import life, question, web
+from tests.bench.interfaces.__main__ import main
+from tests.bench.interfaces.furniture import Things
+from tests.bench.interfaces.goal import goals, settle
+from tests.bench.interfaces.redrive import Flow
+from tests.bench.interfaces.show import has_missed
+from tests.bench.interfaces.size import Sizes
+from tests.bench.interfaces.table import sql, write
 from tests.support.aggregators import count_all, counted, there
 
 SMALL = Sizes(rows=1000)

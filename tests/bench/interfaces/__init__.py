@@ -1,0 +1,1 @@
+"""Measures API, dashboard and bulk redrives with a million tasks. `make bench-interfaces`."""
