@@ -126,7 +126,7 @@ class QueryLimiter:
 
 
 class Submitters:
-    """What creates tasks, one for each actor: requests of one that arrive together share a statement."""
+    """Submissions per actor: requests of one actor that arrive together share a statement."""
 
     def __init__(self, database: Database, *, batch_limit: int) -> None:
         self._database = database
@@ -134,12 +134,13 @@ class Submitters:
         self._known: OrderedDict[str, Submissions] = OrderedDict()
 
     def of(self, actor: str) -> Submissions:
-        """Return that of an actor."""
+        """Return the submissions of an actor."""
         found = self._known.get(actor)
         if found is None:
             found = self._known[actor] = Submissions(
                 self._database, batch_limit=self._batch_limit, actor=actor
             )
             if len(self._known) > _MOST_ACTORS:
-                self._known.popitem(last=False)  # whoever still waits there has it in hand
+                self._known.popitem(last=False)  # requests that wait there keep their reference
+        self._known.move_to_end(actor)
         return found

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from grns.access.keys import good_keys
 from grns.access.principals import Principal
-from grns.errors import GrnsError
 from grns.postgres.database import Database
 from grns.telemetry.service_signals import TickFailed
 from grns.telemetry.signal import Emit
@@ -52,7 +51,7 @@ class KeyWatch:
             asked = list(self._open)
             try:
                 good = await good_keys(self._database, asked)
-            except GrnsError as error:
+            except Exception as error:  # a bug here must not keep the streams of revoked keys open
                 self._emit(TickFailed("api_key_watch", str(error)))
                 continue
             for key_id in asked:
