@@ -133,7 +133,7 @@ class App:
 
     def exposition(self) -> bytes:
         """Return the metrics of this process in Prometheus' format; empty if it has none."""
-        from grns.telemetry.metrics import MetricsListener
+        from grns.telemetry.metrics_listener import MetricsListener
 
         return b"".join(
             listener.exposition() for listener in self.listeners if isinstance(listener, MetricsListener)

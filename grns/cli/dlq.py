@@ -1,59 +1,45 @@
-"""`grns dlq …`: dead letters. Tasks among them are redriven and discarded by `grns task`."""
+"""`grns dlq …`: dead letters; resend and discard rejected messages, by their ids or all of them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import click
 
 from grns.cli import failure, option
-from grns.cli.detail import show_task
-from grns.cli.filter import filter_options, read_filter, with_saved
+from grns.cli.actions import ANSWERS, MISSING, report_missing
+from grns.cli.dlq_list import export, list_dead, show
 from grns.cli.group import Group
-from grns.cli.message import discard, resend
-from grns.cli.output import JSONL, Cell, Column, Output, details, document, heading, output_option, text
+from grns.cli.output import Output, output_option
 from grns.cli.session import CliSession, with_session
 from grns.dead_letters import listing
-from grns.dead_letters import message as messages
 from grns.dead_letters.listing import MESSAGE, DeadFilter
-from grns.errors import InvalidInputError, NotFoundError
-from grns.model.filter import Filter
-from grns.operations import model
-from grns.tasks import read, search
-from grns.text import sized
+from grns.dead_letters.message import MessagePatch
+from grns.errors import GrnsError, InvalidInputError, NotFoundError, UnavailableError
+from grns.settings import load
+from grns.tasks.search import Count
+from grns.text import counted
 
 _LIST = "grns dlq list"
-_EXPORT_PAGE = 100
-_SHOWN_BYTES = 4096
-_HEX_WIDTH = 16
+_BATCH = 500
+_DONE = {"resend": "resent", "discard": "discarded"}
 
-_COLUMNS = (
-    Column("ID", "id"),
-    Column("WHAT", "what", spare=2),
-    Column("TYPE / SUBJECT", "name", may_shrink=True),
-    Column("STATUS", "status", is_status=True),
-    Column("REASON", "reason", may_shrink=True),
-    Column("WHEN", "at", is_age=True, spare=1),
-    Column("ATTEMPTS", "attempts", spare=3),
-)
-_MESSAGE: Sequence[tuple[str, Cell]] = (
-    ("id", "id"),
-    ("state", "state"),
-    ("reason", "reason"),
-    ("detail", "detail"),
-    ("subject", "subject"),
-    ("stream", lambda row: f"{row['stream']} #{row['stream_seq']}"),
-    ("deliveries", "delivery_count"),
-    ("workspace", "workspace"),
-    ("created", "created_at"),
-    ("changed", "updated_at"),
-    ("sha256", "body_sha256"),
-)
+Answer = dict[str, str]
+
+
+def _message_id(value: str | UUID) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except ValueError as error:
+        raise InvalidInputError(
+            "bad_name", f"{ascii(value)[:100]} is not the id of a message, a UUID: for tasks use grns task"
+        ) from error
+
+
+_IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=option.Checked(_message_id, name="id"))
+_ALL = click.option("--all", "is_all", is_flag=True, help="All rejected messages of the workspace.")
 
 
 @click.group(cls=Group)
@@ -61,165 +47,199 @@ def dlq() -> None:
     """List dead letters; resend, discard and export rejected messages."""
 
 
-dlq.add_command(resend)
-dlq.add_command(discard)
+for _command in (list_dead, show, export):
+    dlq.add_command(_command)
 
 
-@dlq.command("list", examples=["grns dlq list", "grns dlq list --what task 'type:fetch_*' 'age:<1h'"])
-@filter_options
-@click.option("--what", type=click.Choice(["task", "message"]), help="Only tasks, or only messages.")
-@option.TASK_TYPE
-@option.page_options(option.CURSOR)
+@dlq.command(examples=["grns dlq resend ID --body @corrected.json", "grns dlq resend --all --yes"])
+@_IDS
+@_ALL
+@click.option("--body", metavar="JSON", help="New envelope: JSON, @FILE, or - for standard input.")
+@click.option("--subject", metavar="SUBJECT", help="New subject: a shared subject of the same workspace.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME:VALUE",
+    multiple=True,
+    help="Header, repeatable. Replaces all headers of the message.",
+)
+@option.REASON
+@option.sure_options
 @output_option
-def list_dead(query: Filter, task_type: str | None, what: str | None, **given: Any) -> None:
-    """List dead tasks, failed tasks and rejected messages, the latest first.
-
-    With TERMs, list only tasks that match: type:fetch_*, error:Timeout*, age:<1h; see `grns task filter
-    terms`.
-    """
-    query = read_filter(str(query), task_type and f"type:{task_type}")
-    DeadFilter(what, query)  # reports a contradiction before a connection is opened
-    _list(query=query, what=what, **given)
-
-
-@with_session("read")
-async def _list(
-    session: CliSession,
-    out: Output,
-    query: Filter,
-    what: str | None,
-    saved: str | None,
-    limit: int,
-    after: str | None,
+def resend(
+    ids: Sequence[UUID],
+    body: str | None,
+    subject: str | None,
+    headers: Sequence[str],
+    reason: str | None,
+    **given: Any,
 ) -> None:
-    page = await listing.list_dead(
-        session.database,
-        workspace=session.workspace,
-        wanted=DeadFilter(what, await with_saved(session, query, saved)),
-        limit=limit,
-        after=after,
-    )
-    out.page(page, _COLUMNS, nothing="no dead letters", now=await session.now())
+    """Send rejected commands again, unchanged or, a single one, edited.
 
-
-@dlq.command(examples=["grns dlq show ID", "grns dlq show MESSAGE_ID --raw > body"])
-@click.argument("dead_letter_id", metavar="ID", type=option.TASK_ID)
-@click.option("--raw", "is_raw", is_flag=True, help="Write the message's raw bytes to a file or pipe.")
-@output_option
-@with_session("read", missing=_LIST)
-async def show(session: CliSession, out: Output, dead_letter_id: str, is_raw: bool) -> None:
-    """Show a rejected message with its bytes, or a dead task."""
-    try:
-        message = await session.triage.letter(UUID(dead_letter_id))
-    except (ValueError, NotFoundError):
-        if is_raw:
-            raise InvalidInputError(
-                "bad_option", f"--raw is for messages, and {dead_letter_id} is not one"
-            ) from None
-        await show_task(session.client, out, dead_letter_id)
+    The copy must be a valid command of the same workspace: cmd.task.submit, cmd.task.cancel or
+    cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent headers itself.
+    """
+    patch = _patch(body, subject, headers)
+    if patch is not None and len(ids) != 1:
+        raise click.UsageError("--body, --subject and --header edit one message: name one id")
+    if len(ids) == 1 and not given["is_trial"] and not given["is_all"]:
+        _resend_one(given["out"], ids[0], reason, patch)
         return
-    if not is_raw:
-        out.record(messages.document(message), lambda: _draw(message))
-        return
-    if sys.stdout.isatty():
-        raise InvalidInputError("bad_option", "--raw could harm a terminal: write to a file or a pipe")
-    sys.stdout.buffer.write(message["body"])
-
-
-def _draw(message: Mapping[str, Any]) -> None:
-    body: bytes = message["body"]
-    details(message, _MESSAGE)
-    if message["headers"]:
-        document("headers", message["headers"])
-    part = f", its first {sized(_SHOWN_BYTES)}" if len(body) > _SHOWN_BYTES else ""
-    heading(f"body ({sized(len(body))}{part})")
-    is_text = messages.text(body) is not None
-    beginning = body[:_SHOWN_BYTES]
-    for line in beginning.decode(errors="ignore").split("\n") if is_text else _hexadecimal(beginning):
-        text(f"  {line}")
-
-
-def _hexadecimal(body: bytes) -> list[str]:
-    lines = []
-    for start in range(0, len(body), _HEX_WIDTH):
-        part = body[start : start + _HEX_WIDTH]
-        characters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{start:08x}  {part.hex(' '):<{3 * _HEX_WIDTH}} {characters}")
-    return lines
-
-
-Export = Callable[[CliSession, str | None], Awaitable[tuple[list[dict[str, Any]], str | None]]]
+    _act("resend", ids, reason=reason, **given)
 
 
 @dlq.command(
-    examples=[
-        "grns dlq export --filter type:fetch_page > dead.jsonl",
-        "grns dlq export --messages > rejected.jsonl",
-    ]
+    examples=["grns dlq discard MESSAGE_ID --reason noise", "grns dlq discard --all --dry-run"],
 )
-@click.option(
-    "--filter",
-    "expression",
-    metavar="FILTER",
-    default="",
-    help="Only tasks that match this filter, such as type:fetch_page.",
-)
-@click.option("--messages", "is_messages", is_flag=True, help="Only rejected messages.")
-@click.option(
-    "--after", metavar="CURSOR", help="Continue after an earlier export: the cursor that it printed."
-)
-def export(expression: str, is_messages: bool, after: str | None) -> None:
-    """Write dead and failed tasks, or rejected messages, as JSON lines, the latest first.
+@_IDS
+@_ALL
+@option.REASON
+@option.sure_options
+@output_option
+def discard(ids: Sequence[UUID], **given: Any) -> None:
+    """Discard rejected messages: hide them from lists."""
+    _act("discard", ids, **given)
 
-    If the export is interrupted, it prints the cursor to continue from: no line is written twice.
-    """
-    if is_messages and expression:
-        raise click.UsageError("--filter selects tasks, and --messages are not tasks")
-    # What needs attention is what can be redriven.
-    query = "" if is_messages else model.request(action="redrive", filter=expression).filter
-    _export(_export_messages if is_messages else partial(_export_tasks, query), after)
+
+def _patch(body: str | None, subject: str | None, headers: Sequence[str]) -> MessagePatch | None:
+    if body is None and subject is None and not headers:
+        return None
+    limit = load().envelope_limits.document_bytes
+    content = None if body is None else option.read_document(body, limit)
+    return MessagePatch(subject, dict(_pair(header) for header in headers) or None, content)
+
+
+def _pair(header: str) -> tuple[str, str]:
+    name, colon, value = header.partition(":")
+    if not colon:
+        raise click.BadParameter(
+            f"{ascii(header)[:100]} is not a header: write NAME:VALUE", param_hint="--header"
+        )
+    return name.strip(), value.strip()
+
+
+def _act(
+    verb: str,
+    ids: Sequence[UUID],
+    *,
+    out: Output,
+    is_all: bool,
+    reason: str | None,
+    is_trial: bool,
+    is_sure: bool,
+) -> None:
+    """Count what is named, ask, and do it page by page."""
+    if bool(ids) == is_all:
+        raise click.UsageError("name some ids, or use --all")
+    count = _count() if is_all else Count(len(ids))
+    sentence = f"{verb} {'' if count.is_exact else 'at least '}{counted(count.number, 'message')}"
+    if is_trial:
+        failure.note(f"would {sentence}")
+    elif count.number and (is_all or verb == "discard"):
+        option.confirm(sentence, is_sure=is_sure, count=count.number)
+    answers: list[Answer] = []
+    try:
+        _change(verb, ids, reason, answers, is_trial=is_trial)
+    finally:  # what was done before an error is shown too
+        out.rows(answers, ANSWERS)
+    if out.is_table and not answers:
+        failure.note(f"nothing to {verb}")
+    _conclude(answers, verb)
 
 
 @with_session("read")
-async def _export(session: CliSession, read_page: Export, after: str | None) -> None:
-    out, count, has_more = Output(JSONL), 0, True
+async def _count(session: CliSession) -> Count:
+    counts = await listing.count_dead(
+        session.database, workspace=session.workspace, wanted=DeadFilter(MESSAGE)
+    )
+    return counts[MESSAGE]
+
+
+@with_session("write")
+async def _change(
+    session: CliSession,
+    verb: str,
+    ids: Sequence[UUID],
+    reason: str | None,
+    answers: list[Answer],
+    *,
+    is_trial: bool,
+) -> None:
+    """Append the answer for each message."""
+    async for page in _pages(session, ids):
+        closed: set[UUID] = set()
+        if verb == "discard" and not is_trial:
+            closed = await session.triage.discard_letters(page, actor=session.actor, reason=reason)
+        elif not is_trial:
+            _require_broker(session)
+        for message_id in page:
+            if message_id in closed:
+                answer = "discarded"
+            elif verb == "resend" and not is_trial:
+                answer = await _resend(session, message_id, reason)
+            else:
+                answer = await _state(session, message_id)
+                answer = f"would be {_DONE[verb]}" if answer == "new" else answer
+            answers.append({"id": str(message_id), "answer": answer})
+
+
+@with_session("write", missing=_LIST)
+async def _resend_one(
+    session: CliSession, out: Output, message_id: UUID, reason: str | None, patch: MessagePatch | None
+) -> None:
+    _require_broker(session)
+    await session.triage.resend(message_id, actor=session.actor, reason=reason, mend=patch)
+    record = {"id": str(message_id), "answer": "resent"}
+    out.record(record, lambda: failure.note(f"message {message_id} was sent again"))
+
+
+async def _resend(session: CliSession, message_id: UUID, reason: str | None) -> str:
     try:
-        while has_more:
-            rows, cursor = await read_page(session, after)
-            out.rows(rows)
-            sys.stdout.flush()
-            count += len(rows)
-            after, has_more = cursor, cursor is not None
-    finally:
-        if has_more and after is not None:
-            failure.note(f"interrupted; continue with --after {after}")
-    failure.note(f"{count} exported")
+        await session.triage.resend(message_id, actor=session.actor, reason=reason)
+    except NotFoundError:
+        return MISSING
+    except GrnsError as error:
+        return str(error)
+    return "resent"
 
 
-async def _export_tasks(
-    query: str, session: CliSession, after: str | None
-) -> tuple[list[dict[str, Any]], str | None]:
-    page = await search.list_tasks(
-        session.database,
-        workspace=session.workspace,
-        wanted=read_filter(query),
-        limit=_EXPORT_PAGE,
-        after=after,
-    )
-    ids = [str(row["id"]) for row in page.rows]
-    tasks = await read.tasks(session.database, ids, session.workspace) if ids else {}
-    return [asdict(tasks[task_id]) for task_id in ids if task_id in tasks], page.next_cursor
+def _require_broker(session: CliSession) -> None:
+    if not session.transport.is_connected:
+        raise UnavailableError("messages are sent through NATS, and NATS does not answer")
 
 
-async def _export_messages(session: CliSession, after: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    page = await listing.list_dead(
-        session.database,
-        workspace=session.workspace,
-        wanted=DeadFilter(MESSAGE),
-        limit=_EXPORT_PAGE,
-        after=after,
-    )
-    rows = [
-        await listing.read_message(session.database, UUID(row["id"]), session.workspace) for row in page.rows
-    ]
-    return [messages.document(row) for row in rows if row is not None], page.next_cursor
+async def _pages(session: CliSession, ids: Sequence[UUID]) -> AsyncIterator[Sequence[UUID]]:
+    """Return the ids, or those of all messages, page by page; each page begins after the last one."""
+    if ids:
+        yield ids
+        return
+    after: str | None = None
+    while True:
+        page = await listing.list_dead(
+            session.database,
+            workspace=session.workspace,
+            wanted=DeadFilter(MESSAGE),
+            limit=_BATCH,
+            after=after,
+        )
+        yield [UUID(row["id"]) for row in page.rows]
+        after = page.next_cursor
+        if after is None:
+            return
+
+
+async def _state(session: CliSession, message_id: UUID) -> str:
+    try:
+        state: str = (await session.triage.letter(message_id))["state"]
+    except NotFoundError:
+        return MISSING
+    return state if state == "new" else f"{state} before"
+
+
+def _conclude(answers: Sequence[Answer], verb: str) -> None:
+    """Exit with the code of the worst answer."""
+    done = (_DONE[verb], f"would be {_DONE[verb]}")
+    report_missing(answers, _LIST)
+    if others := sum(row["answer"] not in done for row in answers):
+        failure.print_error(f"{others} of {len(answers)} are unchanged: the answer says why")
+        raise click.exceptions.Exit(failure.CONFLICT)

@@ -23,7 +23,7 @@ from grns.runtime.service import Service
 from grns.settings import Settings, misspelt
 from grns.telemetry import log
 from grns.telemetry.log import LogListener
-from grns.telemetry.metrics import MetricsListener, serve
+from grns.telemetry.metrics_listener import MetricsListener, serve
 
 _log = structlog.get_logger()
 

@@ -26,7 +26,8 @@ from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AttemptFailed, AttemptFinished, AttemptReleased, LeaseLost
-from grns.worker.finishes import Finish, Finishes, HeldLease, RenewResult, renew
+from grns.worker.finishes import Finish, Finishes
+from grns.worker.renewals import HeldLease, RenewResult, renew
 
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05

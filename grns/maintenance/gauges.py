@@ -13,7 +13,7 @@ from grns.maintenance import queue_stats as gauge
 from grns.model.task import Status
 from grns.nats import JetStream
 from grns.postgres.database import Database
-from grns.telemetry import registry
+from grns.telemetry import metrics
 from grns.telemetry.metric import Metric
 from grns.telemetry.service_signals import GaugesMeasured
 from grns.telemetry.signal import Emit
@@ -42,7 +42,7 @@ class GaugeCollector:
         """Read how old the queues are, and what nobody serves."""
         lanes = await gauge.queue_ages(self._database)
         self._tell(
-            registry.QUEUE_OLDEST,
+            metrics.QUEUE_OLDEST,
             [((lane.workspace, lane.agent_type, str(lane.priority)), lane.oldest_seconds) for lane in lanes],
         )
         unserved: dict[tuple[str, str, str], float] = {}
@@ -50,7 +50,7 @@ class GaugeCollector:
             for task_type, seconds in lane.unserved_after_seconds.items():
                 place = (lane.workspace, lane.agent_type, task_type)
                 unserved[place] = max(seconds, unserved.get(place, 0.0))
-        self._tell(registry.UNSERVED_OLDEST, unserved.items())
+        self._tell(metrics.UNSERVED_OLDEST, unserved.items())
         return False
 
     async def read_states(self) -> bool:
@@ -59,17 +59,17 @@ class GaugeCollector:
         # All of them, so that the first dead task of a workspace is seen as one more than none.
         counts = dict.fromkeys(product({workspace for workspace, _, _ in states}, Status), 0)
         counts |= {(workspace, Status(status)): count for workspace, status, count in states}
-        self._tell(registry.TASKS, counts.items())
+        self._tell(metrics.TASKS, counts.items())
         return False
 
     async def read_lags(self) -> bool:
         """Read what waits for the daemons."""
         lags = await gauge.lags(self._database)
         for metric, seconds in (
-            (registry.DUE_OLDEST, lags.due_seconds),
-            (registry.LAPSED_OLDEST, lags.lapsed_seconds),
-            (registry.UNPUBLISHED_OLDEST, lags.unpublished_seconds),
-            (registry.UNCOUNTED_OLDEST, lags.uncounted_seconds),
+            (metrics.DUE_OLDEST, lags.due_seconds),
+            (metrics.LAPSED_OLDEST, lags.lapsed_seconds),
+            (metrics.UNPUBLISHED_OLDEST, lags.unpublished_seconds),
+            (metrics.UNCOUNTED_OLDEST, lags.uncounted_seconds),
         ):
             self._tell(metric, [((), max(0.0, seconds))])
         return False
@@ -78,9 +78,9 @@ class GaugeCollector:
         """Read who is there to work."""
         forces = await gauge.pool_capacities(self._database)
         for metric, numbers in (
-            (registry.WORKERS, [force.workers for force in forces]),
-            (registry.WORKER_SLOTS, [force.slots for force in forces]),
-            (registry.WORKER_SLOTS_TAKEN, [force.running for force in forces]),
+            (metrics.WORKERS, [force.workers for force in forces]),
+            (metrics.WORKER_SLOTS, [force.slots for force in forces]),
+            (metrics.WORKER_SLOTS_TAKEN, [force.running for force in forces]),
         ):
             places = [(force.workspace, force.agent_type) for force in forces]
             self._tell(metric, list(zip(places, numbers, strict=True)))
@@ -90,9 +90,9 @@ class GaugeCollector:
         """Read how far the durables are behind; while the broker is away, nobody knows."""
         lags = await self._transport.lags() if self._transport.is_connected else ()
         for metric, numbers in (
-            (registry.CONSUMER_PENDING, [lag.pending for lag in lags]),
-            (registry.CONSUMER_UNACKNOWLEDGED, [lag.unacknowledged for lag in lags]),
-            (registry.CONSUMER_REDELIVERED, [lag.redelivered for lag in lags]),
+            (metrics.CONSUMER_PENDING, [lag.pending for lag in lags]),
+            (metrics.CONSUMER_UNACKNOWLEDGED, [lag.unacknowledged for lag in lags]),
+            (metrics.CONSUMER_REDELIVERED, [lag.redelivered for lag in lags]),
         ):
             places = [(lag.stream, lag.consumer) for lag in lags]
             self._tell(metric, list(zip(places, numbers, strict=True)))

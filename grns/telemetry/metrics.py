@@ -1,194 +1,155 @@
-"""The metrics of a process: counts signals, under the names that the registry has for them."""
+"""Every metric, declared once: only these can be counted. `docs/metrics.md` lists the same.
+
+Values of labels are words of grns or names that users choose: task types, pools, workspaces, classes of
+errors. Never an id, nor anything else of which there is one per task.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from grns.model.task import Status
+from grns.telemetry.metric import Label, Metric, MetricKind
 
-from grns.errors import UnavailableError
-from grns.telemetry import registry
-from grns.telemetry import service_signals as service
-from grns.telemetry import task_signals as task
-from grns.telemetry.collectors import CounterSeries, GaugeSeries, HistogramSeries
-from grns.telemetry.metric import Metric, MetricKind
-from grns.telemetry.signal import Signal
+# From a cached answer to a slow task.
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
-_ALL_TASK_TYPES = "*"
-
-Series = TypeVar("Series", CounterSeries, GaugeSeries, HistogramSeries)
-# What a process does with a signal; each takes the one kind that it is registered for.
-Counters = dict[type[Signal], Callable[[Any], None]]
-
-
-class MetricsListener:
-    """Counts signals, in a registry of its own: a process may have several."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._counts = self._open(MetricKind.COUNTER, CounterSeries)
-        self._times = self._open(MetricKind.HISTOGRAM, HistogramSeries)
-        self._gauges = self._open(MetricKind.GAUGE, GaugeSeries)
-        self._by_name = {metric.name: series for metric, series in self._gauges.items()}
-        # Looked up once: these are used for each task.
-        self._claims, self._queue_wait = self._counts[registry.CLAIMS], self._times[registry.QUEUE_WAIT]
-        self._attempts = self._counts[registry.ATTEMPTS]
-        self._run, self._task = self._times[registry.RUN], self._times[registry.TASK]
-        self._counters: Counters = self._task_counters() | self._broker_counters() | self._service_counters()
-        self._set(registry.BUILD, 1, version("grns"))
-
-    def receive(self, signal: Signal) -> None:
-        """Count one signal."""
-        counter = self._counters.get(type(signal))
-        if counter is not None:
-            counter(signal)
-
-    def exposition(self) -> bytes:
-        """Return all metrics, as Prometheus reads them."""
-        return generate_latest(self.registry)
-
-    def _open(self, kind: MetricKind, series: type[Series]) -> dict[Metric, Series]:
-        opened = {metric: series(metric) for metric in registry.METRICS if metric.kind is kind}
-        for each in opened.values():
-            self.registry.register(each)
-        return opened
-
-    def _task_counters(self) -> Counters:
-        count = self._count
-        return {
-            task.AttemptStarted: self._claimed,
-            task.TaskNotClaimed: lambda signal: count(registry.CLAIM_CONFLICTS, signal.reason),
-            task.AttemptFinished: self._finished,
-            task.LeaseLost: lambda signal: count(registry.LEASES_LOST, signal.reason),
-            task.RenewalsUnanswered: lambda signal: count(registry.RENEW_FAILURES, number=signal.times),
-            task.DeliveryDeferred: lambda signal: count(registry.DEFERRED, signal.reason),
-            task.TasksPolled: lambda signal: count(registry.POLL_CLAIMS, number=signal.tasks),
-            task.WorkerPaused: lambda signal: self._paused(signal, 1),
-            task.WorkerResumed: lambda signal: self._paused(signal, 0),
-        }
-
-    def _broker_counters(self) -> Counters:
-        count = self._count
-        return {
-            task.CommandHandled: lambda signal: count(
-                registry.NATS_REQUESTS, signal.kind, signal.way, signal.answer
-            ),
-            service.JetStreamOutOfRoom: lambda _: count(registry.OUT_OF_ROOM),
-            task.RejectedMessageStored: lambda signal: count(registry.REJECTED, signal.reason),
-            service.MessagesPublished: lambda signal: count(
-                registry.PUBLISHED, signal.kind, number=signal.messages
-            ),
-            service.MessageRefused: lambda signal: count(registry.REFUSED, signal.kind, signal.code),
-            service.RelayProgressed: self._progressed,
-            service.RelayStandby: self._became_standby,
-            service.BrokerLost: lambda _: count(registry.BROKER_LOSSES),
-            service.RequestAnswered: self._answered,
-        }
-
-    def _service_counters(self) -> Counters:
-        count = self._count
-        return {
-            task.TaskReaped: self._reaped,
-            service.TasksPromoted: lambda signal: count(registry.PROMOTIONS, number=signal.tasks),
-            service.MessagesExpired: lambda signal: count(registry.MESSAGES_EXPIRED, number=signal.messages),
-            service.GaugesMeasured: self._measured,
-            service.InvariantChecked: lambda signal: self._set(
-                registry.VIOLATIONS, signal.violations, signal.invariant
-            ),
-            service.LogCounted: self._log_counted,
-            service.StatsStandby: lambda _: self._set(registry.STATS_LAG, 0),
-            task.BatchMoved: self._moved,
-            service.WebhookDelivered: lambda signal: self._attempted("delivered", signal),
-            service.WebhookNotDelivered: lambda signal: self._attempted(signal.error, signal),
-            service.WebhookDeliveriesMade: lambda signal: self._set(registry.WEBHOOK_BEHIND, signal.behind),
-            service.WebhookDisabled: lambda signal: count(registry.WEBHOOKS_DISABLED, signal.reason),
-            service.PostgresFailedOver: lambda _: count(registry.FAILOVERS),
-            service.TickFailed: lambda signal: count(registry.TICK_FAILURES, signal.service),
-            service.ChoresFailed: self._chores_failed,
-        }
-
-    def _count(self, metric: Metric, *labels: str, number: int = 1) -> None:
-        self._counts[metric].add(*labels, number=number)
-
-    def _set(self, metric: Metric, value: float, *labels: str) -> None:
-        self._gauges[metric].set(value, *labels)
-
-    def _chores_failed(self, signal: service.ChoresFailed) -> None:
-        for chore in signal.chores:
-            self._count(registry.TICK_FAILURES, f"janitor_{chore}")
-
-    def _claimed(self, signal: task.AttemptStarted) -> None:
-        self._claims.add(signal.task_type, signal.source)
-        self._queue_wait.observe(signal.task_type, signal.queued_seconds)
-
-    def _finished(self, signal: task.AttemptFinished) -> None:
-        self._attempts.add(signal.task_type, signal.status)
-        self._run.observe(signal.task_type, signal.run_seconds)
-        if signal.status == "retry_wait":
-            self._count(registry.RETRIES, signal.error_class or "unknown")
-        elif signal.total_seconds is not None:
-            self._task.observe(signal.task_type, signal.total_seconds)
-        if signal.status in ("dead", "failed"):
-            self._count(registry.DEAD_LETTERS, signal.status)
-
-    def _reaped(self, signal: task.TaskReaped) -> None:
-        self._count(registry.LEASE_EXPIRATIONS, signal.status)
-        if signal.status == "dead":
-            self._count(registry.DEAD_LETTERS, signal.status)
-
-    def _paused(self, signal: task.WorkerPaused | task.WorkerResumed, value: int) -> None:
-        self._set(registry.POOL_PAUSED, value, signal.agent_type, signal.task_type or _ALL_TASK_TYPES)
-
-    def _progressed(self, signal: service.RelayProgressed) -> None:
-        self._set(registry.RELAY_LAG, signal.lag_seconds)
-        self._set(registry.RELAY_IN_FLIGHT, signal.in_flight)
-        self._set(registry.RELAY_MISSING, signal.missing)
-
-    def _became_standby(self, _signal: service.RelayStandby) -> None:
-        """Reset the gauges that only a leader sets."""
-        for metric in (registry.RELAY_LAG, registry.RELAY_IN_FLIGHT, registry.RELAY_MISSING):
-            self._set(metric, 0)
-
-    def _log_counted(self, signal: service.LogCounted) -> None:
-        self._count(registry.LOG_ROWS_COUNTED, number=signal.rows)
-        self._set(registry.STATS_LAG, signal.age_seconds)
-
-    def _measured(self, signal: service.GaugesMeasured) -> None:
-        self._by_name[signal.metric].replace(signal.readings)
-        self._set(registry.MEASURED_AT, time.time(), signal.metric)
-
-    def _moved(self, signal: task.BatchMoved) -> None:
-        self._count(registry.OPERATION_TASKS, signal.action, "moved", number=signal.tasks)
-        self._count(registry.OPERATION_TASKS, signal.action, "skipped", number=signal.skipped)
-
-    def _attempted(
-        self, outcome: str, signal: service.WebhookDelivered | service.WebhookNotDelivered
-    ) -> None:
-        self._count(registry.WEBHOOK_ATTEMPTS, outcome)
-        self._times[registry.WEBHOOK_SECONDS].observe(outcome, signal.seconds)
-
-    def _answered(self, signal: service.RequestAnswered) -> None:
-        self._count(registry.HTTP_REQUESTS, signal.operation, str(signal.status))
-        self._times[registry.HTTP_SECONDS].observe(signal.operation, signal.seconds)
+_POOL = ("workspace", "agent_type")
+_DURABLE = ("stream", "consumer")
+_PRIORITY = Label("priority", ("0", "1", "2", "3"))
+_STATUS = Label("status", tuple(Status))
+_CONFLICT = Label(
+    "reason",
+    (
+        "lost_race", "not_due", "terminal", "no_handler", "unknown_task", "other_workspace",
+        "other_agent_type", "paused", "locked", "stopping",
+    ),
+)  # fmt: skip
 
 
-def serve(metrics: MetricsListener, host: str, port: int) -> Callable[[], None]:
-    """Serve the metrics over HTTP and return a function that stops the server.
+def _declare(kind: MetricKind, **fixed: Any) -> Callable[..., Metric]:
+    def metric(name: str, exported_by: str, help: str, *labels: str | Label, **options: Any) -> Metric:
+        named = tuple(label if isinstance(label, Label) else Label(label) for label in labels)
+        return Metric(name, kind, help, exported_by, named, **{**fixed, **options})
 
-    Raises:
-        UnavailableError: The port is taken.
-    """
-    try:
-        server, thread = start_http_server(port, addr=host, registry=metrics.registry)
-    except OSError as error:
-        raise UnavailableError(f"metrics cannot be served on {host}:{port}: {error.strerror}") from error
+    return metric
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
-    return stop
+_counter = _declare(MetricKind.COUNTER)
+_gauge = _declare(MetricKind.GAUGE)
+_oldest = _declare(MetricKind.GAUGE, merge=max)
+_seconds = _declare(MetricKind.HISTOGRAM, bounds=_BUCKETS, most=100)  # a series has twenty lines
+
+# fmt: off
+# ---------------------------------------------------------------- workers
+CLAIMS = _counter("grns_claims_total", "worker", "Tasks claimed, by source.", "task_type",
+    Label("source", ("priority", "shared", "poll")))
+CLAIM_CONFLICTS = _counter("grns_claim_conflicts_total", "worker",
+    "Commands that claimed nothing, by reason.", _CONFLICT)
+POLL_CLAIMS = _counter("grns_poll_claims_total", "worker", "Tasks claimed by fallback polling.")
+ATTEMPTS = _counter("grns_attempts_total", "worker", "Attempts that ended, by the status of the task.",
+    "task_type", _STATUS)
+RETRIES = _counter("grns_retries_total", "worker", "Retries scheduled, by error class.", "error_class",
+    most=200)
+DEAD_LETTERS = _counter("grns_dead_letters_total", "worker, reaper", "Tasks that ended dead or failed.",
+    Label("status", (Status.DEAD, Status.FAILED)))
+QUEUE_WAIT = _seconds("grns_queue_wait_seconds", "worker", "Time from queued to claimed.", "task_type")
+RUN = _seconds("grns_run_seconds", "worker", "Time in the handler.", "task_type")
+TASK = _seconds("grns_task_seconds", "worker",
+    "Time from created to ended, including all attempts and waits.", "task_type")
+LEASES_LOST = _counter("grns_leases_lost_total", "worker", "Leases lost while the task was running.",
+    Label("reason", ("lost", "deadline", "finish")))
+RENEW_FAILURES = _counter("grns_renew_failures_total", "worker", "Lease renewals without an answer.")
+DEFERRED = _counter("grns_deliveries_deferred_total", "worker, command-server", "Deliveries deferred.",
+    "reason", most=100)
+REJECTED = _counter("grns_messages_rejected_total", "worker, command-server, janitor", "Rejected messages.",
+    "reason", most=100)
+POOL_PAUSED = _gauge("grns_pool_paused", "worker",
+    "1 while a task type of the worker's pool, or the whole pool (*), is paused.", "agent_type", "task_type",
+    merge=max)
+
+# ---------------------------------------------------------------- reaper, retry scheduler
+LEASE_EXPIRATIONS = _counter("grns_lease_expirations_total", "reaper",
+    "Leases that expired and were reaped, by the status of the task.",
+    Label("status", (Status.QUEUED, Status.DEAD, Status.CANCELLED)))
+PROMOTIONS = _counter("grns_promotions_total", "scheduler", "Due tasks queued.")
+
+# ---------------------------------------------------------------- relay
+PUBLISHED = _counter("grns_messages_published_total", "relay", "Messages that the broker accepted.", "kind",
+    most=200)
+REFUSED = _counter("grns_messages_refused_total", "relay", "Messages that the broker refused.", "kind",
+    "code", most=200)
+RELAY_LAG = _gauge("grns_relay_lag_seconds", "relay",
+    "Age of the oldest row that the leader has read and not published.")
+RELAY_IN_FLIGHT = _gauge("grns_relay_in_flight", "relay",
+    "Messages of the leader that the broker has not acknowledged.")
+RELAY_MISSING = _gauge("grns_relay_missing_rows", "relay",
+    "Missing numbers of the event log: their transactions may be open.")
+BROKER_LOSSES = _counter("grns_broker_losses_total", "relay",
+    "Losses of acknowledged messages at the broker.")
+OUT_OF_ROOM = _counter("grns_jetstream_out_of_room_total", "every process",
+    "Refusals of a JetStream that is out of space, at most one per second.")
+
+# ---------------------------------------------------------------- stats
+LOG_ROWS_COUNTED = _counter("grns_log_rows_counted_total", "stats", "Rows of the event log counted.")
+STATS_LAG = _gauge("grns_stats_lag_seconds", "stats", "Age of the latest row when it was counted.")
+
+# ---------------------------------------------------------------- janitor
+TASKS = _gauge("grns_tasks", "janitor", "Tasks by status, as far as the event log is counted.", "workspace",
+    _STATUS, most=2000)
+QUEUE_OLDEST = _oldest("grns_queue_oldest_seconds", "janitor",
+    "Time that the oldest task of a pool and priority has been queued; 0 if none is queued.", *_POOL,
+    _PRIORITY, most=2000)
+UNSERVED_OLDEST = _oldest("grns_unserved_oldest_seconds", "janitor",
+    "Time that a task has been queued whose type no live worker of its pool handles.", "workspace",
+    "agent_type", "task_type")
+DUE_OLDEST = _oldest("grns_due_oldest_seconds", "janitor",
+    "Time that a retry or delayed task has been due and not queued.")
+LAPSED_OLDEST = _oldest("grns_expired_lease_oldest_seconds", "janitor",
+    "Time since the oldest expired lease that was not reaped.")
+UNPUBLISHED_OLDEST = _oldest("grns_unpublished_oldest_seconds", "janitor",
+    "Age of the oldest unpublished row of the event log.")
+UNCOUNTED_OLDEST = _oldest("grns_uncounted_oldest_seconds", "janitor",
+    "Age of the oldest uncounted row of the event log.")
+WORKERS = _gauge("grns_workers", "janitor", "Live workers.", *_POOL)
+WORKER_SLOTS = _gauge("grns_worker_slots", "janitor", "Slots of live workers.", *_POOL)
+WORKER_SLOTS_TAKEN = _gauge("grns_worker_slots_taken", "janitor",
+    "Tasks that live workers ran at their last heartbeat.", *_POOL)
+CONSUMER_PENDING = _gauge("grns_consumer_pending_messages", "janitor",
+    "Messages not yet delivered to a durable consumer.", *_DURABLE, most=2000)
+CONSUMER_UNACKNOWLEDGED = _gauge("grns_consumer_unacknowledged_messages", "janitor",
+    "Messages delivered and not acknowledged: they run, or wait in a worker.", *_DURABLE, most=2000)
+CONSUMER_REDELIVERED = _gauge("grns_consumer_redelivered_messages", "janitor",
+    "Unacknowledged messages that were delivered more than once.", *_DURABLE, most=2000)
+MEASURED_AT = _gauge("grns_measured_timestamp_seconds", "janitor",
+    "Unix time at which the janitor last read the gauge.", "metric", merge=max)
+MESSAGES_EXPIRED = _counter("grns_rejected_messages_expired_total", "janitor",
+    "Open rejected messages deleted because their workspace kept too many.")
+VIOLATIONS = _gauge("grns_invariant_violations", "janitor", "Violations of an invariant at the last check.",
+    "invariant")
+FAILOVERS = _counter("grns_postgres_failovers_total", "janitor", "Failovers of PostgreSQL detected.")
+
+# ---------------------------------------------------------------- operations, requests, HTTP, every process
+OPERATION_TASKS = _counter("grns_operation_tasks_total", "operations", "Tasks processed by bulk operations.",
+    Label("action", ("redrive", "discard", "cancel")), Label("outcome", ("moved", "skipped")))
+NATS_REQUESTS = _counter("grns_nats_requests_total", "command-server",
+    "Submit and cancel requests over NATS, by answer.", "kind", Label("way", ("command", "request")),
+    "answer")
+HTTP_REQUESTS = _counter("grns_http_requests_total", "api",
+    "HTTP requests answered; status 0: the client disconnected.", "operation", "status", most=1000)
+HTTP_SECONDS = _seconds("grns_http_request_seconds", "api", "Time to answer an HTTP request.", "operation")
+WEBHOOK_ATTEMPTS = _counter("grns_webhook_attempts_total", "webhooks",
+    "Webhook delivery attempts, by outcome.", "outcome")
+WEBHOOK_SECONDS = _seconds("grns_webhook_seconds", "webhooks", "Time of a webhook delivery attempt.",
+    "outcome")
+WEBHOOKS_DISABLED = _counter("grns_webhooks_disabled_total", "webhooks", "Webhooks disabled by grns.",
+    "reason")
+WEBHOOK_BEHIND = _gauge("grns_webhook_behind_rows", "webhooks",
+    "Rows of the event log that webhooks have not processed.")
+TICK_FAILURES = _counter("grns_tick_failures_total", "every process",
+    "Failed rounds of a daemon, which are retried.", "service")
+BUILD = _gauge("grns_build_info", "every process", "1, labeled with the version of grns.", "version")
+# fmt: on
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

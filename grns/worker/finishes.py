@@ -1,4 +1,4 @@
-"""Finish, release and renew attempts. Each statement is guarded by task, workspace, attempt and lease."""
+"""Finish and release attempts. Each statement is guarded by task, workspace, attempt and lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from uuid import UUID
 
 from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError
 from grns.model.outcome import Claim, Finished, Outcome
-from grns.model.subjects import DEFAULT_WORKSPACE
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, Row, Session, run
@@ -137,33 +136,3 @@ def _filled(column: list[str | None]) -> list[str | None]:
 
 def _finished(row: Row) -> Finished:
     return Finished(row["verdict"], row["total_seconds"])
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLease:
-    """A lease that a worker holds."""
-
-    id: str
-    attempt: int
-    lease_id: UUID
-    workspace: str = DEFAULT_WORKSPACE
-
-
-@dataclass(frozen=True, slots=True)
-class RenewResult:
-    """`renewed`, `locked` (another transaction holds the row: retry) or `lost`."""
-
-    verdict: str
-    is_cancel_requested: bool
-
-
-async def renew(
-    database: Database | Session, leases: Sequence[HeldLease], lease_seconds: float
-) -> list[RenewResult]:
-    """Renew leases in one statement; return the results in the order of `leases`."""
-    rows = await database.run(
-        "renew", [lease.id for lease in leases], [lease.attempt for lease in leases],
-        [lease.lease_id for lease in leases], lease_seconds, [lease.workspace for lease in leases],
-    )  # fmt: skip
-    verdicts = {row["place"]: RenewResult(row["verdict"], row["is_cancel_requested"]) for row in rows}
-    return [verdicts[place] for place in range(1, len(leases) + 1)]

@@ -22,8 +22,8 @@ from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.telemetry.signal import Emit
 from grns.worker import registry as agent
-from grns.worker.finishes import HeldLease, renew
 from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotRecord, SlotState
+from grns.worker.renewals import HeldLease, renew
 
 _log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from panel import RATE, Dashboard, Query, chart, document, latest, number, processes, quantiles, rate, share
 
-from grns.telemetry import registry as r
+from grns.telemetry import metrics as r
 
 PLACE = Path(__file__).parent / "dashboards"
 

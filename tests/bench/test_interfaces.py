@@ -1,4 +1,4 @@
-"""The tool that measures API and dashboard: its options, its table, what it asks, and what it makes of a redrive."""
+"""The tool that measures API and dashboard: options, table, questions, and the bulk redrive."""
 
 from __future__ import annotations
 

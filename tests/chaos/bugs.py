@@ -134,8 +134,8 @@ MUTANTS = (
          Edit("grns/worker/claims.py", "self._types, self._maxima, self._claimant.lease_seconds,\n",
               "self._types, self._maxima, time.time() + self._claimant.lease_seconds,\n"),
          _sql("renew", "now() + $4::double precision * interval '1 second'", "to_timestamp($4::double precision)"),
-         Edit("grns/worker/finishes.py", "for lease in leases], lease_seconds, ", "for lease in leases], time.time() + lease_seconds, "),
-         Edit("grns/worker/finishes.py", "from collections.abc", "import time\nfrom collections.abc")),
+         Edit("grns/worker/renewals.py", "for lease in leases], lease_seconds, ", "for lease in leases], time.time() + lease_seconds, "),
+         Edit("grns/worker/renewals.py", "from collections.abc", "import time\nfrom collections.abc")),
         "tests/faults/test_clocks.py::test_everybody_has_another_time",
     ),
     Mutant(

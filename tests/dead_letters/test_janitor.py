@@ -21,7 +21,7 @@ from grns.maintenance.janitor import expire_messages
 from grns.model import subjects
 from grns.model.events import PAYLOADS, MessageRejected
 from grns.postgres.database import Database
-from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.metrics_listener import MetricsListener
 from tests.support.harness import eventually, settings_for
 from tests.support.store import fetch, stranger
 

@@ -17,7 +17,7 @@ from grns.model.events import Truncated
 from grns.nats.delivery import Delivery, Request
 from grns.postgres.database import Database
 from grns.settings import load
-from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.task_signals import CommandHandled, DeliveryDeferred, RejectedMessageStored
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
 from tests.support.bad_input import encoded

@@ -22,7 +22,8 @@ from grns.model.outcome import Claim, Verb
 from grns.model.task import TRANSITIONS, Status
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
-from grns.worker.finishes import Finish, Finishes, HeldLease, renew
+from grns.worker.finishes import Finish, Finishes
+from grns.worker.renewals import HeldLease, renew
 from tests.interleavings import row as model
 from tests.interleavings.row import Change, Row
 from tests.support.harness import submit_many

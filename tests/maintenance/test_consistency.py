@@ -25,7 +25,7 @@ from grns.postgres.audit_log import note
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
-from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import InvariantViolated
 from grns.telemetry.signal import Signal
 from grns.worker import registry as agent

@@ -13,7 +13,7 @@ from grns.maintenance.janitor import Janitor
 from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.settings.groups import JanitorSettings
-from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import PostgresFailedOver
 from grns.telemetry.signal import Signal
 from tests.support.harness import eventually, settings_for, submit

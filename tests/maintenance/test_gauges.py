@@ -13,7 +13,7 @@ from grns.maintenance.gauges import GaugeCollector
 from grns.model import subjects
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
-from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import GaugesMeasured
 from grns.telemetry.signal import Signal
 from tests.support.harness import settings_for, submit_many

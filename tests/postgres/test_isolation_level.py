@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from grns.postgres.database import Database
-from grns.worker.finishes import HeldLease, finish_in, renew
+from grns.worker.finishes import finish_in
+from grns.worker.renewals import HeldLease, renew
 from tests.support.harness import eventually, submit
 from tests.support.store import LEASE_SECONDS, cancel, claim, ending, is_waiting_for_lock, row_of, stranger
 

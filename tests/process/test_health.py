@@ -55,7 +55,7 @@ async def test_what_is_wrong_is_found_while_it_runs(
         return said if code == 0 and said["is_well"] else None
 
     said = await eventually(is_well, within_seconds=60)
-    assert of(said, "pools") == [("ok", "1 workers of 1 pools live, with 4 slots")]
+    assert of(said, "pools") == [("ok", "1 live workers in 1 pools, with 4 slots")]
     assert said["versions"]["nats"].startswith("2.")
 
     odd = (await submit(database, "odd")).id

@@ -17,7 +17,7 @@ import yaml
 from grns.cli import root
 from grns.cli.group import CliState
 from grns.telemetry.metric import Metric
-from grns.telemetry.registry import METRICS
+from grns.telemetry.metrics import METRICS
 from tests.support.harness import ROOT
 
 PLACE = ROOT / "infra" / "prometheus"

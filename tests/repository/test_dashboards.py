@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from grns.telemetry.registry import METRICS
+from grns.telemetry.metrics import METRICS
 from tests.repository.test_alerts import check, labels_of, metrics_of
 from tests.support.harness import ROOT
 

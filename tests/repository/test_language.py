@@ -11,7 +11,7 @@ import pytest
 from grns.cli import root
 from grns.schemas import export
 from grns.settings import Settings
-from grns.telemetry import registry
+from grns.telemetry import metrics
 from grns.telemetry.metric import Metric
 from tests.support.harness import ROOT
 
@@ -45,7 +45,7 @@ def described() -> Iterator[tuple[str, str]]:
         yield f"command {name}", command.help or ""
     for name, field in Settings.model_fields.items():
         yield f"setting {name}", field.description or ""
-    for value in vars(registry).values():
+    for value in vars(metrics).values():
         if isinstance(value, Metric):
             yield f"metric {value.name}", value.help
     for name, text in export.documents().items():

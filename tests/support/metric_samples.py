@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from grns.telemetry.metric import MetricKind
-from grns.telemetry.metrics import MetricsListener
-from grns.telemetry.registry import METRICS
+from grns.telemetry.metrics import METRICS
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import (
     BrokerLost,
     ChoresFailed,

@@ -17,7 +17,7 @@ from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.tasks.pauses import Pause
 from grns.worker.claims import Claims
-from grns.worker.finishes import HeldLease, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.support.harness import submit
 from tests.support.store import (
     LEASE_SECONDS,

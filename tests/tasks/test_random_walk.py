@@ -16,7 +16,8 @@ from grns.model.outcome import Claim, Verb
 from grns.model.task import TRANSITIONS
 from grns.postgres.database import Database
 from grns.worker.claims import Claims
-from grns.worker.finishes import Finishes, HeldLease, renew
+from grns.worker.finishes import Finishes
+from grns.worker.renewals import HeldLease, renew
 from tests.support.harness import submit
 from tests.support.store import (
     OTHER_WORKER,

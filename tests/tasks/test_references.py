@@ -17,7 +17,7 @@ from grns.settings.groups import JanitorSettings
 from grns.telemetry.service_signals import RowsDeleted, TickFailed
 from grns.telemetry.signal import Signal
 from grns.worker.claims import Claims
-from grns.worker.finishes import HeldLease, renew
+from grns.worker.renewals import HeldLease, renew
 from tests.support.harness import submit_many
 from tests.support.store import (
     LEASE_SECONDS,

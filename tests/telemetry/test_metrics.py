@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from grns.maintenance.audit import INVARIANTS
 from grns.operations.model import Action
 from grns.postgres.statements import statement
-from grns.telemetry import registry
+from grns.telemetry import metrics
 from grns.telemetry.collectors import CounterSeries, GaugeSeries, HistogramSeries
 from grns.telemetry.metric import OTHER, Label, Metric, MetricKind
-from grns.telemetry.metrics import MetricsListener
-from grns.telemetry.registry import METRICS
+from grns.telemetry.metrics import METRICS
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import (
     GaugesMeasured,
     LogCounted,
@@ -193,9 +193,9 @@ def test_labels_have_no_value_per_task() -> None:
 def test_values_of_closed_labels_are_those_of_the_code() -> None:
     said = set(re.findall(r"then '(\w+)'|else '(\w+)'", statement("explain_unclaimed")))
     reasons = {one or other for one, other in said} | {"stopping"}
-    assert set(registry.CLAIM_CONFLICTS.labels[0].among) == reasons
-    assert set(registry.OPERATION_TASKS.labels[0].among) == set(Action)
-    assert len(INVARIANTS) <= registry.VIOLATIONS.most
+    assert set(metrics.CLAIM_CONFLICTS.labels[0].among) == reasons
+    assert set(metrics.OPERATION_TASKS.labels[0].among) == set(Action)
+    assert len(INVARIANTS) <= metrics.VIOLATIONS.most
 
 
 def test_metrics_page_lists_the_registry() -> None:

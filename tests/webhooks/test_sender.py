@@ -11,7 +11,7 @@ import pytest
 
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
-from grns.telemetry.metrics import MetricsListener
+from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import TickFailed, WebhookDelivered, WebhookDisabled, WebhookNotDelivered
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import resend_delivery

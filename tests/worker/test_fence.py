@@ -16,7 +16,8 @@ from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Database
 from grns.postgres.statements import paths, statement
 from grns.worker.claims import Claims
-from grns.worker.finishes import Finish, Finishes, HeldLease, RenewResult, finish_in, renew
+from grns.worker.finishes import Finish, Finishes, finish_in
+from grns.worker.renewals import HeldLease, RenewResult, renew
 from tests.support.harness import eventually, submit, submit_many
 from tests.support.store import (
     LEASE_SECONDS,

@@ -111,20 +111,22 @@ def choose(programs: Path, data: Path) -> Identity:
     if nobody.reaches(data, need=_SEARCH) and nobody.reaches(programs / "postgres"):
         return nobody
     inside = Identity(uid=os.geteuid(), gid=os.getegid(), seen_as=(nobody.uid, nobody.gid))
-    if _works(inside):
+    obstacle = _obstacle(inside)
+    if obstacle is None:
         return inside
     raise LocalServerError(
         f"Postgres refuses to run as root, user nobody cannot reach {programs} and {data}, and this system"
-        " allows no user namespaces; run as another user, or make both readable for all users"
+        " allows no user namespaces ({obstacle}); run as another user, or make both readable for all users"
     )
 
 
-def _works(identity: Identity) -> bool:
+def _obstacle(identity: Identity) -> str | None:
+    """Return why no process can run as this identity; None if one can."""
     try:
         subprocess.run(["/bin/true"], preexec_fn=identity.entry(), check=True)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return True
+    except (OSError, subprocess.SubprocessError) as error:
+        return repr(error)
+    return None
 
 
 def postgres_directory(explicit: Path | None = None) -> Path:
