@@ -116,7 +116,7 @@ def choose(programs: Path, data: Path) -> Identity:
         return inside
     raise LocalServerError(
         f"Postgres refuses to run as root, user nobody cannot reach {programs} and {data}, and this system"
-        " allows no user namespaces ({obstacle}); run as another user, or make both readable for all users"
+        f" allows no user namespaces ({obstacle}); run as another user, or make both readable for all users"
     )
 
 
