@@ -42,7 +42,7 @@ dev: $(STAMP) ## keep Postgres, NATS, all daemons and a worker running here; pri
 unit: $(STAMP) ## run the tests that need no server (seconds)
 	$(BIN)/pytest -q -n 2 -m unit $(EACH_PUSH)
 
-test: $(STAMP) ## run the tests of every feature, on servers of their own (2 minutes)
+test: $(STAMP) ## run the tests of every feature, on servers of their own (3 to 4 minutes)
 	$(BIN)/pytest -q -n 4 --dist worksteal -m "unit or integration" $(EACH_PUSH)
 
 test-process: $(STAMP) ## run the tests that start, stop and kill processes of grns (2 minutes)
