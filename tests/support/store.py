@@ -73,6 +73,7 @@ class Cleaner:
         """Close the connection."""
         if self._connection is not None:
             self._connection.terminate()
+            self._loop.run_until_complete(asyncio.sleep(0))  # the loop closes the socket in its next turn
         self._loop.close()
 
     async def _empty(self) -> None:
