@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from grns.nats.messages import Receipt
+from grns.model import envelope, subjects
+from grns.model.json import dumps
+from grns.nats.messages import Message, Receipt, one_line
 from grns.outbox.log import LogEntry
 
 
@@ -27,4 +29,52 @@ class OutboxMessage:
     sent_ns: int = 0  # set if spans are on
 
     def __post_init__(self) -> None:
-        self.key = f"{self.entry.kind[:3]} {self.entry.task_id or self.entry.message_id}"
+        self.key = stream_key(self.entry)
+
+    def made(self, max_bytes: int) -> Message:
+        """Return the message: a stub if it is larger than `max_bytes`, or was refused as too large."""
+        body = envelope_of(self.entry)
+        if self.is_stub or len(body) > max_bytes:
+            self.is_stub = True
+            body = envelope_of(self.entry._replace(payload=_stub(self.entry)))
+        return message_of(self.entry, body)
+
+
+def stream_key(entry: LogEntry) -> str:
+    """Return the key of a row: rows with the same key stay in order, one task in one stream."""
+    return f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
+
+
+def message_of(entry: LogEntry, body: bytes) -> Message:
+    """Return the message of a row with this body."""
+    seq, version, message_id, workspace, task_id, kind, route, trace_id, _, _, _ = entry
+    task = "" if task_id is None else f"Grns-Task: {one_line(task_id)}\r\n"
+    headers = (
+        f"traceparent: {envelope.traceparent(trace_id, message_id)}\r\n"
+        f"Grns-Workspace: {one_line(workspace)}\r\nGrns-Version: {version}\r\nGrns-Seq: {seq}\r\n{task}"
+    )
+    return Message(subjects.message(kind, workspace, route), body, message_id, headers)
+
+
+def envelope_of(entry: LogEntry) -> bytes:
+    """Return the envelope of a row."""
+    _, _, message_id, _, _, kind, _, trace_id, causation_id, payload, created_at = entry
+    return envelope.assemble(
+        message_id=message_id,
+        trace_id=trace_id,
+        causation_id=causation_id,
+        kind=kind,
+        emitted_at=created_at,
+        payload=payload,
+    )
+
+
+def _stub(entry: LogEntry) -> str:
+    return dumps(
+        {
+            "truncated": True,
+            "ref": f"db://events/{entry.seq}",
+            "task_id": entry.task_id,
+            "message_id": entry.message_id,
+        }
+    )

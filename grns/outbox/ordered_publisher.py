@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from grns.errors import BrokerRefusedError, GrnsError
-from grns.model import envelope, subjects
-from grns.model.json import dumps
+from grns.model import subjects
 from grns.nats import JetStream
-from grns.nats.messages import HeaderLines, Message, Receipt, one_line
+from grns.nats.messages import Receipt
 from grns.outbox.log import LogEntry
-from grns.outbox.message import OutboxMessage
+from grns.outbox.message import OutboxMessage, stream_key
 from grns.outbox.retry_queue import RetryQueue
 from grns.telemetry import failpoint
 from grns.telemetry.service_signals import MessageRefused, MessagesPublished
@@ -67,6 +66,25 @@ class OrderedPublisher:
         counted, self._published = self._published, Counter()
         for kind, messages in counted.items():
             self.emit(MessagesPublished(kind, messages))
+
+    def note_published(self, entry: LogEntry, sent_ns: int) -> None:
+        """Count a row that the broker has, and record its span unless `sent_ns` is 0."""
+        self._published[entry.kind] += 1
+        if sent_ns:
+            self.spans.published(
+                kind=entry.kind,
+                message_id=entry.message_id,
+                trace_id=entry.trace_id,
+                causation_id=entry.causation_id,
+                task_id=entry.task_id,
+                began_ns=sent_ns,
+            )
+
+    def takes_over(self, entry: LogEntry) -> bool:
+        """Return whether a row belongs here: an earlier one of its task is here, or its stream fails."""
+        return self.pending > 0 and (
+            stream_key(entry) in self._first or self._retry_queues[entry.kind[:3]].is_blocked
+        )
 
     @property
     def in_flight(self) -> int:
@@ -139,7 +157,7 @@ class OrderedPublisher:
                 return sent
             if has_spans:
                 message.sent_ns = time.time_ns()
-            post(_message(message, max_bytes), partial(settle, message))
+            post(message.made(max_bytes), partial(settle, message))
             failpoint.reach("relay.published")
         return room
 
@@ -200,9 +218,7 @@ class OrderedPublisher:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
             self._note_taken(message)
-            self._published[message.entry.kind] += 1
-            if self.spans.is_on and not message.is_replay:
-                self._add_span(message)
+            self.note_published(message.entry, 0 if message.is_replay else message.sent_ns)
             self.on_receipt(answer)
             if message.on_receipt is not None:
                 message.on_receipt(answer)
@@ -212,17 +228,6 @@ class OrderedPublisher:
         else:
             self.on_trouble()
             self._postpone(message)
-
-    def _add_span(self, message: OutboxMessage) -> None:
-        entry = message.entry
-        self.spans.published(
-            kind=entry.kind,
-            message_id=entry.message_id,
-            trace_id=entry.trace_id,
-            causation_id=entry.causation_id,
-            task_id=entry.task_id,
-            began_ns=message.sent_ns,
-        )
 
     def _refused(self, message: OutboxMessage, answer: BrokerRefusedError) -> None:
         self.emit(MessageRefused(message.entry.kind, message.entry.seq, answer.code))
@@ -282,45 +287,3 @@ class OrderedPublisher:
         successor.followers = followers or None
         self._first[message.key] = successor
         self._make_ready(successor)
-
-
-def _message(message: OutboxMessage, max_bytes: int) -> Message:
-    entry = message.entry
-    body = _body(entry)
-    if message.is_stub or len(body) > max_bytes:
-        message.is_stub = True
-        body = _body(entry._replace(payload=_stub(entry)))
-    subject = subjects.message(entry.kind, entry.workspace, entry.route)
-    return Message(subject, body, entry.message_id, _headers(entry))
-
-
-def _headers(entry: LogEntry) -> HeaderLines:
-    seq, version, message_id, workspace, task_id, _, _, trace_id, _, _, _ = entry
-    task = "" if task_id is None else f"Grns-Task: {one_line(task_id)}\r\n"
-    return (
-        f"traceparent: {envelope.traceparent(trace_id, message_id)}\r\n"
-        f"Grns-Workspace: {one_line(workspace)}\r\nGrns-Version: {version}\r\nGrns-Seq: {seq}\r\n{task}"
-    )
-
-
-def _body(entry: LogEntry) -> bytes:
-    _, _, message_id, _, _, kind, _, trace_id, causation_id, payload, created_at = entry
-    return envelope.assemble(
-        message_id=message_id,
-        trace_id=trace_id,
-        causation_id=causation_id,
-        kind=kind,
-        emitted_at=created_at,
-        payload=payload,
-    )
-
-
-def _stub(entry: LogEntry) -> str:
-    return dumps(
-        {
-            "truncated": True,
-            "ref": f"db://events/{entry.seq}",
-            "task_id": entry.task_id,
-            "message_id": entry.message_id,
-        }
-    )

@@ -22,6 +22,7 @@ from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.outbox.replay import Replayer
 from grns.outbox.stream_loss import StreamLossDetector, positions
 from grns.outbox.watermark import Watermark
+from grns.outbox.wave_publisher import STREAMS, WavePublisher
 from grns.postgres.database import Database, Session
 from grns.runtime.leader import LeaderLease
 from grns.runtime.service import PeriodicService
@@ -75,7 +76,18 @@ class RelayLeadership:
             emit=emit,
             spans=spans,
         )
-        self._sending = asyncio.create_task(self._publisher.run())
+        self._waves = WavePublisher(
+            transport=transport,
+            ordered=self._publisher,
+            on_done=self._progress.done.add_span,
+            on_receipt=self._watch.note,
+            on_trouble=self._watch.suspect,
+            may_send=self._publisher.may_send,
+            max_bytes=settings.envelope_max_bytes,
+            spans=spans,
+        )
+        senders = (self._publisher.run(), *(self._waves.run(stream) for stream in STREAMS))
+        self._sending = [asyncio.create_task(sender) for sender in senders]
 
     def is_full(self, most_pending: int) -> bool:
         """Return whether enough rows are read and not acknowledged.
@@ -83,14 +95,21 @@ class RelayLeadership:
         Replays do not count: no live row waits for them. Messages that a stream refuses count only if there
         are very many.
         """
-        publisher = self._publisher
-        is_enough = publisher.in_flight >= most_pending or publisher.in_flight_bytes >= READ_BYTES
-        return is_enough or publisher.holds_too_much
+        publisher, waves = self._publisher, self._waves
+        return (
+            publisher.in_flight + waves.pending >= most_pending
+            or publisher.in_flight_bytes + waves.pending_bytes >= READ_BYTES
+            or publisher.holds_too_much
+        )
 
     @property
     def is_busy(self) -> bool:
         """Return whether rows have been read that are not acknowledged."""
-        return self._publisher.pending > 0
+        return self._pending > 0
+
+    @property
+    def _pending(self) -> int:
+        return self._publisher.pending + self._waves.pending
 
     async def keep(self) -> None:
         """Persist and renew if it is time; raise `UnavailableError` if the lease is lost."""
@@ -119,9 +138,9 @@ class RelayLeadership:
         self._emit(
             RelayProgressed(
                 done.low,
-                self._publisher.pending,
+                self._pending,
                 self._progress.missing_count,
-                self._publisher.oldest_age_seconds,
+                max(self._publisher.oldest_age_seconds, self._waves.oldest_age_seconds),
             )
         )
 
@@ -132,8 +151,8 @@ class RelayLeadership:
         if reading.entries:
             failpoint.reach("relay.read")
         taken = progress.take([entry.seq for entry in reading.entries], xmin=reading.xmin, limit=limit)
-        for entry in reading.entries[:taken]:
-            self._publisher.add(OutboxMessage(entry))
+        if taken:
+            self._waves.add(reading.entries[:taken])
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
 
@@ -158,14 +177,17 @@ class RelayLeadership:
     async def end(self) -> None:
         """Stop sending."""
         self._publisher.close()
+        self._waves.close()
         await self._watch.end()
-        self._sending.cancel()
-        await asyncio.gather(self._sending, return_exceptions=True)
+        for sending in self._sending:
+            sending.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
 
     def check(self) -> None:
         """Raise the error that ended the sending, if any: it is a bug."""
-        if self._sending.done():
-            self._sending.result()
+        for sending in self._sending:
+            if sending.done():
+                sending.result()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -163,9 +163,14 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbox/ordered_publisher.py", "            self._postpone(message)\n\n    def _add_span",
-              "            self._end(message)\n\n    def _add_span"),),
+        (Edit("grns/outbox/wave_publisher.py", "            self._hand_over(reading, entry)\n            return\n",
+              "            self._end(reading, entry)\n            return\n"),),
         "NATS: killed,NATS: frozen",
+    ),
+    Mutant(
+        "a wave that does not wait for the one before it", "tests", ("two of one task unanswered",),
+        (Edit("grns/outbox/wave_publisher.py", "        await wave.answered\n", ""),),
+        "tests/outbox/test_wave_publisher.py::test_of_one_task_one_row_is_in_flight",
     ),
     Mutant(
         "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),

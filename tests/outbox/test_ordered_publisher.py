@@ -21,7 +21,7 @@ from grns.model.envelope import decode, traceparent
 from grns.nats import JetStream
 from grns.outbox.log import LogEntry
 from grns.outbox.message import OutboxMessage
-from grns.outbox.ordered_publisher import _REFUSED_RETRY_SECONDS, OrderedPublisher, _message
+from grns.outbox.ordered_publisher import _REFUSED_RETRY_SECONDS, OrderedPublisher
 from grns.telemetry.service_signals import MessageRefused
 from grns.telemetry.signal import Signal
 from tests.support.harness import eventually, manage, read_stream, settings_for
@@ -310,7 +310,7 @@ async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
 
 def size_of(entry: LogEntry) -> int:
     """Return how large a row is on the wire."""
-    message = _message(OutboxMessage(entry), 100_000)
+    message = OutboxMessage(entry).made(100_000)
     return len(message.body) + len(str(message.headers)) + len(entry.message_id) + 64
 
 

@@ -1,0 +1,198 @@
+"""Publish what the relay has read, in waves: of each task at most one row is in flight in a stream.
+
+The first wave has the first row of each task, the second one the second, and so on. A wave begins once the
+broker has answered for all of the wave before it. Rows that the broker does not take go to the ordered
+publisher, which tries each again; later rows of their tasks follow there until it has published them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+
+from grns.errors import BrokerRefusedError, GrnsError
+from grns.nats import JetStream
+from grns.nats.messages import Message, Receipt
+from grns.outbox.log import LogEntry, Span
+from grns.outbox.message import OutboxMessage, envelope_of, message_of
+from grns.outbox.ordered_publisher import OrderedPublisher
+from grns.telemetry import failpoint
+from grns.telemetry.spans import NO_SPANS, Spans
+
+# The first part of a kind names its stream.
+STREAMS = ("cmd", "evt", "dlq")
+
+
+def waves(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
+    """Return rows of one stream in waves: the n-th row of each task is in the n-th wave."""
+    places: dict[str, int] = {}
+    found: list[list[LogEntry]] = []
+    for entry in entries:
+        key = entry.task_id or entry.message_id
+        place = places.get(key, 0)
+        places[key] = place + 1
+        if place == len(found):
+            found.append([])
+        found[place].append(entry)
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """Rows that were read together. Those that the ordered publisher takes over are done there."""
+
+    entries: Sequence[LogEntry]
+    left: int
+    handed_over: set[int] = field(default_factory=set)
+
+    def spans(self) -> Iterator[Span]:
+        """Return the numbers that are done here, as spans."""
+        numbers = (entry.seq for entry in self.entries if entry.seq not in self.handed_over)
+        for _, run in groupby(
+            enumerate(numbers), lambda place_and_number: place_and_number[1] - place_and_number[0]
+        ):
+            found = [number for _, number in run]
+            yield found[0], found[-1] + 1
+
+
+@dataclass(slots=True, eq=False)
+class _Wave:
+    """The answers that a wave waits for."""
+
+    unanswered: int = 1  # until all of it has been sent
+    answered: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def end_one(self) -> None:
+        """Count an answer."""
+        self.unanswered -= 1
+        if not self.unanswered and not self.answered.done():
+            self.answered.set_result(None)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WavePublisher:
+    """Sends rows through the transport's window, the streams side by side.
+
+    `on_done` receives spans of numbers that the broker has; `may_send` is asked before each send.
+    """
+
+    transport: JetStream
+    ordered: OrderedPublisher
+    on_done: Callable[[int, int], None]
+    on_receipt: Callable[[Receipt], None]
+    on_trouble: Callable[[], None]
+    may_send: Callable[[], bool]
+    max_bytes: int
+    spans: Spans = NO_SPANS
+    pending: int = 0
+    pending_bytes: int = 0
+    _readings: deque[_Reading] = field(default_factory=deque)
+    _waiting: dict[str, deque[tuple[_Reading, list[LogEntry]]]] = field(
+        default_factory=lambda: {stream: deque() for stream in STREAMS}
+    )
+    _work: dict[str, asyncio.Event] = field(
+        default_factory=lambda: {stream: asyncio.Event() for stream in STREAMS}
+    )
+    _is_closed: bool = False
+
+    @property
+    def oldest_age_seconds(self) -> float:
+        """The age of the first row that is not done, 0 if there is none."""
+        if not self._readings:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - self._readings[0].entries[0].created_at).total_seconds())
+
+    def add(self, entries: Sequence[LogEntry]) -> None:
+        """Queue what has been read, behind what was read before."""
+        reading = _Reading(entries, len(entries))
+        self.pending += len(entries)
+        self.pending_bytes += sum(len(entry.payload) for entry in entries)
+        self._readings.append(reading)
+        parts: dict[str, list[LogEntry]] = {}
+        for entry in entries:
+            parts.setdefault(entry.kind[:3], []).append(entry)
+        for stream, part in parts.items():
+            self._waiting[stream].append((reading, part))
+            self._work[stream].set()
+
+    def close(self) -> None:
+        """Ignore answers that still come."""
+        self._is_closed = True
+
+    async def run(self, stream: str) -> None:
+        """Publish the rows of one stream until cancelled; raise an unexpected error of an answer."""
+        waiting, work = self._waiting[stream], self._work[stream]
+        while True:
+            while not waiting:
+                work.clear()
+                await work.wait()
+            reading, entries = waiting.popleft()
+            for wave in waves(entries):
+                await self._publish(reading, wave)
+
+    async def _publish(self, reading: _Reading, entries: Sequence[LogEntry]) -> None:
+        """Publish one wave, and wait for all its answers."""
+        wave, ordered, room, max_bytes = _Wave(), self.ordered, 0, 0
+        for entry in entries:
+            if not room:
+                room = await self.transport.ready()
+                max_bytes = min(self.max_bytes, self.transport.max_message_bytes)
+            body = envelope_of(entry)
+            if ordered.takes_over(entry) or len(body) > max_bytes or not self.may_send():
+                self._hand_over(reading, entry)
+            else:
+                room -= 1
+                self._send(reading, wave, entry, message_of(entry, body))
+        failpoint.reach("relay.wave_sent")
+        wave.end_one()
+        await wave.answered
+
+    def _send(self, reading: _Reading, wave: _Wave, entry: LogEntry, message: Message) -> None:
+        began_ns = time.time_ns() if self.spans.is_on else 0
+
+        def answered(answer: Receipt | GrnsError) -> None:
+            if self._is_closed:
+                return
+            try:
+                self._settle(reading, entry, answer, began_ns)
+            except Exception as error:  # `run` raises it: this wave would never end
+                if not wave.answered.done():
+                    wave.answered.set_exception(error)
+            else:
+                wave.end_one()
+
+        wave.unanswered += 1
+        self.transport.post(message, answered)
+        failpoint.reach("relay.published")
+
+    def _settle(self, reading: _Reading, entry: LogEntry, answer: Receipt | GrnsError, began_ns: int) -> None:
+        if not isinstance(answer, Receipt):
+            if not isinstance(answer, BrokerRefusedError):
+                self.on_trouble()
+            self._hand_over(reading, entry)
+            return
+        failpoint.reach("relay.acknowledged")
+        self.ordered.note_published(entry, began_ns)
+        self.on_receipt(answer)
+        self._end(reading, entry)
+
+    def _hand_over(self, reading: _Reading, entry: LogEntry) -> None:
+        """Leave a row to the ordered publisher."""
+        reading.handed_over.add(entry.seq)
+        self.ordered.add(OutboxMessage(entry))
+        self._end(reading, entry)
+
+    def _end(self, reading: _Reading, entry: LogEntry) -> None:
+        self.pending -= 1
+        self.pending_bytes -= len(entry.payload)
+        reading.left -= 1
+        if reading.left:
+            return
+        self._readings.remove(reading)
+        for start, end in reading.spans():
+            self.on_done(start, end)

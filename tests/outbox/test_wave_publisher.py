@@ -1,0 +1,233 @@
+"""What the relay has read goes out in waves: of each task one row at a time in a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grns.dev.servers import LocalNats
+from grns.errors import GrnsError
+from grns.nats import JetStream
+from grns.nats.messages import Done, Message, Receipt
+from grns.outbox.log import LogEntry
+from grns.outbox.message import stream_key
+from grns.outbox.ordered_publisher import OrderedPublisher
+from grns.outbox.watermark import NumberRanges
+from grns.outbox.wave_publisher import STREAMS, WavePublisher, waves
+from tests.outbox.test_ordered_publisher import (
+    LARGE,
+    check_mixed,
+    connected,
+    limit_stream,
+    mixed_rows,
+    row,
+    size_of,
+)
+from tests.support.harness import eventually, manage, read_stream
+
+_KINDS = ("evt.task.queued", "evt.task.claimed", "evt.task.completed", "dlq.task.dead", "cmd.task.execute")
+
+
+class Sending:
+    """Publishers on a real broker, and what they have in flight."""
+
+    def __init__(self, transport: JetStream, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+        self.done = NumberRanges(first - 1)
+        self.in_flight: Counter[str] = Counter()
+        self.most_of_one_task = 0
+        self.sent = 0
+        self.allowed = 1_000_000
+        self._keys: dict[str, str] = {}
+        self._post = transport.post
+        monkeypatch.setattr(transport, "post", self.post)
+        self.ordered = OrderedPublisher(
+            transport=transport,
+            on_done=self.done.add,
+            on_receipt=lambda _receipt: None,
+            on_trouble=lambda: None,
+            may_send=self.may_send,
+            max_bytes=100_000,
+            emit=lambda _signal: None,
+        )
+        self.waves = WavePublisher(
+            transport=transport,
+            ordered=self.ordered,
+            on_done=self.done.add_span,
+            on_receipt=lambda _receipt: None,
+            on_trouble=lambda: None,
+            may_send=self.may_send,
+            max_bytes=100_000,
+        )
+
+    def may_send(self) -> bool:
+        """Return whether one more may be sent."""
+        return self.sent < self.allowed
+
+    def add(self, *rows: LogEntry) -> None:
+        """Have rows published, as one reading."""
+        self._keys |= {entry.message_id: stream_key(entry) for entry in rows}
+        self.waves.add(rows)
+
+    def post(self, message: Message, done: Done) -> None:
+        """Send a message, and note that it is in flight."""
+        key = self._keys[message.id]
+        self.sent += 1
+        self.in_flight[key] += 1
+        self.most_of_one_task = max(self.most_of_one_task, self.in_flight[key])
+        self._post(message, partial(self._answered, key, done))
+
+    def _answered(self, key: str, done: Done, answer: Receipt | GrnsError) -> None:
+        self.in_flight[key] -= 1
+        done(answer)
+
+    async def until_done(self, *rows: LogEntry) -> None:
+        """Wait until all these are done and nothing is pending."""
+
+        async def are_done() -> bool:
+            return all(entry.seq in self.done for entry in rows)
+
+        await eventually(are_done)
+        assert (self.waves.pending, self.waves.pending_bytes, self.ordered.pending) == (0, 0, 0)
+        assert self.waves.oldest_age_seconds == 0.0
+
+
+@asynccontextmanager
+async def _sending(
+    broker: LocalNats, monkeypatch: pytest.MonkeyPatch, **settings: int
+) -> AsyncIterator[Sending]:
+    async with connected(broker, **settings) as transport:
+        sending = Sending(transport, monkeypatch, row(None).seq + 1)
+        senders = (sending.ordered.run(), *(sending.waves.run(stream) for stream in STREAMS))
+        tasks = [asyncio.create_task(sender) for sender in senders]
+        yield sending
+        sending.ordered.close()
+        sending.waves.close()
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [one for one in ended if isinstance(one, Exception)] == []
+
+
+@pytest.fixture
+async def sending(broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sending]:
+    """Publishers on a broker of the test's own."""
+    async with _sending(broker, monkeypatch) as sending:
+        yield sending
+
+
+def rows_of(tasks: int, turns: int) -> list[LogEntry]:
+    """Return rows of some tasks in all streams, mixed."""
+    return [
+        row(f"gr-{task}")._replace(kind=kind, route="worker.p2" if kind.startswith("cmd") else None)
+        for turn in range(turns)
+        for task in range(tasks)
+        for kind in _KINDS[: 1 + (turn + task) % len(_KINDS)]
+    ]
+
+
+async def test_of_one_task_one_row_is_in_flight(sending: Sending, broker: LocalNats) -> None:
+    rows = rows_of(tasks=20, turns=8)
+    sending.add(*rows[:200])
+    sending.add(*rows[200:])
+    await sending.until_done(*rows)
+    assert sending.most_of_one_task == 1, "two of one task unanswered"
+    for stream in ("GRNS_EVT", "GRNS_CMD", "GRNS_DLQ"):
+        heard = await read_stream(broker.url, stream)
+        expected = [entry for entry in rows if stream.endswith(entry.kind[:3].upper())]
+        assert len(heard) == len(expected)
+        for task_id in {entry.task_id for entry in expected}:
+            told = [one.headers["Nats-Msg-Id"] for one in heard if one.headers["Grns-Task"] == task_id]
+            assert told == [entry.message_id for entry in expected if entry.task_id == task_id]
+
+
+async def test_what_the_stream_refuses_holds_back_its_own_task_alone(
+    sending: Sending, broker: LocalNats
+) -> None:
+    await limit_stream(broker.url, 8 * 1024)
+    rows = mixed_rows()
+    sending.add(*rows[:12])
+    sending.add(*rows[12:])
+    await sending.until_done(*rows)
+    assert sending.most_of_one_task == 1
+    await check_mixed(broker.url, rows)
+
+
+async def test_rows_behind_a_refused_one_follow_it(
+    broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grns.outbox.ordered_publisher._REFUSED_RETRY_SECONDS", 0.5)
+    async with _sending(broker, monkeypatch, relay_window=1) as sending:
+        small, large = row("gr-small"), row("gr-large", LARGE)
+        await limit_stream(broker.url, size_of(small) + 20)  # not even a reference fits
+        behind, later = row("gr-large"), row("gr-large")
+        others = [row(f"gr-{number}") for number in range(100)]
+        sending.add(small, large, behind, *others)
+
+        async def others_are_done() -> bool:
+            return all(entry.seq in sending.done for entry in others)
+
+        await eventually(others_are_done)
+        sending.add(later)
+        await limit_stream(broker.url, 8 * 1024)
+        await sending.until_done(large, behind, later)
+        assert sending.most_of_one_task == 1
+    heard = await read_stream(broker.url, "GRNS_EVT")
+    told = [one.headers["Nats-Msg-Id"] for one in heard if one.headers["Grns-Task"] == "gr-large"]
+    assert told == [large.message_id, behind.message_id, later.message_id]
+
+
+async def test_nothing_is_sent_once_the_lease_is_over(sending: Sending, broker: LocalNats) -> None:
+    sending.allowed = 3
+    rows = [row(f"gr-{number % 4}") for number in range(10)]
+    sending.add(*rows)
+
+    async def all_are_handed_over() -> bool:
+        return sending.waves.pending == 0
+
+    await eventually(all_are_handed_over)
+    assert (sending.sent, sending.ordered.pending) == (3, 7)
+    assert len(await read_stream(broker.url, "GRNS_EVT")) == 3
+
+
+async def test_a_missing_stream_does_not_hold_back_the_others(sending: Sending, broker: LocalNats) -> None:
+    await manage_away(broker, "GRNS_DLQ")
+    dead = [row(f"gr-{n}")._replace(kind="dlq.task.dead") for n in range(30)]
+    ended = [row(f"gr-{n}") for n in range(30)]
+    sending.add(*chain.from_iterable(zip(dead, ended, strict=True)))
+
+    async def events_are_done() -> bool:
+        return all(entry.seq in sending.done for entry in ended)
+
+    await eventually(events_are_done, within_seconds=4.0)
+    assert not any(entry.seq in sending.done for entry in dead)
+
+
+async def manage_away(broker: LocalNats, stream: str) -> None:
+    """Delete a stream, as an administrator may."""
+    await manage(broker.url, f"STREAM.DELETE.{stream}")
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60))
+def test_waves_keep_all_rows_and_the_order_of_each_task(drawn: list[tuple[int, bool]]) -> None:
+    rows = [row(f"gr-{task}" if has_task else None) for task, has_task in drawn]
+    found = waves(rows)
+    assert sorted(entry.seq for wave in found for entry in wave) == [entry.seq for entry in rows]
+    for wave in found:
+        keys = [stream_key(entry) for entry in wave]
+        assert len(set(keys)) == len(keys)
+    for key in {stream_key(entry) for entry in rows}:
+        of_key = [entry.seq for wave in found for entry in wave if stream_key(entry) == key]
+        assert of_key == sorted(of_key)
+
+
+def test_a_task_named_like_a_message_has_a_place_of_its_own() -> None:
+    assert [len(wave) for wave in waves([row(None), row(None), row(str(uuid4()))])] == [3]
