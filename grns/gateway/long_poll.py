@@ -246,7 +246,7 @@ class LongPollQueue:
         while lane.consumer is None:
             try:
                 lane.consumer = await self._transport.consume(
-                    subject, lambda delivery: self._receive(lane, delivery), depth=0
+                    subject, lambda delivery: self._receive(lane, delivery), depth=0, is_split=True
                 )
             except Exception as error:  # somebody may mend it
                 self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))

@@ -28,6 +28,8 @@ CMD_STREAM, EVT_STREAM, DLQ_STREAM = "GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"
 STREAM_OF = {"cmd": CMD_STREAM, "evt": EVT_STREAM, "dlq": DLQ_STREAM}
 
 EXECUTE = "cmd.task.execute"
+# A message has at most so many envelopes, one on each line. More than one only on priority subjects.
+MOST_ENVELOPES = 16
 SUBMIT = "cmd.task.submit"
 CANCEL = "cmd.task.cancel"
 

@@ -177,15 +177,22 @@ class JetStream:
         return await self._publisher.publish(message)
 
     async def consume(
-        self, filter_subject: str, on_delivery: Callable[[Delivery], None], *, depth: int
+        self,
+        filter_subject: str,
+        on_delivery: Callable[[Delivery], None],
+        *,
+        depth: int,
+        is_split: bool = False,
     ) -> Consumer:
         """Fetch the messages of a subject from its durable, which is created if it is missing.
 
+        With `is_split`, each envelope of a message is a delivery of its own, and `depth` counts these.
         `on_delivery` must not block. The consumer recovers from a lost connection, a deleted durable or
         stream, and a broker that lost its data.
         """
         durable = expected_durable(self._prefix + filter_subject, self._settings)
-        return await self._start_consumer(_stream_of(filter_subject), durable, on_delivery, depth)
+        stream = _stream_of(filter_subject)
+        return await self._start_consumer(stream, durable, on_delivery, depth, is_split=is_split)
 
     async def subscribe(
         self,
@@ -303,7 +310,13 @@ class JetStream:
         await self._streams.discard(stream, seq)
 
     async def _start_consumer(
-        self, stream: str, durable: Config, on_delivery: Callable[[Delivery], None], depth: int
+        self,
+        stream: str,
+        durable: Config,
+        on_delivery: Callable[[Delivery], None],
+        depth: int,
+        *,
+        is_split: bool = False,
     ) -> Consumer:
         full_name = self._prefix + stream
 
@@ -318,6 +331,7 @@ class JetStream:
             depth=depth,
             heartbeat_seconds=min(2.0, max(0.25, self._settings.lease_seconds / 7.5)),
             on_fact=self._fact,
+            is_split=is_split,
         )
         doubt: str | None = None
         try:

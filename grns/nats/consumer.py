@@ -17,8 +17,9 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from grns.errors import GrnsError
+from grns.model.subjects import MOST_ENVELOPES
 from grns.nats.connection import Connection, OnFact
-from grns.nats.delivery import ACK_PREFIX, Delivery
+from grns.nats.delivery import ACK_PREFIX, Delivery, parts_of
 from grns.nats.provision import NANOSECONDS
 from grns.nats.subscription import NatsSubscription, new_inbox
 from grns.telemetry import failpoint
@@ -51,18 +52,20 @@ class DeliveryInbox:
             if late:
                 return
 
-    def give_back(self, message: Msg, *, delay_seconds: float = 0.0) -> None:
+    def give_back(self, message: Msg) -> None:
         """Return a message to the broker, for another consumer."""
         if message.reply.startswith(ACK_PREFIX):
-            self._run(Delivery(self._connection, message).nak(delay_seconds))
+            self.run(Delivery(self._connection, message).nak())
 
     def _retire(self) -> None:
         if self._subscription is not None:
             self._subscription.handler = self.give_back
-            self._run(self._connection.unsubscribe(self._subscription))
+            self.run(self._connection.unsubscribe(self._subscription))
             self._subscription = None
 
-    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Send something; an error is as if it had got lost."""
+
         async def run() -> None:
             with contextlib.suppress(GrnsError):
                 await coroutine
@@ -77,6 +80,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _RECALL_SECONDS = 0.1
 _STOP_SECONDS = 2.0
 _GIVEN_BACK = "Nats-Pending-Messages"
+_WEIGHT = 0.1  # of one message in the mean number of envelopes
 
 
 class Consumer:
@@ -92,7 +96,9 @@ class Consumer:
         depth: int,
         heartbeat_seconds: float,
         on_fact: OnFact,
+        is_split: bool = False,
     ) -> None:
+        """With `is_split`, each envelope of a message is a delivery, and `depth` counts envelopes."""
         self._connection = connection
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{durable}"
         self._ensure = ensure
@@ -102,7 +108,9 @@ class Consumer:
         self._heartbeat = heartbeat_seconds
         self._depth = depth
         self._held = 0
-        self._requested = 0
+        self._requested = 0  # messages
+        self._is_split = is_split
+        self._per_message = float(MOST_ENVELOPES if is_split else 1)
         # Tags requests, so that a late status of an earlier one is not taken for one of a later one.
         self._generation = 0
         self._heard = time.monotonic()
@@ -184,8 +192,12 @@ class Consumer:
 
     @property
     def _should_pull(self) -> bool:
-        room = self._depth - self._held - self._requested
+        room = self._room
         return room > 0 and (self._requested == 0 or room >= self._depth // 2)
+
+    @property
+    def _room(self) -> float:
+        return self._depth - self._held - self._requested * self._per_message
 
     @property
     def _has_excess(self) -> bool:
@@ -193,12 +205,12 @@ class Consumer:
         return self._requested > 0 and self._held + self._requested > self._depth
 
     async def _pull(self) -> None:
-        room = self._depth - self._held - self._requested
+        batch = max(1, int(self._room / self._per_message))
         if self._requested == 0:
             self._heard = time.monotonic()
-        self._requested += room
+        self._requested += batch
         expires, heartbeat = int(_EXPIRES_SECONDS * NANOSECONDS), int(self._heartbeat * NANOSECONDS)
-        request = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (room, expires, heartbeat)
+        request = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (batch, expires, heartbeat)
         self._connection.publish(self._subject, request, reply=f"{self._inbox.address}.{self._generation}")
 
     async def _recall(self) -> None:
@@ -259,14 +271,19 @@ class Consumer:
         if self._stopping or self._held >= self._depth:
             self._inbox.give_back(message)
             return
-        self._held += 1
-        try:
-            failpoint.reach("puller.received")
-            self._on_delivery(Delivery(self._connection, message))
-        except Exception as error:  # a bad callback must not cost a place
-            self._held -= 1
-            self._fact("callback_failed", {"error": f"{type(error).__name__}: {error}"})
-            self._inbox.give_back(message, delay_seconds=1.0)
+        delivery = Delivery(self._connection, message)
+        deliveries = parts_of(delivery) if self._is_split else [delivery]
+        self._held += len(deliveries)
+        if self._is_split:
+            self._per_message += _WEIGHT * (len(deliveries) - self._per_message)
+        for each in deliveries:
+            try:
+                failpoint.reach("puller.received")
+                self._on_delivery(each)
+            except Exception as error:  # a bad callback must not cost a place
+                self._held -= 1
+                self._fact("callback_failed", {"error": f"{type(error).__name__}: {error}"})
+                self._inbox.run(each.nak(1.0))
         if self._should_pull:
             self._kick.set()
 

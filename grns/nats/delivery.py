@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import orjson
 from nats.aio.msg import Msg
 
+from grns.model.envelope import traceparent
+from grns.model.subjects import MOST_ENVELOPES
 from grns.nats.connection import Connection
 from grns.nats.messages import lines
 from grns.nats.provision import NANOSECONDS
@@ -128,6 +131,92 @@ class Delivery:
         if not self._ended:
             self._connection.publish(self.token, answer)
             self._ended = True
+
+
+class DeliveryPart(Delivery):
+    """One of several envelopes in a message: the delivery ends once all its parts have ended.
+
+    It is acknowledged if all of them are, else returned to the broker with the longest of their delays.
+    """
+
+    __slots__ = ("_body", "_whole")
+
+    def __init__(self, whole: _Whole, body: bytes) -> None:
+        super().__init__(whole.delivery._connection, whole.delivery._message)
+        self._whole = whole
+        self._body = body
+
+    @property
+    def body(self) -> bytes:
+        """The envelope."""
+        return self._body
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the message, with the trace of this envelope."""
+        try:
+            fields = orjson.loads(self._body)
+            trace = traceparent(fields["trace_id"], fields["message_id"])
+        except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+            return super().headers
+        return {**super().headers, "traceparent": trace}
+
+    async def ack(self) -> None:
+        """End this part: its effect is durable."""
+        await self._end_part(None)
+
+    async def nak(self, delay_seconds: float = 0.0) -> None:
+        """Return the message to the broker after the delay, once its other parts have ended."""
+        await self._end_part(delay_seconds)
+
+    async def term(self, reason: str) -> None:
+        """End this part for good without an effect."""
+        await self._end_part(None)
+
+    async def _end_part(self, delay_seconds: float | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        await self._whole.end_one(delay_seconds)
+
+
+class _Whole:
+    """A delivery that is handled in parts."""
+
+    __slots__ = ("_delay_seconds", "_left", "delivery")
+
+    def __init__(self, delivery: Delivery, parts: int) -> None:
+        self.delivery = delivery
+        self._left = parts
+        self._delay_seconds: float | None = None
+
+    async def end_one(self, delay_seconds: float | None) -> None:
+        """Count a part as ended; None is an acknowledged one."""
+        if delay_seconds is not None:
+            self._delay_seconds = max(delay_seconds, self._delay_seconds or 0.0)
+        self._left -= 1
+        if self._left:
+            return
+        if self._delay_seconds is None:
+            await self.delivery.ack()
+        else:
+            await self.delivery.nak(self._delay_seconds)
+
+
+# Ends one JSON object and begins another on the next line: no single document contains it.
+_BETWEEN = b"}\n{"
+
+
+def parts_of(delivery: Delivery) -> list[Delivery]:
+    """Return the envelopes of a message, one delivery each; a message of one envelope unchanged."""
+    body = delivery.body
+    if _BETWEEN not in body:
+        return [delivery]
+    lines = body.split(b"\n")
+    if len(lines) > MOST_ENVELOPES:  # not by the relay: it is rejected as one message
+        return [delivery]
+    whole = _Whole(delivery, len(lines))
+    return [DeliveryPart(whole, line) for line in lines]
 
 
 # A sender may name any reply subject, also one that only we may publish to: a stream's, or JetStream's API.

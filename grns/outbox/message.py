@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from grns.model import envelope, subjects
@@ -33,11 +33,12 @@ class OutboxMessage:
 
     def made(self, max_bytes: int) -> Message:
         """Return the message: a stub if it is larger than `max_bytes`, or was refused as too large."""
-        body = envelope_of(self.entry)
-        if self.is_stub or len(body) > max_bytes:
+        if not self.is_stub:
+            message = message_of((self.entry,))
+            if len(message.body) <= max_bytes:
+                return message
             self.is_stub = True
-            body = envelope_of(self.entry._replace(payload=_stub(self.entry)))
-        return message_of(self.entry, body)
+        return message_of((self.entry,), payload=_stub(self.entry))
 
 
 def stream_key(entry: LogEntry) -> str:
@@ -45,19 +46,26 @@ def stream_key(entry: LogEntry) -> str:
     return f"{entry.kind[:3]} {entry.task_id or entry.message_id}"
 
 
-def message_of(entry: LogEntry, body: bytes) -> Message:
-    """Return the message of a row with this body."""
-    seq, version, message_id, workspace, task_id, kind, route, trace_id, _, _, _ = entry
+def message_of(entries: Sequence[LogEntry], *, payload: str | None = None) -> Message:
+    """Return the message of rows that have one subject, an envelope a line; `payload` replaces that of one.
+
+    The headers are those of the first row. Its id tells other sets of rows that begin with it apart.
+    """
+    seq, version, message_id, workspace, task_id, kind, route, trace_id, _, _, _ = entries[0]
     task = "" if task_id is None else f"Grns-Task: {one_line(task_id)}\r\n"
     headers = (
         f"traceparent: {envelope.traceparent(trace_id, message_id)}\r\n"
         f"Grns-Workspace: {one_line(workspace)}\r\nGrns-Version: {version}\r\nGrns-Seq: {seq}\r\n{task}"
     )
+    if len(entries) == 1:
+        body = _envelope(entries[0], payload)
+    else:
+        body = b"\n".join([_envelope(entry) for entry in entries])
+        message_id = f"{message_id}+{len(entries)}"
     return Message(subjects.message(kind, workspace, route), body, message_id, headers)
 
 
-def envelope_of(entry: LogEntry) -> bytes:
-    """Return the envelope of a row."""
+def _envelope(entry: LogEntry, stub: str | None = None) -> bytes:
     _, _, message_id, _, _, kind, _, trace_id, causation_id, payload, created_at = entry
     return envelope.assemble(
         message_id=message_id,
@@ -65,7 +73,7 @@ def envelope_of(entry: LogEntry) -> bytes:
         causation_id=causation_id,
         kind=kind,
         emitted_at=created_at,
-        payload=payload,
+        payload=payload if stub is None else stub,
     )
 
 

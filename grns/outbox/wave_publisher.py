@@ -16,16 +16,19 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from grns.errors import BrokerRefusedError, GrnsError
+from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.messages import Message, Receipt
 from grns.outbox.log import LogEntry, Span
-from grns.outbox.message import OutboxMessage, envelope_of, message_of
+from grns.outbox.message import OutboxMessage, message_of
 from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.telemetry import failpoint
 from grns.telemetry.spans import NO_SPANS, Spans
 
 # The first part of a kind names its stream.
 STREAMS = ("cmd", "evt", "dlq")
+# Commands of one wave and subject are published in at least so many messages.
+_FEWEST_MESSAGES = 4
 
 
 def waves(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
@@ -40,6 +43,23 @@ def waves(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
             found.append([])
         found[place].append(entry)
     return found
+
+
+def chunks(wave: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
+    """Return the rows of a wave in messages: many commands of one priority subject share messages.
+
+    Such a message goes to one worker, which gives back what it has no room for: few commands stay apart.
+    """
+    commands: dict[tuple[str, str], list[LogEntry]] = {}
+    for entry in wave:
+        if entry.route is not None and entry.kind == subjects.EXECUTE:
+            commands.setdefault((entry.workspace, entry.route), []).append(entry)
+        else:
+            yield (entry,)
+    for rows in commands.values():
+        size = max(1, min(len(rows) // _FEWEST_MESSAGES, subjects.MOST_ENVELOPES))
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
 
 
 @dataclass(slots=True, eq=False)
@@ -137,29 +157,33 @@ class WavePublisher:
 
     async def _publish(self, reading: _Reading, entries: Sequence[LogEntry]) -> None:
         """Publish one wave, and wait for all its answers."""
-        wave, ordered, room, max_bytes = _Wave(), self.ordered, 0, 0
-        for entry in entries:
+        wave, room, max_bytes = _Wave(), 0, 0
+        for chunk in chunks(entries):
             if not room:
                 room = await self.transport.ready()
                 max_bytes = min(self.max_bytes, self.transport.max_message_bytes)
-            body = envelope_of(entry)
-            if ordered.takes_over(entry) or len(body) > max_bytes or not self.may_send():
-                self._hand_over(reading, entry)
+            message = message_of(chunk)
+            if (
+                any(map(self.ordered.takes_over, chunk))
+                or len(message.body) > max_bytes
+                or not self.may_send()
+            ):
+                self._hand_over(reading, chunk)
             else:
                 room -= 1
-                self._send(reading, wave, entry, message_of(entry, body))
+                self._send(reading, wave, chunk, message)
         failpoint.reach("relay.wave_sent")
         wave.end_one()
         await wave.answered
 
-    def _send(self, reading: _Reading, wave: _Wave, entry: LogEntry, message: Message) -> None:
+    def _send(self, reading: _Reading, wave: _Wave, chunk: Sequence[LogEntry], message: Message) -> None:
         began_ns = time.time_ns() if self.spans.is_on else 0
 
         def answered(answer: Receipt | GrnsError) -> None:
             if self._is_closed:
                 return
             try:
-                self._settle(reading, entry, answer, began_ns)
+                self._settle(reading, chunk, answer, began_ns)
             except Exception as error:  # `run` raises it: this wave would never end
                 if not wave.answered.done():
                     wave.answered.set_exception(error)
@@ -170,27 +194,31 @@ class WavePublisher:
         self.transport.post(message, answered)
         failpoint.reach("relay.published")
 
-    def _settle(self, reading: _Reading, entry: LogEntry, answer: Receipt | GrnsError, began_ns: int) -> None:
+    def _settle(
+        self, reading: _Reading, chunk: Sequence[LogEntry], answer: Receipt | GrnsError, began_ns: int
+    ) -> None:
         if not isinstance(answer, Receipt):
             if not isinstance(answer, BrokerRefusedError):
                 self.on_trouble()
-            self._hand_over(reading, entry)
+            self._hand_over(reading, chunk)
             return
         failpoint.reach("relay.acknowledged")
-        self.ordered.note_published(entry, began_ns)
+        for entry in chunk:
+            self.ordered.note_published(entry, began_ns)
         self.on_receipt(answer)
-        self._end(reading, entry)
+        self._end(reading, chunk)
 
-    def _hand_over(self, reading: _Reading, entry: LogEntry) -> None:
-        """Leave a row to the ordered publisher."""
-        reading.handed_over.add(entry.seq)
-        self.ordered.add(OutboxMessage(entry))
-        self._end(reading, entry)
+    def _hand_over(self, reading: _Reading, chunk: Sequence[LogEntry]) -> None:
+        """Leave rows to the ordered publisher."""
+        for entry in chunk:
+            reading.handed_over.add(entry.seq)
+            self.ordered.add(OutboxMessage(entry))
+        self._end(reading, chunk)
 
-    def _end(self, reading: _Reading, entry: LogEntry) -> None:
-        self.pending -= 1
-        self.pending_bytes -= len(entry.payload)
-        reading.left -= 1
+    def _end(self, reading: _Reading, chunk: Sequence[LogEntry]) -> None:
+        self.pending -= len(chunk)
+        self.pending_bytes -= sum(len(entry.payload) for entry in chunk)
+        reading.left -= len(chunk)
         if reading.left:
             return
         self._readings.remove(reading)

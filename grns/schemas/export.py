@@ -233,7 +233,8 @@ def _channels() -> list[tuple[str, Schema]]:
             _channel(
                 execute,
                 f"{execute}.{version}.{{workspace}}.{{agent_type}}.p{{priority}}",
-                "What the relay sends to the workers of one agent type, by urgency.",
+                "What the relay sends to the workers of one agent type, by urgency. A message has up to"
+                f" {subjects.MOST_ENVELOPES} commands, one JSON object a line.",
             ),
         ),
     ]

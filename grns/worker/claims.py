@@ -40,15 +40,14 @@ class _ClaimRequest:
     task_id: str
     lease_id: UUID
     causation_id: UUID | None
-    token: str
     is_given_up: bool = False
 
 
 class LeaseKeeping(Protocol):
     """Renews leases."""
 
-    def expect(self, claim: Claim, token: str) -> None:
-        """Renew a lease, and keep its delivery (if any) in progress, from the answer to its claim on."""
+    def expect(self, claim: Claim) -> None:
+        """Renew a lease from the answer to its claim on."""
 
     def forget(self, lease_id: UUID) -> None:
         """Stop renewing a lease that was expected and never held."""
@@ -81,11 +80,9 @@ class Claims:
         """Refuse further claims, also those that already wait for a connection."""
         self._is_closed = True
 
-    async def claim(
-        self, task_id: str, causation_id: UUID | None = None, *, token: str = ""
-    ) -> Claim | Unclaimed:
-        """Claim one task, or return why it cannot be claimed now; `token` names its delivery."""
-        request = _ClaimRequest(task_id, random_uuid(), causation_id, token)
+    async def claim(self, task_id: str, causation_id: UUID | None = None) -> Claim | Unclaimed:
+        """Claim one task, or return why it cannot be claimed now."""
+        request = _ClaimRequest(task_id, random_uuid(), causation_id)
         try:
             return await self._batch.ask(request)
         except asyncio.CancelledError:
@@ -106,7 +103,7 @@ class Claims:
         except OutcomeUnknownError:
             rows = await self._settle(sent_at, "read_next_claims", leases)
         claims = [self._made(row, sent_at) for row in rows]
-        self._expect((claim, "") for claim in claims)
+        self._expect(claims)
         return claims
 
     async def _send(self, requests: Sequence[_ClaimRequest]) -> Sequence[Claim | Unclaimed]:
@@ -122,7 +119,7 @@ class Claims:
             )
         claims = {row["lease_id"]: self._made(row, sent_at) for row in rows}
         self._expect(
-            (claims[request.lease_id], request.token)
+            claims[request.lease_id]
             for request in requests
             if request.lease_id in claims and not request.is_given_up
         )
@@ -145,10 +142,10 @@ class Claims:
             for request in requests
         ]
 
-    def _expect(self, claims: Iterable[tuple[Claim, str]]) -> None:
+    def _expect(self, claims: Iterable[Claim]) -> None:
         if self._keeping is not None:
-            for claim, token in claims:
-                self._keeping.expect(claim, token)
+            for claim in claims:
+                self._keeping.expect(claim)
 
     def _forget(self, lease_ids: Iterable[UUID]) -> None:
         if self._keeping is not None:

@@ -1,7 +1,9 @@
-"""Run one task, from its command to the ack.
+"""Run one task, from its command to its outcome.
 
-`Executor.handle_command` is the guarantee of grns: read the command, claim the task in Postgres, run its
-handler while the lease is renewed, write the outcome, and acknowledge the command after that has committed.
+`Executor.handle_command` is the guarantee of grns: read the command, claim the task in Postgres, acknowledge
+the command after the claim has committed, run the handler while the lease is renewed, and write the outcome.
+From the claim on the lease brings the task back: a lost worker's leases expire, and the reaper writes a new
+command.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import InvalidInputError, RejectedError, UnavailableError
+from grns.errors import GrnsError, InvalidInputError, RejectedError, UnavailableError
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import random_uuid
@@ -84,20 +87,18 @@ class Claimer:
         delivery: Delivery,
         source: str,
         *,
-        token: str = "",
         on_other_pool: OtherPoolCallback | None = None,
         on_no_handler: NoHandlerCallback | None = None,
     ) -> Claim | None:
         """Claim the task of a command, or return None after settling the delivery by the reason.
 
         Args:
-            token: The delivery that is kept in progress while the task runs.
             on_other_pool: Settles a command whose task belongs to another pool.
             on_no_handler: Settles a command whose task type has no handler here.
         """
         began_ns = time.time_ns()
         try:
-            answer = await self.claims.claim(command.task_id, command.message_id, token=token)
+            answer = await self.claims.claim(command.task_id, command.message_id)
         except UnavailableError as error:
             await self.defer(delivery, command.task_id, error)
             return None
@@ -177,17 +178,19 @@ class Executor(Claimer):
         self.task_types = self.handlers.types
 
     async def handle_command(self, delivery: Delivery, source: str) -> None:
-        """Claim and run the task of a command; ack the command after the task's outcome has committed."""
+        """Claim and run the task of a command; ack the command after the claim has committed."""
         command = await self.read(delivery)
         if command is None:
             return
         failpoint.reach("worker.before_claim")
-        claim = await self.claim(command, delivery, source, token=delivery.token)
+        claim = await self.claim(command, delivery, source)
         if claim is None:
             return
+        with suppress(GrnsError):  # the command comes again and is refused while the lease is valid
+            failpoint.reach("worker.claimed_not_acked")
+            await delivery.ack()
+            failpoint.reach("worker.acked")
         await self.run(claim)
-        await delivery.ack()
-        failpoint.reach("worker.acked")
 
     async def run(self, claim: Claim) -> None:
         """Run the handler of a claimed task and write the outcome, while the lease is renewed."""

@@ -283,16 +283,13 @@ class LeaseManager:
 
     def hold(self, claim: Claim) -> Lease:
         """Return the lease of a claimed task: it is kept until it is let go."""
-        lease = self._expected.pop(claim.lease_id, None) or self._keep(claim, "")
+        lease = self._expected.pop(claim.lease_id, None) or self._keep(claim)
         self._book.note_work()
         return lease
 
-    def expect(self, claim: Claim, token: str) -> None:
-        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here.
-
-        Its delivery, which `token` names, is kept in progress as long; it is empty where there is none.
-        """
-        self._expected[claim.lease_id] = self._keep(claim, token)
+    def expect(self, claim: Claim) -> None:
+        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here."""
+        self._expected[claim.lease_id] = self._keep(claim)
 
     def forget(self, lease_id: UUID) -> None:
         """Keep it no more, if it was expected and nobody has held it: nobody will."""
@@ -326,10 +323,10 @@ class LeaseManager:
         for lease in self._held.values():
             lease.end(reason)
 
-    def _keep(self, claim: Claim, token: str) -> Lease:
+    def _keep(self, claim: Claim) -> Lease:
         slot, generation = self._take()
         lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
-        self._book.write(slot, generation, SlotState.LEASE, claim=claim, token=token[:MAX_TOKEN_BYTES])
+        self._book.write(slot, generation, SlotState.LEASE, claim=claim)
         if self._closed is not None:
             lease.end(self._closed)
         return lease

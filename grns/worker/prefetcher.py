@@ -103,9 +103,12 @@ class Prefetcher:
     def keep_waiting(self) -> None:
         """See to it that the broker does not deliver again what has been waiting for a while."""
         latest = time.monotonic() - _KEEP_AFTER_SECONDS
+        tokens = {waiting.delivery.token for waiting in self.waiting if waiting.kept is not None}
         for waiting in self.waiting:
             is_room = self._leases.free_slots > _AT_ONCE * self._slots.size
-            if waiting.kept is None and waiting.since < latest and is_room:
+            is_kept = waiting.delivery.token in tokens  # by another envelope of its message
+            if not is_kept and waiting.since < latest and is_room:
+                tokens.add(waiting.delivery.token)
                 waiting.kept = ExitStack()
                 waiting.kept.enter_context(self._leases.delivery(waiting.delivery.token))
 

@@ -156,18 +156,20 @@ class Worker:
         lane = self.prefetcher.lane(priority)
         subject = subjects.priority_subject(self._claimant.workspace, self._claimant.agent_type, priority)
         lane.consumer = await self._consume(
-            subject, partial(self.prefetcher.receive, lane), self.prefetcher.initial_depth
+            subject, partial(self.prefetcher.receive, lane), self.prefetcher.initial_depth, is_split=True
         )
 
     async def _open_shared(self) -> None:
         subject = subjects.shared_execute(self._claimant.workspace)
         self._shared_consumer = await self._consume(subject, self._receive_shared, _SHARED_SUBJECT_DEPTH)
 
-    async def _consume(self, subject: str, on_delivery: Callable[[Delivery], None], depth: int) -> Consumer:
+    async def _consume(
+        self, subject: str, on_delivery: Callable[[Delivery], None], depth: int, *, is_split: bool = False
+    ) -> Consumer:
         """Begin to fetch one subject. What keeps it from that, somebody may mend: it asks until it can."""
         while True:
             try:
-                consumer = await self._transport.consume(subject, on_delivery, depth=depth)
+                consumer = await self._transport.consume(subject, on_delivery, depth=depth, is_split=is_split)
             except Exception as error:
                 self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)

@@ -107,12 +107,6 @@ MUTANTS = (
         "tests/dead_letters/test_message.py::test_copy_on_another_subject_is_refused",
     ),
     Mutant(
-        "acked before it is run", "tests", ("['running'] == ['succeeded']",),
-        (Edit("grns/worker/executor.py", "        await self.run(claim)\n        await delivery.ack()\n",
-              "        await delivery.ack()\n        await self.run(claim)\n"),),
-        "tests/worker/test_executor.py::test_a_lane_is_acked_when_the_end_has_committed",
-    ),
-    Mutant(
         "own writes committed without the finish", "tests", ("[] == ['lease_expir",),
         (Edit("grns/worker/context.py", "                finished = await self._finish_in(connection, transaction)\n",
               "                await connection.execute('commit')\n                finished = await self._finish_in(connection, transaction)\n"),),
@@ -163,14 +157,25 @@ MUTANTS = (
     ),
     Mutant(
         "published before the broker has it", "storm", ("missing event",),
-        (Edit("grns/outbox/wave_publisher.py", "            self._hand_over(reading, entry)\n            return\n",
-              "            self._end(reading, entry)\n            return\n"),),
+        (Edit("grns/outbox/wave_publisher.py", "            self._hand_over(reading, chunk)\n            return\n",
+              "            self._end(reading, chunk)\n            return\n"),),
         "NATS: killed,NATS: frozen",
     ),
     Mutant(
         "a wave that does not wait for the one before it", "tests", ("two of one task unanswered",),
         (Edit("grns/outbox/wave_publisher.py", "        await wave.answered\n", ""),),
         "tests/outbox/test_wave_publisher.py::test_of_one_task_one_row_is_in_flight",
+    ),
+    Mutant(
+        "a command acked before its claim", "tests", ("a delivery ends once",),
+        (Edit("grns/worker/executor.py", "        claim = await self.claim(command, delivery, source)\n",
+              "        await delivery.ack()\n        claim = await self.claim(command, delivery, source)\n"),),
+        "tests/worker/test_executor.py::test_a_command_is_acked_when_its_claim_has_committed",
+    ),
+    Mutant(
+        "commands of two subjects in one message", "tests", ("several workers have a share", "len({(entry.kind"),
+        (Edit("grns/outbox/wave_publisher.py", "(entry.workspace, entry.route)", "(entry.workspace, entry.workspace)"),),
+        "tests/outbox/test_wave_publisher.py::test_messages_have_rows_of_one_subject_in_their_order",
     ),
     Mutant(
         "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),

@@ -127,6 +127,7 @@ async def _kill_keeper(stage: Stage, chance: random.Random) -> Hit:
 _FAILPOINTS = {
     _WORKERS: (
         "worker.before_claim",
+        "worker.claimed_not_acked",
         "worker.after_claim",
         "worker.handler_ended",
         "worker.finished",

@@ -45,6 +45,7 @@ def _statement(
 
 MOMENTS: tuple[Moment, ...] = (
     Moment("worker.before_claim", "worker-1"),
+    Moment("worker.claimed_not_acked", "worker-1"),
     Moment("worker.after_claim", "worker-1"),
     Moment("worker.handler_ended", "worker-1"),
     Moment("worker.finished_not_committed", "worker-1", has_connection=True),
@@ -70,6 +71,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("read_pauses", "worker-1"),
     Moment("relay.read", "relay-1", "the lead"),
     Moment("relay.published", "relay-1", "the lead"),
+    Moment("relay.wave_sent", "relay-1", "the lead"),
     Moment("relay.acknowledged", "relay-1", "the lead"),
     Moment("relay.not_persisted", "relay-1", "the lead"),
     *_statement("acquire_lease", "relay-1"),

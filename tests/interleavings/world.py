@@ -11,7 +11,7 @@ from grns.model.task import TERMINAL, Status
 from tests.interleavings import row as statements
 from tests.interleavings.row import Change, Row, Violation
 
-GOT, RUNS, ENDED = range(3)
+GOT, RUNS = range(2)
 EVENT, COMMAND = "e", "c"
 _SLOTS = 2
 _MOST_COPIES = 2
@@ -83,10 +83,10 @@ def distance(world: World) -> int:
         if row.lease:
             far += row.is_over if _is_held(world, task, row) else 2 - row.is_over
     for road in world.roads:
-        far += 40 * len(road.log) + 20 * road.copies
+        far += 42 * len(road.log) + 21 * road.copies
     for holds in world.workers:
         for hold in holds:
-            far += 19 - 5 * hold.stage
+            far += 19 - 5 * hold.stage + hold.has_copy
     return far
 
 
@@ -114,8 +114,8 @@ def faults(world: World, rules: Rules) -> Iterator[Step]:
         if holds:
             yield f"worker {worker} dies", _kill(hurt, worker)
         for hold in holds:
-            if hold.stage == ENDED:
-                yield f"the ack of worker {worker} is lost", _return_copy(hurt, worker, hold)
+            if hold.has_copy:  # with others in one message, of which some had no room
+                yield f"worker {worker} gives back task {hold.task}", _given_back(hurt, worker, hold)
     for task, (row, road) in enumerate(zip(world.rows, world.roads, strict=True)):
         if road.is_known and road.copies < _MOST_COPIES:
             yield f"a command of task {task} comes again", _with_road(hurt, task, copies=road.copies + 1)
@@ -165,8 +165,9 @@ def _work(world: World, rules: Rules, worker: int, hold: Hold) -> Iterator[Step]
         )
         if row.status is Status.RETRY_WAIT:
             yield f"worker {worker} acks what is not due", _without_hold(world, worker, hold)
-    elif hold.stage == ENDED:
-        yield f"worker {worker} acks task {task}", _without_hold(world, worker, hold)
+    elif hold.has_copy:
+        acked = _with_hold(_without_hold(world, worker, hold), worker, hold._replace(has_copy=False))
+        yield f"worker {worker} acks task {task}", acked
     else:
         yield from _end(world, rules, worker, hold)
 
@@ -174,8 +175,6 @@ def _work(world: World, rules: Rules, worker: int, hold: Hold) -> Iterator[Step]
 def _end(world: World, rules: Rules, worker: int, hold: Hold) -> Iterator[Step]:
     task, row = hold.task, world.rows[hold.task]
     after = _without_hold(world, worker, hold)
-    if hold.has_copy:
-        after = _with_hold(after, worker, hold._replace(stage=ENDED))
     attempt = hold.attempt if rules.fences_attempt else row.attempt
     if not statements.owns(row, attempt, worker + 1):
         yield f"worker {worker} has lost task {task}", after
@@ -257,6 +256,12 @@ def _return_copy(world: World, worker: int, hold: Hold) -> World:
     return _with_road(_without_hold(world, worker, hold), hold.task, copies=back)
 
 
+def _given_back(world: World, worker: int, hold: Hold) -> World:
+    """Have a command come again, whose task may run here."""
+    returned = _return_copy(world, worker, hold)
+    return returned if hold.stage == GOT else _with_hold(returned, worker, hold._replace(has_copy=False))
+
+
 def _kill(world: World, worker: int) -> World:
     """End a worker: what it had in hand is delivered again, and it comes back with empty hands."""
     for hold in world.workers[worker]:
@@ -266,8 +271,5 @@ def _kill(world: World, worker: int) -> World:
 
 def _wipe(world: World) -> World:
     roads = tuple(road._replace(copies=0, is_known=False) for road in world.roads)
-    workers = tuple(
-        tuple(sorted(hold._replace(has_copy=False) for hold in holds if hold.stage != ENDED))
-        for holds in world.workers
-    )
+    workers = tuple(tuple(sorted(hold._replace(has_copy=False) for hold in holds)) for holds in world.workers)
     return world._replace(roads=roads, workers=workers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain
@@ -16,13 +17,14 @@ from hypothesis import strategies as st
 
 from grns.dev.servers import LocalNats
 from grns.errors import GrnsError
+from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.messages import Done, Message, Receipt
 from grns.outbox.log import LogEntry
 from grns.outbox.message import stream_key
 from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.outbox.watermark import NumberRanges
-from grns.outbox.wave_publisher import STREAMS, WavePublisher, waves
+from grns.outbox.wave_publisher import STREAMS, WavePublisher, chunks, waves
 from tests.outbox.test_ordered_publisher import (
     LARGE,
     check_mixed,
@@ -44,6 +46,7 @@ class Sending:
         self.done = NumberRanges(first - 1)
         self.in_flight: Counter[str] = Counter()
         self.most_of_one_task = 0
+        self.most_rows = 0
         self.sent = 0
         self.allowed = 1_000_000
         self._keys: dict[str, str] = {}
@@ -78,15 +81,16 @@ class Sending:
         self.waves.add(rows)
 
     def post(self, message: Message, done: Done) -> None:
-        """Send a message, and note that it is in flight."""
-        key = self._keys[message.id]
+        """Send a message, and note that its rows are in flight."""
+        keys = [self._keys[json.loads(line)["message_id"]] for line in message.body.split(b"\n")]
         self.sent += 1
-        self.in_flight[key] += 1
-        self.most_of_one_task = max(self.most_of_one_task, self.in_flight[key])
-        self._post(message, partial(self._answered, key, done))
+        self.in_flight.update(keys)
+        self.most_of_one_task = max(self.most_of_one_task, *self.in_flight.values())
+        self.most_rows = max(self.most_rows, len(keys))
+        self._post(message, partial(self._answered, keys, done))
 
-    def _answered(self, key: str, done: Done, answer: Receipt | GrnsError) -> None:
-        self.in_flight[key] -= 1
+    def _answered(self, keys: Sequence[str], done: Done, answer: Receipt | GrnsError) -> None:
+        self.in_flight.subtract(keys)
         done(answer)
 
     async def until_done(self, *rows: LogEntry) -> None:
@@ -127,7 +131,9 @@ async def sending(broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
 def rows_of(tasks: int, turns: int) -> list[LogEntry]:
     """Return rows of some tasks in all streams, mixed."""
     return [
-        row(f"gr-{task}")._replace(kind=kind, route="worker.p2" if kind.startswith("cmd") else None)
+        row(f"gr-{task}", json.dumps({"task_id": f"gr-{task}"}))._replace(
+            kind=kind, route="worker.p2" if kind.startswith("cmd") else None
+        )
         for turn in range(turns)
         for task in range(tasks)
         for kind in _KINDS[: 1 + (turn + task) % len(_KINDS)]
@@ -140,6 +146,7 @@ async def test_of_one_task_one_row_is_in_flight(sending: Sending, broker: LocalN
     sending.add(*rows[200:])
     await sending.until_done(*rows)
     assert sending.most_of_one_task == 1, "two of one task unanswered"
+    assert sending.most_rows > 1, "many commands of a priority subject share messages"
     for stream in ("GRNS_EVT", "GRNS_CMD", "GRNS_DLQ"):
         heard = await read_stream(broker.url, stream)
         expected = [entry for entry in rows if stream.endswith(entry.kind[:3].upper())]
@@ -227,6 +234,27 @@ def test_waves_keep_all_rows_and_the_order_of_each_task(drawn: list[tuple[int, b
     for key in {stream_key(entry) for entry in rows}:
         of_key = [entry.seq for wave in found for entry in wave if stream_key(entry) == key]
         assert of_key == sorted(of_key)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("evt.task.queued", "cmd.task.execute")), st.integers(0, 2)), min_size=40
+    )
+)
+def test_messages_have_rows_of_one_subject_in_their_order(drawn: list[tuple[str, int]]) -> None:
+    rows = [
+        row(None)._replace(kind=kind, route=f"worker.p{priority}" if kind.startswith("cmd") else None)
+        for kind, priority in drawn
+    ]
+    found = list(chunks(rows))
+    assert sorted(entry.seq for chunk in found for entry in chunk) == [entry.seq for entry in rows]
+    for chunk in found:
+        assert len({(entry.kind, entry.route) for entry in chunk}) == 1
+        assert len(chunk) <= (subjects.MOST_ENVELOPES if chunk[0].route else 1)
+        assert [entry.seq for entry in chunk] == sorted(entry.seq for entry in chunk)
+    for priority in range(3):
+        messages = [chunk for chunk in found if chunk[0].route == f"worker.p{priority}"]
+        assert len(messages) >= min(4, sum(map(len, messages))), "several workers have a share"
 
 
 def test_a_task_named_like_a_message_has_a_place_of_its_own() -> None:

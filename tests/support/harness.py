@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,9 +268,21 @@ class Heard:
     body: dict[str, Any]
 
 
-def _heard(message: Msg) -> Heard:
-    headers = dict(message.headers or {})
-    return Heard(message.metadata.sequence.stream, message.subject, headers, json.loads(message.data))
+def _heard(message: Msg) -> Iterator[Heard]:
+    return envelopes(
+        message.metadata.sequence.stream, message.subject, dict(message.headers or {}), message.data
+    )
+
+
+def envelopes(seq: int, subject: str, headers: dict[str, str], body: bytes) -> Iterator[Heard]:
+    """Return what a message says: of several envelopes, each with the id and the task of its own."""
+    lines = body.split(b"\n") if b"}\n{" in body else [body or b"{}"]
+    for line in lines:
+        document = json.loads(line)
+        if len(lines) > 1:
+            own = {"Nats-Msg-Id": document["message_id"], "Grns-Task": document["payload"]["task_id"]}
+            headers = headers | own
+        yield Heard(seq, subject, headers, document)
 
 
 async def read_stream(url: str, stream: str) -> list[Heard]:
@@ -288,7 +300,8 @@ async def read_stream(url: str, stream: str) -> list[Heard]:
         reader = await jetstream.pull_subscribe("", stream=stream, config=config)
         heard: list[Heard] = []
         while not heard or heard[-1].seq < state.last_seq:
-            heard += [_heard(message) for message in await reader.fetch(500, timeout=5.0)]
+            for message in await reader.fetch(500, timeout=5.0):
+                heard += _heard(message)
         return heard
     finally:
         await client.close()
@@ -298,7 +311,8 @@ async def _stored(jetstream: JetStreamContext, stream: str, first: int, last: in
     for seq in range(first, last + 1):
         with suppress(nats.js.errors.NotFoundError):
             found = await jetstream.get_msg(stream, seq)
-            yield Heard(seq, found.subject or "", dict(found.headers or {}), json.loads(found.data or b"{}"))
+            for heard in envelopes(seq, found.subject or "", dict(found.headers or {}), found.data or b""):
+                yield heard
 
 
 async def manage(url: str, operation: str, request: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -134,12 +134,12 @@ def asking_for(database: Database, task_id: str, *, agent_type: str = "worker", 
     return Copy(database, encoded(command(task_id=task_id, target_agent_type=agent_type)), count=count)
 
 
-async def test_a_lane_is_acked_when_the_end_has_committed(stage: Stage, shared: Database) -> None:
+async def test_a_command_is_acked_when_its_claim_has_committed(stage: Stage, shared: Database) -> None:
     task_id = (await submit(shared)).id
     delivery = asking_for(shared, task_id)
     await stage.executor.handle_command(delivery, "priority")
     assert delivery.end == ("ack", None)
-    assert delivery.statuses == ["succeeded"]
+    assert delivery.statuses == ["running"]
     assert (await row_of(shared, task_id))["result"] == "1"
 
 

@@ -192,10 +192,10 @@ def test_what_is_claimed_is_kept_before_it_begins(
 ) -> None:
     _, heartbeat = pair
     soon, never = owned("gr-1"), owned("gr-2")
-    leases.expect(soon, "token-1")
-    leases.expect(never, "")
+    leases.expect(soon)
+    leases.expect(never)
     assert {(record.state, record.task_id, record.token) for record in heartbeat.records()} == {
-        (SlotState.LEASE, "gr-1", "token-1"), (SlotState.LEASE, "gr-2", ""),
+        (SlotState.LEASE, "gr-1", ""), (SlotState.LEASE, "gr-2", ""),
     }  # fmt: skip
     (early,) = [record for record in heartbeat.records() if record.task_id == "gr-1"]
     heartbeat.answer(early, LeaseAnswer.RENEWED, soon.expires_at + 10.0)
@@ -205,11 +205,11 @@ def test_what_is_claimed_is_kept_before_it_begins(
         leases.check()
         assert lease.expires_at == soon.expires_at + 10.0, "what was answered before it began"
         (record,) = heartbeat.records()
-        assert (record.task_id, record.token, record.slot) == ("gr-1", "token-1", early.slot)
+        assert (record.task_id, record.slot) == ("gr-1", early.slot)
         leases.forget(soon.lease_id)
         assert list(heartbeat.records()) == [record], "it has begun"
     assert leases.free_slots == SLOTS
-    leases.expect(soon, "")
+    leases.expect(soon)
     leases.end_all("shutdown")
     assert leases.hold(soon).ended == "shutdown"
 
