@@ -16,9 +16,8 @@ from grns.access.keys import ended_key
 from grns.api.access import Agent, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.pool import PoolRow
-from grns.api.request import Body, around, read
-from grns.api.route import Routes
-from grns.api.task import SMALL
+from grns.api.request import Body, around, strict_body
+from grns.api.route import router
 from grns.errors import NotFoundError
 from grns.gateway.attempts import Lend
 from grns.gateway.claims import AssignedTask, WaitingWorker
@@ -31,7 +30,7 @@ from grns.stats.counts import count_states
 from grns.tasks.pools import list_pools
 from grns.worker.claims import Claimant
 
-routes = Routes("queue")
+routes = router("queue")
 
 _MOST_POOLS = 100
 _RELEASED = "released"
@@ -148,15 +147,17 @@ class QueueStatus(BaseModel):
 
 @routes.post(
     "/queue/claim",
-    takes=ClaimRequest,
-    answers=ClaimResponse,
-    others={204: {"description": "There was nothing to do in all that time"}},
+    response_model=ClaimResponse,
+    responses={204: {"description": "There was nothing to do in all that time"}},
 )
-async def claim_next_task(request: Request, request_context: Agent) -> Response:
+async def claim_next_task(
+    request: Request,
+    request_context: Agent,
+    body: Annotated[ClaimRequest, strict_body(ClaimRequest, code="bad_claim")],
+) -> Response:
     """Claim the next task, the most urgent and oldest first. Wait if there is none."""
     began_at = time.monotonic()
-    wanted = await read(request, ClaimRequest, SMALL, code="bad_claim")
-    request_context.check_pool(wanted.agent_type)
+    request_context.check_pool(body.agent_type)
     await (
         request_context.context.token_keys.latest()
     )  # a claim that could not be answered would spend an attempt
@@ -164,7 +165,7 @@ async def claim_next_task(request: Request, request_context: Agent) -> Response:
     try:
         with request_context.context.key_watch.over(request_context.principal, gone.cancel):
             handed = await request_context.context.agent_claims.next_task(
-                _seeking(request_context, wanted), gone
+                _seeking(request_context, body), gone
             )
         if gone.cancelled():
             raise ended_key()
@@ -175,65 +176,72 @@ async def claim_next_task(request: Request, request_context: Agent) -> Response:
     return Answer(_handed_out(handed, began_at, await request_context.context.token_keys.latest()))
 
 
-@routes.post("/queue/renew", takes=RenewRequest, answers=RenewResponse)
-async def renew_claim(request: Request, request_context: Agent) -> Response:
+@routes.post("/queue/renew", response_model=RenewResponse)
+async def renew_claim(
+    request_context: Agent, body: Annotated[RenewRequest, strict_body(RenewRequest, code="bad_renewal")]
+) -> Response:
     """Renew the lease of a task. The answer says whether its cancellation was requested."""
-    said = await read(request, RenewRequest, SMALL, code="bad_renewal")
-    shown = await _ticket(request_context, said)
+    shown = await _ticket(request_context, body)
     is_asked = await request_context.context.agent_writes.renew(
         request_context.writing,
         shown,
         actor=request_context.actor,
-        progress=said.progress,
-        message=said.message,
+        progress=body.progress,
+        message=body.message,
     )
     return Answer({"lease_seconds": shown.lease_seconds, "cancel_requested": is_asked})
 
 
-@routes.post("/queue/complete", takes=CompleteRequest, answers=TaskStatus)
-async def complete_claim(request: Request, request_context: Agent) -> Response:
+@routes.post("/queue/complete", response_model=TaskStatus)
+async def complete_claim(
+    request_context: Agent,
+    body: Annotated[
+        CompleteRequest,
+        strict_body(CompleteRequest, lambda context: around(context.result_limits), code="bad_completion"),
+    ],
+) -> Response:
     """Complete a task with its result. Repeating the request gives the same answer."""
-    limits = request_context.context.result_limits
-    said = await read(request, CompleteRequest, around(limits), code="bad_completion")
-    outcome = Outcome(Verb.SUCCEED, result=dumps(said.result, limits))
+    outcome = Outcome(Verb.SUCCEED, result=dumps(body.result, request_context.context.result_limits))
     return await _written(
         request_context,
-        said,
+        body,
         lambda lend, shown: request_context.context.agent_writes.finish(lend, shown, outcome),
     )
 
 
-@routes.post("/queue/fail", takes=FailRequest, answers=TaskStatus)
-async def fail_claim(request: Request, request_context: Agent) -> Response:
+@routes.post("/queue/fail", response_model=TaskStatus)
+async def fail_claim(
+    request_context: Agent, body: Annotated[FailRequest, strict_body(FailRequest, code="bad_failure")]
+) -> Response:
     """Fail an attempt. The task is retried if attempts are left, unless `retry` is false."""
-    said = await read(request, FailRequest, SMALL, code="bad_failure")
 
     async def write(lend: Lend, shown: ClaimToken) -> str:
         return await request_context.context.agent_writes.fail(
             lend,
             shown,
-            error_class=said.error.class_,
-            message=said.error.message,
-            frames=said.error.frames,
-            is_final=not said.retry,
-            after_seconds=said.retry_after_seconds,
+            error_class=body.error.class_,
+            message=body.error.message,
+            frames=body.error.frames,
+            is_final=not body.retry,
+            after_seconds=body.retry_after_seconds,
         )
 
-    return await _written(request_context, said, write)
+    return await _written(request_context, body, write)
 
 
-@routes.post("/queue/release", takes=ReleaseRequest, answers=TaskStatus)
-async def release_claim(request: Request, request_context: Agent) -> Response:
+@routes.post("/queue/release", response_model=TaskStatus)
+async def release_claim(
+    request_context: Agent, body: Annotated[ReleaseRequest, strict_body(ReleaseRequest, code="bad_release")]
+) -> Response:
     """Release a task. The attempt does not count."""
-    said = await read(request, ReleaseRequest, SMALL, code="bad_release")
     return await _written(
         request_context,
-        said,
-        lambda lend, shown: request_context.context.agent_writes.release(lend, shown, said.reason),
+        body,
+        lambda lend, shown: request_context.context.agent_writes.release(lend, shown, body.reason),
     )
 
 
-@routes.get("/queue/status", answers=QueueStatus)
+@routes.get("/queue/status", response_model=QueueStatus)
 async def read_queue_status(request_context: Reader) -> Response:
     """Return the counts of tasks and the pools."""
     async with request_context.reading() as database:

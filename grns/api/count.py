@@ -12,12 +12,12 @@ from starlette.responses import Response
 from grns.api.access import Reader
 from grns.api.answer import Answer
 from grns.api.request import Moment
-from grns.api.route import Routes
+from grns.api.route import router
 from grns.dead_letters import listing
 from grns.errors import InvalidInputError
 from grns.stats.counts import count_states, read_minutes
 
-routes = Routes("counts")
+routes = router("counts")
 
 _STEP_SECONDS = 60
 _LONGEST_STEP_SECONDS = 366 * 86_400
@@ -59,7 +59,7 @@ class Steps(BaseModel):
     step_seconds: int
 
 
-@routes.get("/counts", answers=CountsResponse)
+@routes.get("/counts", response_model=CountsResponse)
 async def count_tasks(request_context: Reader) -> Response:
     """Count tasks by status."""
     async with request_context.reading() as database:
@@ -67,7 +67,7 @@ async def count_tasks(request_context: Reader) -> Response:
     return Answer({"states": states, "total": sum(states.values())})
 
 
-@routes.get("/minutes", answers=Steps)
+@routes.get("/minutes", response_model=Steps)
 async def list_minutes(
     request_context: Reader,
     since: Annotated[Moment | None, Query(description="From this time on; an hour before the end.")] = None,

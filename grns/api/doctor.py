@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from grns.api.access import ReaderOfAll
 from grns.api.answer import Answer
-from grns.api.route import Routes
+from grns.api.route import router
 from grns.diagnose.doctor.diagnosis import diagnose, worst
 from grns.diagnose.doctor.finding import Severity
 
-routes = Routes("installation")
+routes = router("installation")
 
 
 class DoctorFinding(BaseModel):
@@ -67,7 +67,7 @@ class Diagnosis(BaseModel):
     streams: list[StreamStatus] | None
 
 
-@routes.get("/doctor", answers=Diagnosis)
+@routes.get("/doctor", response_model=Diagnosis)
 async def examine(request_context: ReaderOfAll) -> Response:
     """Check the installation: findings, and what to do."""
     read = await request_context.context.rounds.latest()

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from grns.access.principals import SCOPES
-from grns.api.route import Route
+from grns.api.route import ApiRoute
 
 _REFERENCE = "#/components/schemas/{model}"
 _KEY = {
@@ -31,7 +31,7 @@ class ProblemDocument(BaseModel):
     trace_id: str | None = None
 
 
-def completed(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, Any]:
+def completed(document: dict[str, Any], routes: Iterable[ApiRoute]) -> dict[str, Any]:
     """Return a document with the models of bodies and problems in it, and how keys are shown."""
     models: set[type[BaseModel]] = {
         ProblemDocument,

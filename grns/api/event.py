@@ -12,13 +12,13 @@ from starlette.responses import Response
 from grns.api.access import Reader
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.route import Routes
+from grns.api.route import router
 from grns.api.stream import EVENT_STREAM, stream
 from grns.errors import InvalidInputError
 from grns.outbox import events as event
 from grns.outbox.events import EventQuery, place
 
-routes = Routes("events")
+routes = router("events")
 
 
 class EventRow(BaseModel):
@@ -40,8 +40,8 @@ class EventRow(BaseModel):
 
 @routes.get(
     "/events",
-    answers=PageOf[EventRow],
-    others={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "Events"}},
+    response_model=PageOf[EventRow],
+    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "Events"}},
 )
 async def list_events(
     request: Request,

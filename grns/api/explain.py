@@ -6,15 +6,15 @@ from starlette.responses import Response
 
 from grns.api.access import Reader
 from grns.api.answer import Answer
-from grns.api.route import Routes
+from grns.api.route import router
 from grns.api.task import TaskId
 from grns.diagnose.explain.collect import Explainer
 from grns.diagnose.explain.reason import Explanation
 
-routes = Routes("tasks")
+routes = router("tasks")
 
 
-@routes.get("/tasks/{task_id}/explain", answers=Explanation)
+@routes.get("/tasks/{task_id}/explain", response_model=Explanation)
 async def explain_task(request_context: Reader, task_id: TaskId) -> Response:
     """Explain why a task has its status, what helps, and what happened to it."""
     context = request_context.context

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from grns.api.access import Reader, RequestContext
 from grns.api.answer import dumps
 from grns.api.page import Cursor
-from grns.api.route import Routes
+from grns.api.route import router
 from grns.api.task import FilterText, SavedName, together
 from grns.dead_letters import listing
 from grns.dead_letters.message import document
@@ -24,7 +24,7 @@ from grns.postgres.paging import Page
 from grns.tasks import read
 from grns.tasks import search as task_page
 
-routes = Routes("dead letters")
+routes = router("dead letters")
 
 LINES = "application/x-ndjson"
 NEXT = "Grns-Next-Cursor"
@@ -37,8 +37,8 @@ Whole = Callable[[RequestContext, Database | Session, list[str]], Awaitable[list
 
 @routes.get(
     "/dead-letters/export",
-    answers=None,
-    others={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "A document a line"}},
+    response_model=None,
+    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "A document a line"}},
 )
 async def export_dead_letters(
     request_context: Reader,

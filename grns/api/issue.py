@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, cast
 
-from fastapi import Header, Path, Query, Request
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import Body, Moment, read
-from grns.api.route import Routes
-from grns.api.task import SMALL, FilterText, SavedName, TaskRow, edition_in, together
+from grns.api.request import Body, Moment, strict_body
+from grns.api.route import router
+from grns.api.task import FilterText, SavedName, TaskRow, edition_in, together
 from grns.errors import InvalidInputError
 from grns.model.filter import parse
 from grns.stats.issues import IssueUpdate, State, change_issue
@@ -22,7 +22,7 @@ from grns.stats.issues import list_issues as store_list
 from grns.stats.issues import read_issue as store_read
 from grns.tasks import search as task_page
 
-routes = Routes("issues")
+routes = router("issues")
 
 Fingerprint = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The issue's fingerprint.")]
 
@@ -66,7 +66,7 @@ class UpdateIssueRequest(Body):
     snoozed_until: Moment | None = None
 
 
-@routes.get("/issues", answers=PageOf[IssueRow])
+@routes.get("/issues", response_model=PageOf[IssueRow])
 async def list_issues(
     request_context: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
@@ -82,7 +82,7 @@ async def list_issues(
         )
 
 
-@routes.get("/issues/{fingerprint}", answers=IssueDetail)
+@routes.get("/issues/{fingerprint}", response_model=IssueDetail)
 async def read_issue(request_context: Reader, fingerprint: Fingerprint) -> Response:
     """Return an issue: an example, how often and where it was seen."""
     async with request_context.reading() as database:
@@ -91,16 +91,15 @@ async def read_issue(request_context: Reader, fingerprint: Fingerprint) -> Respo
         )
 
 
-@routes.patch("/issues/{fingerprint}", takes=UpdateIssueRequest, answers=IssueDetail)
+@routes.patch("/issues/{fingerprint}", response_model=IssueDetail)
 async def edit_issue(
-    request: Request,
     request_context: Operator,
+    body: Annotated[UpdateIssueRequest, strict_body(UpdateIssueRequest, code="bad_issue")],
     fingerprint: Fingerprint,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Change an issue: acknowledge, ignore or resolve it, set its note or owner."""
-    said = await read(request, UpdateIssueRequest, SMALL, code="bad_issue")
-    change = cast(IssueUpdate, said.model_dump(exclude_unset=True))
+    change = cast(IssueUpdate, body.model_dump(exclude_unset=True))
     async with request_context.writing() as database:
         changed = await change_issue(
             database,
@@ -113,7 +112,7 @@ async def edit_issue(
     return _shown(changed)
 
 
-@routes.get("/issues/{fingerprint}/tasks", answers=PageOf[TaskRow])
+@routes.get("/issues/{fingerprint}/tasks", response_model=PageOf[TaskRow])
 async def list_issue_tasks(
     request_context: Reader,
     fingerprint: Fingerprint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query, Request
+from fastapi import Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -15,13 +15,12 @@ from grns.access.principals import BOOTSTRAP, MOST_POOLS, Scope
 from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
-from grns.api.request import Body, read
-from grns.api.route import PREFIX, Routes
-from grns.api.task import SMALL
+from grns.api.request import Body, strict_body
+from grns.api.route import PREFIX, router
 from grns.errors import ConflictError, PermissionDeniedError
 from grns.model.submission import Token
 
-routes = Routes("keys and workspaces")
+routes = router("keys and workspaces")
 
 KeyId = Annotated[str, Path(pattern="^[0-9a-f]{20}$", description="The key's id.")]
 Everywhere = Annotated[bool, Query(description="Of all workspaces; for keys of all of them.")]
@@ -77,33 +76,35 @@ class CreateWorkspaceRequest(Body):
     workspace: Token
 
 
-@routes.post("/keys", takes=CreateKeyRequest, answers=NewKey, status=201)
-async def create_key(request: Request, request_context: FirstAdmin) -> Response:
+@routes.post("/keys", response_model=NewKey, status_code=201)
+async def create_key(
+    request_context: FirstAdmin,
+    body: Annotated[CreateKeyRequest, strict_body(CreateKeyRequest, code="bad_key_order")],
+) -> Response:
     """Create a key.
 
     The answer shows its secret once. While no key exists, the bootstrap token that the API printed creates
     the first one, with the scope `admin` for all workspaces.
     """
-    said = await read(request, CreateKeyRequest, SMALL, code="bad_key_order")
-    workspace = _of(request_context, all_workspaces=said.all_workspaces)
+    workspace = _of(request_context, all_workspaces=body.all_workspaces)
     own = request_context.principal.pools
-    if own is not None and not (said.pools and own.issuperset(said.pools)):
+    if own is not None and not (body.pools and own.issuperset(body.pools)):
         raise PermissionDeniedError(
             f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}"
         )
     create = store.create_key
     if request_context.principal is BOOTSTRAP:
-        if "admin" not in said.scopes or workspace is not None or said.pools:
+        if "admin" not in body.scopes or workspace is not None or body.pools:
             raise PermissionDeniedError("the first key has the scope admin and is of all workspaces")
         create = store.create_first_key
     async with request_context.writing() as database:
         made, row = await create(
             database,
             workspace=workspace,
-            name=said.name,
-            scopes=said.scopes,
-            expires_seconds=said.expires_seconds,
-            pools=said.pools,
+            name=body.name,
+            scopes=body.scopes,
+            expires_seconds=body.expires_seconds,
+            pools=body.pools,
             actor=request_context.actor,
         )
     unused = dict.fromkeys(("revoked_at", "revoked_by", "last_used_at")) | {"state": "valid"}
@@ -111,7 +112,7 @@ async def create_key(request: Request, request_context: FirstAdmin) -> Response:
     return Answer({**row, **unused, "key": made.reveal()}, status_code=201, headers=location)
 
 
-@routes.get("/keys", answers=PageOf[KeyRow])
+@routes.get("/keys", response_model=PageOf[KeyRow])
 async def list_keys(
     request_context: Admin, all_workspaces: Everywhere = False, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -123,14 +124,14 @@ async def list_keys(
         )
 
 
-@routes.get("/keys/{key_id}", answers=KeyRow)
+@routes.get("/keys/{key_id}", response_model=KeyRow)
 async def read_key(request_context: Admin, key_id: KeyId) -> Response:
     """Return a key without its secret."""
     async with request_context.reading() as database:
         return Answer(await store.read_key(database, key_id, workspace=request_context.principal.workspace))
 
 
-@routes.post("/keys/{key_id}/revoke", answers=KeyRow)
+@routes.post("/keys/{key_id}/revoke", response_model=KeyRow)
 async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
     """Revoke a key."""
     workspace = request_context.principal.workspace
@@ -140,16 +141,18 @@ async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
         return Answer(await store.read_key(database, key_id, workspace=workspace))
 
 
-@routes.post("/workspaces", takes=CreateWorkspaceRequest, answers=CreateWorkspaceRequest, status=201)
-async def create_workspace(request: Request, request_context: AdminOfAll) -> Response:
+@routes.post("/workspaces", response_model=CreateWorkspaceRequest, status_code=201)
+async def create_workspace(
+    request_context: AdminOfAll,
+    body: Annotated[CreateWorkspaceRequest, strict_body(CreateWorkspaceRequest, code="bad_workspace")],
+) -> Response:
     """Create a workspace, so that keys can be bound to it."""
-    said = await read(request, CreateWorkspaceRequest, SMALL, code="bad_workspace")
     async with request_context.writing() as database:
-        await workspaces.create_workspace(database, said.workspace, actor=request_context.actor)
-    return Answer({"workspace": said.workspace}, status_code=201)
+        await workspaces.create_workspace(database, body.workspace, actor=request_context.actor)
+    return Answer({"workspace": body.workspace}, status_code=201)
 
 
-@routes.get("/workspaces", answers=PageOf[WorkspaceRow])
+@routes.get("/workspaces", response_model=PageOf[WorkspaceRow])
 async def list_workspaces(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspaces. A key that is bound to one sees only that one."""
     async with request_context.reading() as database:

@@ -6,22 +6,22 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import Query, Request
+from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import Reason, around, read
-from grns.api.route import Routes
-from grns.api.task import SMALL, FilterText, SavedName, together
+from grns.api.request import Reason, ReasonBody, around, strict_body
+from grns.api.route import router
+from grns.api.task import FilterText, SavedName, together
 from grns.dead_letters import listing
 from grns.dead_letters.message import MessagePatch, document
 from grns.errors import ConflictError, UnavailableError
 from grns.model.json import dumps
 
-routes = Routes("dead letters")
+routes = router("dead letters")
 
 
 class DeadLetter(BaseModel):
@@ -66,7 +66,7 @@ class ResendRequest(Reason):
     body: dict[str, Any] | None = None
 
 
-@routes.get("/dead-letters", answers=PageOf[DeadLetter])
+@routes.get("/dead-letters", response_model=PageOf[DeadLetter])
 async def list_dead_letters(
     request_context: Reader,
     what: Annotated[
@@ -87,15 +87,22 @@ async def list_dead_letters(
         )
 
 
-@routes.get("/messages/{message_id}", answers=DeadLetterDocument)
+@routes.get("/messages/{message_id}", response_model=DeadLetterDocument)
 async def read_message(request_context: Reader, message_id: UUID) -> Response:
     """Return a rejected message."""
     async with request_context.reading() as database:
         return Answer(document(await request_context.triage(database).letter(message_id)))
 
 
-@routes.post("/messages/{message_id}/resend", takes=ResendRequest, answers=DeadLetterDocument)
-async def resend_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
+@routes.post("/messages/{message_id}/resend", response_model=DeadLetterDocument)
+async def resend_message(
+    request_context: Operator,
+    body: Annotated[
+        ResendRequest,
+        strict_body(ResendRequest, lambda context: around(context.envelope_limits), code="bad_message"),
+    ],
+    message_id: UUID,
+) -> Response:
     """Send a rejected command again, unchanged or edited.
 
     It must be a valid command of the same workspace: `cmd.task.submit`, `cmd.task.cancel` or
@@ -103,25 +110,24 @@ async def resend_message(request: Request, request_context: Operator, message_id
     `Grns-…` and `traceparent`.
     """
     limits = request_context.context.envelope_limits
-    said = await read(request, ResendRequest, around(limits), code="bad_message")
-    body = None if said.body is None else dumps(said.body, limits).encode()
-    mend = None if said.model_fields_set <= {"reason"} else MessagePatch(said.subject, said.headers, body)
+    content = None if body.body is None else dumps(body.body, limits).encode()
+    is_unchanged = body.model_fields_set <= {"reason"}
+    patch = None if is_unchanged else MessagePatch(body.subject, body.headers, content)
     async with request_context.writing() as database:
         triage = request_context.triage(database)
         await triage.letter(message_id)
         if not request_context.context.transport.is_connected:
             raise UnavailableError("messages are sent again through the broker, and it does not answer")
-        await triage.resend(message_id, actor=request_context.actor, reason=said.reason, mend=mend)
+        await triage.resend(message_id, actor=request_context.actor, reason=body.reason, mend=patch)
         return Answer(document(await triage.letter(message_id)))
 
 
-@routes.post("/messages/{message_id}/discard", takes=Reason, answers=DeadLetterDocument)
-async def discard_message(request: Request, request_context: Operator, message_id: UUID) -> Response:
+@routes.post("/messages/{message_id}/discard", response_model=DeadLetterDocument)
+async def discard_message(request_context: Operator, body: ReasonBody, message_id: UUID) -> Response:
     """Discard a rejected message: hide it from lists."""
-    reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
         triage = request_context.triage(database)
-        if not await triage.discard_letters([message_id], actor=request_context.actor, reason=reason):
+        if not await triage.discard_letters([message_id], actor=request_context.actor, reason=body.reason):
             found = await triage.letter(message_id)
             raise ConflictError(f"message {message_id} was {found['state']} before")
         return Answer(document(await triage.letter(message_id)))

@@ -6,23 +6,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Request
+from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.page import Cursor, PageOf, listed
-from grns.api.request import Reason, around, read, read_fields
-from grns.api.route import PREFIX, Routes
-from grns.api.task import SMALL
+from grns.api.request import Reason, ReasonBody, around, strict_fields
+from grns.api.route import PREFIX, router
 from grns.errors import InvalidInputError
 from grns.operations import service as store
 from grns.operations.model import OperationRequest, State, request
 from grns.operations.service import Operation, Preview
 from grns.outbox.events import place
 
-routes = Routes("operations")
+routes = router("operations")
 
 Number = Annotated[int, Path(ge=1, le=2**62, description="The operation's number.")]
 Change = Callable[..., Awaitable[Operation]]
@@ -38,15 +37,20 @@ class CreateOperationRequest(OperationRequest):
 
 @routes.post(
     "/operations",
-    takes=CreateOperationRequest,
-    answers=Operation,
-    status=201,
-    others={200: {"model": Preview, "description": "What it would find: nothing is done"}},
+    response_model=Operation,
+    status_code=201,
+    responses={200: {"model": Preview, "description": "What it would find: nothing is done"}},
 )
-async def create_operation(http: Request, request_context: Operator) -> Response:
+async def create_operation(
+    request_context: Operator,
+    fields: Annotated[
+        dict[str, Any],
+        strict_fields(
+            CreateOperationRequest, lambda context: around(context.payload_limits), code="bad_operation"
+        ),
+    ],
+) -> Response:
     """Create a bulk operation on all tasks that match a filter. With `dry_run`, only count them."""
-    limits = around(request_context.context.payload_limits)
-    fields = await read_fields(http, CreateOperationRequest, limits, code="bad_operation")
     is_trial = fields.pop("dry_run", False)
     if not isinstance(is_trial, bool):
         raise InvalidInputError("bad_operation", "dry_run: it is true or false")
@@ -61,7 +65,7 @@ async def create_operation(http: Request, request_context: Operator) -> Response
     return Answer(_shown(made), status_code=201, headers={"Location": f"{PREFIX}/operations/{made.id}"})
 
 
-@routes.get("/operations", answers=PageOf[Operation])
+@routes.get("/operations", response_model=PageOf[Operation])
 async def list_operations(
     request_context: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
@@ -81,7 +85,7 @@ async def list_operations(
     return listed([_shown(one) for one in page.operations], rest)
 
 
-@routes.get("/operations/{number}", answers=Operation)
+@routes.get("/operations/{number}", response_model=Operation)
 async def read_operation(request_context: Reader, number: Number) -> Response:
     """Return a bulk operation with its progress and outcome."""
     async with request_context.reading() as database:
@@ -90,26 +94,25 @@ async def read_operation(request_context: Reader, number: Number) -> Response:
         )
 
 
-@routes.post("/operations/{number}/pause", takes=Reason, answers=Operation)
-async def pause_operation(http: Request, request_context: Operator, number: Number) -> Response:
+@routes.post("/operations/{number}/pause", response_model=Operation)
+async def pause_operation(request_context: Operator, body: ReasonBody, number: Number) -> Response:
     """Pause a bulk operation."""
-    return await _change(http, request_context, number, store.pause_operation)
+    return await _change(request_context, body, number, store.pause_operation)
 
 
-@routes.post("/operations/{number}/resume", takes=Reason, answers=Operation)
-async def resume_operation(http: Request, request_context: Operator, number: Number) -> Response:
+@routes.post("/operations/{number}/resume", response_model=Operation)
+async def resume_operation(request_context: Operator, body: ReasonBody, number: Number) -> Response:
     """Resume a bulk operation. After a failed canary, it continues with all other tasks."""
-    return await _change(http, request_context, number, store.resume_operation)
+    return await _change(request_context, body, number, store.resume_operation)
 
 
-@routes.post("/operations/{number}/cancel", takes=Reason, answers=Operation)
-async def cancel_operation(http: Request, request_context: Operator, number: Number) -> Response:
+@routes.post("/operations/{number}/cancel", response_model=Operation)
+async def cancel_operation(request_context: Operator, body: ReasonBody, number: Number) -> Response:
     """Cancel a bulk operation. Tasks that it has moved stay moved."""
-    return await _change(http, request_context, number, store.cancel_operation)
+    return await _change(request_context, body, number, store.cancel_operation)
 
 
-async def _change(http: Request, request_context: RequestContext, number: int, change: Change) -> Answer:
-    reason = (await read(http, Reason, SMALL)).reason
+async def _change(request_context: RequestContext, body: Reason, number: int, change: Change) -> Answer:
     async with request_context.writing() as database:
         return Answer(
             _shown(
@@ -118,7 +121,7 @@ async def _change(http: Request, request_context: RequestContext, number: int, c
                     number,
                     workspace=request_context.workspace,
                     actor=request_context.actor,
-                    reason=reason,
+                    reason=body.reason,
                 )
             )
         )

@@ -5,23 +5,22 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Path
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, name_in
-from grns.api.request import Body, Moment, Reason, read
-from grns.api.route import Routes
-from grns.api.task import SMALL
+from grns.api.request import Body, Moment, Reason, strict_body
+from grns.api.route import router
 from grns.errors import ConflictError, InvalidInputError
 from grns.model.submission import Token
 from grns.tasks import pools as store
 from grns.tasks.pauses import Pause
 from grns.worker.registry import list_agents
 
-routes = Routes("pools")
+routes = router("pools")
 
 _LONGEST_SECONDS = 366 * 86_400.0
 AgentType = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The pool's agent type.")]
@@ -88,7 +87,7 @@ class ResumeRequest(Body):
     task_type: Token | None = None
 
 
-@routes.get("/pools", answers=PageOf[PoolRow])
+@routes.get("/pools", response_model=PageOf[PoolRow])
 async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List pools with workers, queued tasks or a pause."""
     async with request_context.reading() as database:
@@ -99,38 +98,44 @@ async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor 
         )
 
 
-@routes.post("/pools/{agent_type}/pause", takes=PauseRequest, answers=Pause)
-async def pause_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
+@routes.post("/pools/{agent_type}/pause", response_model=Pause)
+async def pause_pool(
+    request_context: Operator,
+    body: Annotated[PauseRequest, strict_body(PauseRequest, code="bad_pause")],
+    agent_type: AgentType,
+) -> Response:
     """Pause a pool, or one task type. Running tasks continue, queued tasks wait."""
-    said = await read(request, PauseRequest, SMALL, code="bad_pause")
-    if said.until is not None and said.seconds is not None:
+    if body.until is not None and body.seconds is not None:
         raise InvalidInputError("bad_until", "seconds: there is a time already")
     async with request_context.writing() as database:
         return Answer(
             await request_context.pauses(database).pause(
                 agent_type,
-                said.task_type,
+                body.task_type,
                 actor=request_context.actor,
-                reason=said.reason,
-                until=said.until or said.seconds,
+                reason=body.reason,
+                until=body.until or body.seconds,
             )
         )
 
 
-@routes.post("/pools/{agent_type}/resume", takes=ResumeRequest, answers=Pause)
-async def resume_pool(request: Request, request_context: Operator, agent_type: AgentType) -> Response:
+@routes.post("/pools/{agent_type}/resume", response_model=Pause)
+async def resume_pool(
+    request_context: Operator,
+    body: Annotated[ResumeRequest, strict_body(ResumeRequest, code="bad_pause")],
+    agent_type: AgentType,
+) -> Response:
     """Resume a pool or one task type, and return the pause. Other pauses stay."""
-    said = await read(request, ResumeRequest, SMALL, code="bad_pause")
     async with request_context.writing() as database:
         ended = await request_context.pauses(database).resume(
-            agent_type, said.task_type, actor=request_context.actor
+            agent_type, body.task_type, actor=request_context.actor
         )
     if ended is None:
-        raise ConflictError(f"{said.task_type or 'all'} of {agent_type} is not paused")
+        raise ConflictError(f"{body.task_type or 'all'} of {agent_type} is not paused")
     return Answer(ended)
 
 
-@routes.get("/workers", answers=PageOf[WorkerRow])
+@routes.get("/workers", response_model=PageOf[WorkerRow])
 async def list_workers(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List workers by pool."""
     async with request_context.reading() as database:

@@ -11,21 +11,21 @@ from grns.api.access import ReaderOfAll
 from grns.api.answer import Answer
 from grns.api.context import ApiContext
 from grns.api.health import Readiness
-from grns.api.route import PREFIX, Routes
+from grns.api.route import PREFIX, router
 
-routes = Routes("probes", prefix="")
+routes = router("probes", prefix="")
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_NOT_READY = {503: {"model": Readiness, "description": "Not now, and why"}}
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "Not now, and why"}}
 
 
-@routes.get("/livez", answers=Readiness, is_open=True)
+@routes.get("/livez", response_model=Readiness)
 async def is_alive() -> Response:
     """Liveness probe."""
     return Answer({"status": "ok"})
 
 
-@routes.get("/readyz", answers=Readiness, others=_NOT_READY, is_open=True)
+@routes.get("/readyz", response_model=Readiness, responses=_NOT_READY)
 async def is_ready(request: Request) -> Response:
     """Readiness probe: PostgreSQL answered recently, and its schema fits."""
     context: ApiContext = request.app.state.context
@@ -33,13 +33,15 @@ async def is_ready(request: Request) -> Response:
     return Answer({"status": obstacle or "ok"}, status_code=200 if obstacle is None else 503)
 
 
-@routes.get("/metrics", answers=Any, others={200: {"content": {"text/plain": {}}, "description": "Metrics"}})
+@routes.get(
+    "/metrics", response_model=Any, responses={200: {"content": {"text/plain": {}}, "description": "Metrics"}}
+)
 async def read_metrics(request_context: ReaderOfAll) -> Response:
     """Return Prometheus metrics of the process."""
     return Response(request_context.context.metrics(), media_type=_METRICS_TYPE)
 
 
-@routes.get(f"{PREFIX}/openapi.json", answers=dict[str, Any], is_open=True)
+@routes.get(f"{PREFIX}/openapi.json", response_model=dict[str, Any])
 async def read_openapi(request: Request) -> Response:
     """Return the OpenAPI document."""
     return Answer(request.app.openapi())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
+from grns.api.context import ApiContext
 from grns.errors import InvalidInputError
 from grns.model import json as strict_json
 from grns.model.envelope import Instant, first_problem
@@ -34,19 +36,66 @@ class Reason(Body):
     reason: Annotated[str, Field(pattern=r"^[^\x00]{1,1000}$")] | None = None
 
 
+SMALL = Limits(document_bytes=64 * 1024)
+# Of a request: some follow from the settings.
+LimitsOf = Limits | Callable[[ApiContext], Limits]
+# By the dependency that reads it.
+_MODELS: dict[object, type[BaseModel]] = {}
+
+
+def strict_body(model: type[Model], limits: LimitsOf = SMALL, *, code: str = "bad_request") -> Any:
+    """Return the dependency that reads a body. Declare it behind the scope: who lacks it gets 403 first.
+
+    It raises `InvalidInputError` that says what is wrong, with `code` if the body does not fit the model.
+    """
+
+    async def read_body(request: Request) -> Model:
+        fields = await read_fields(request, model, _of(request, limits), code=code)
+        try:
+            return model.model_validate(fields)
+        except ValidationError as error:
+            raise InvalidInputError(code, first_problem(error)) from error
+
+    _MODELS[read_body] = model
+    return Depends(read_body)
+
+
+def strict_fields(
+    model: type[BaseModel],
+    limits: LimitsOf,
+    *,
+    code: str,
+    parse: Callable[[bytes, Limits], Any] = strict_json.parse,
+) -> Any:
+    """Return the dependency that reads the fields of a body as a `dict`, for endpoints that check them."""
+
+    async def read_body(request: Request) -> dict[str, Any]:
+        return await read_fields(request, model, _of(request, limits), code=code, parse=parse)
+
+    _MODELS[read_body] = model
+    return Depends(read_body)
+
+
+def body_of(endpoint: Callable[..., Any]) -> type[BaseModel] | None:
+    """Return the model of the body that an endpoint declares with one of its parameters."""
+    for hint in get_type_hints(endpoint, include_extras=True).values():
+        for declared in getattr(hint, "__metadata__", ()):
+            model = _MODELS.get(getattr(declared, "dependency", None))
+            if model is not None:
+                return model
+    return None
+
+
+ReasonBody = Annotated[Reason, strict_body(Reason)]
+
+
+def _of(request: Request, limits: LimitsOf) -> Limits:
+    return limits if isinstance(limits, Limits) else limits(request.app.state.context)
+
+
 def around(limits: Limits) -> Limits:
     """Return the limits of a body that has a document of such limits in it."""
     return Limits(limits.document_bytes + _MORE_BYTES, limits.depth + _MORE_DEPTH, limits.nodes + _MORE_NODES)
-
-
-async def read(request: Request, model: type[Model], limits: Limits, *, code: str = "bad_request") -> Model:
-    """Return the body as its model; `InvalidInputError` says what is wrong with it, `code` where it does not
-    fit."""
-    fields = await read_fields(request, model, limits, code=code)
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise InvalidInputError(code, first_problem(error)) from error
 
 
 async def read_fields(

@@ -5,20 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Path, Query, Request
+from fastapi import Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import Body, read
-from grns.api.route import Routes
-from grns.api.task import SMALL
+from grns.api.request import Body, strict_body
+from grns.api.route import router
 from grns.model.filter import LONGEST, TERMS, Kind, complete, parse
 from grns.tasks import saved_filters as saved_filter
 
-routes = Routes("filters")
+routes = router("filters")
 
 Name = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The filter's name.")]
 
@@ -59,7 +58,7 @@ class Terms(BaseModel):
     completions: list[FilterCompletion]
 
 
-@routes.get("/terms", answers=Terms)
+@routes.get("/terms", response_model=Terms)
 async def list_terms(
     _visit: Reader,
     beginning: Annotated[str | None, Query(max_length=1000, description="Of a term, as `status:de`.")] = None,
@@ -70,7 +69,7 @@ async def list_terms(
     return Answer({"items": TERMS, "completions": completions})
 
 
-@routes.get("/filters", answers=PageOf[SavedFilter])
+@routes.get("/filters", response_model=PageOf[SavedFilter])
 async def list_filters(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List saved filters by name."""
     async with request_context.reading() as database:
@@ -81,7 +80,7 @@ async def list_filters(request_context: Reader, limit: Limit = 50, cursor: Curso
         )
 
 
-@routes.get("/filters/{name}", answers=NamedFilter)
+@routes.get("/filters/{name}", response_model=NamedFilter)
 async def read_filter(request_context: Reader, name: Name) -> Response:
     """Return a saved filter."""
     async with request_context.reading() as database:
@@ -89,11 +88,14 @@ async def read_filter(request_context: Reader, name: Name) -> Response:
     return Answer({"name": name, "text": str(found)})
 
 
-@routes.put("/filters/{name}", takes=SaveFilterRequest, answers=NamedFilter)
-async def save_filter(request: Request, request_context: Operator, name: Name) -> Response:
+@routes.put("/filters/{name}", response_model=NamedFilter)
+async def save_filter(
+    request_context: Operator,
+    body: Annotated[SaveFilterRequest, strict_body(SaveFilterRequest, code="bad_filter")],
+    name: Name,
+) -> Response:
     """Save a filter under a name, for the parameter `saved`. It replaces a filter of that name."""
-    said = await read(request, SaveFilterRequest, SMALL, code="bad_filter")
-    wanted = parse(said.text)
+    wanted = parse(body.text)
     async with request_context.writing() as database:
         await saved_filter.save(
             database,
@@ -105,7 +107,7 @@ async def save_filter(request: Request, request_context: Operator, name: Name) -
     return Answer({"name": name, "text": str(wanted)})
 
 
-@routes.delete("/filters/{name}", answers=NamedFilter)
+@routes.delete("/filters/{name}", response_model=NamedFilter)
 async def delete_filter(request_context: Operator, name: Name) -> Response:
     """Delete a saved filter, and return it."""
     async with request_context.writing() as database:

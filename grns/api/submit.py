@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from grns.api.access import RequestContext, Submitter
 from grns.api.answer import Answer
-from grns.api.request import Body, read_fields
-from grns.api.route import Routes
+from grns.api.request import Body, strict_fields
+from grns.api.route import router
 from grns.errors import GrnsError, InvalidInputError
 from grns.model import problem, subjects
 from grns.model.json import Limits, Unfit, parse_parts
@@ -21,7 +20,7 @@ from grns.model.submission import Submission, submission
 from grns.tasks.submit import Prepared, Submissions, Submitted, prepare
 from grns.tasks.submit_many import Bulk
 
-routes = Routes("tasks")
+routes = router("tasks")
 
 _MOST = 500
 _LIMITS = Limits(document_bytes=4 * 1024 * 1024)  # each task has limits of its own besides
@@ -56,14 +55,18 @@ class BatchResponse(BaseModel):
     items: list[BatchItem]
 
 
-@routes.post("/tasks/batch", takes=BatchRequest, answers=BatchResponse)
-async def create_tasks(request: Request, request_context: Submitter) -> Response:
+@routes.post("/tasks/batch", response_model=BatchResponse)
+async def create_tasks(
+    request_context: Submitter,
+    fields: Annotated[
+        dict[str, Any], strict_fields(BatchRequest, _LIMITS, code="bad_submission", parse=parse_parts)
+    ],
+) -> Response:
     """Submit up to 500 tasks.
 
     Each has its own answer: an invalid one does not affect the others. The body is one JSON document of at
     most 4 MiB in UTF-8.
     """
-    fields = await read_fields(request, BatchRequest, _LIMITS, code="bad_submission", parse=parse_parts)
     said = fields.get("tasks")
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise InvalidInputError("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")

@@ -6,20 +6,19 @@ import re
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import Header, Path, Query, Request
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader, RequestContext, Submitter
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import Reason, around, read, read_fields
-from grns.api.route import PREFIX, Routes
+from grns.api.request import ReasonBody, around, strict_body, strict_fields
+from grns.api.route import PREFIX, router
 from grns.api.submit import SubmitResponse, submit_one, submitted
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.field_types import Reason as ReasonText
 from grns.model.filter import Filter, parse
-from grns.model.json import Limits
 from grns.model.submission import Edit, Submission, edit, edition
 from grns.model.task import Status, Task
 from grns.outbox import events as event
@@ -29,9 +28,8 @@ from grns.tasks import read as store
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks import search as task_page
 
-routes = Routes("tasks")
+routes = router("tasks")
 
-SMALL = Limits(document_bytes=64 * 1024)
 TaskId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The task's id.")]
 FilterText = Annotated[str, Query(alias="filter", description="Which ones, as `status:dead type:fetch_*`.")]
 SavedName = Annotated[
@@ -122,22 +120,21 @@ class ActionResponse(BaseModel):
 
 @routes.post(
     "/tasks",
-    takes=Submission,
-    answers=SubmitResponse,
-    status=201,
-    others={200: {"model": SubmitResponse, "description": "The idempotency key has this task already"}},
+    response_model=SubmitResponse,
+    status_code=201,
+    responses={200: {"model": SubmitResponse, "description": "The idempotency key has this task already"}},
 )
 async def create_task(
-    request: Request,
     request_context: Submitter,
+    fields: Annotated[
+        dict[str, Any],
+        strict_fields(Submission, lambda context: around(context.payload_limits), code="bad_submission"),
+    ],
     key: Annotated[
         str | None, Header(alias="Idempotency-Key", description="The same key returns the task that has it.")
     ] = None,
 ) -> Response:
     """Submit a task."""
-    fields = await read_fields(
-        request, Submission, around(request_context.context.payload_limits), code="bad_submission"
-    )
     if key is not None and fields.setdefault("idempotency_key", key) not in (None, key):
         raise InvalidInputError(
             "bad_submission", "idempotency_key: the header Idempotency-Key says another one"
@@ -147,7 +144,7 @@ async def create_task(
     return Answer(submitted(made), status_code=201 if made.is_new else 200, headers=location)
 
 
-@routes.get("/tasks", answers=PageOf[TaskRow])
+@routes.get("/tasks", response_model=PageOf[TaskRow])
 async def list_tasks(
     request_context: Reader,
     text: FilterText = "",
@@ -165,7 +162,7 @@ async def list_tasks(
         )
 
 
-@routes.get("/tasks/count", answers=TaskCount)
+@routes.get("/tasks/count", response_model=TaskCount)
 async def count_found(request_context: Reader, text: FilterText = "", saved: SavedName = None) -> Response:
     """Count the tasks that match a filter. The count is a lower bound beyond some thousands."""
     async with request_context.reading() as database:
@@ -174,23 +171,23 @@ async def count_found(request_context: Reader, text: FilterText = "", saved: Sav
     return Answer({"count": found.number, "is_exact": found.is_exact})
 
 
-@routes.get("/tasks/{task_id}", answers=Task)
+@routes.get("/tasks/{task_id}", response_model=Task)
 async def read_task(request_context: Reader, task_id: TaskId) -> Response:
     """Return a task. Its ETag changes with each change."""
     async with request_context.reading() as database:
         return shown(await one(request_context, database, task_id))
 
 
-@routes.patch("/tasks/{task_id}", takes=TaskEdit, answers=Task)
+@routes.patch("/tasks/{task_id}", response_model=Task)
 async def edit_task(
-    request: Request,
     request_context: Operator,
+    body: Annotated[
+        TaskEdit, strict_body(TaskEdit, lambda context: around(context.payload_limits), code="bad_edit")
+    ],
     task_id: TaskId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Change the priority, delay or payload of a task that is not running."""
-    limits = around(request_context.context.payload_limits)
-    body = await read(request, TaskEdit, limits, code="bad_edit")
     wanted = edit(**body.model_dump(exclude={"reason"}, exclude_unset=True))
     async with request_context.writing() as database:
         changed = await request_context.triage(database).edit(
@@ -203,38 +200,35 @@ async def edit_task(
     return shown(changed)
 
 
-@routes.post("/tasks/{task_id}/cancel", takes=Reason, answers=ActionResponse)
-async def cancel_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
+@routes.post("/tasks/{task_id}/cancel", response_model=ActionResponse)
+async def cancel_task(request_context: Operator, body: ReasonBody, task_id: TaskId) -> Response:
     """Cancel a task. A running task is asked to stop (`requested`) and can still succeed."""
-    reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
-        said = await request_context.client(database).cancel(task_id, reason=reason)
+        said = await request_context.client(database).cancel(task_id, reason=body.reason)
         return await _outcome(request_context, database, task_id, said)
 
 
-@routes.post("/tasks/{task_id}/redrive", takes=Reason, answers=ActionResponse)
-async def redrive_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
+@routes.post("/tasks/{task_id}/redrive", response_model=ActionResponse)
+async def redrive_task(request_context: Operator, body: ReasonBody, task_id: TaskId) -> Response:
     """Redrive a dead, failed or cancelled task: run it again, with its attempts reset."""
-    reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
-        said = await request_context.client(database).redrive(task_id, reason=reason)
+        said = await request_context.client(database).redrive(task_id, reason=body.reason)
         return await _outcome(request_context, database, task_id, said)
 
 
-@routes.post("/tasks/{task_id}/discard", takes=Reason, answers=ActionResponse)
-async def discard_task(request: Request, request_context: Operator, task_id: TaskId) -> Response:
+@routes.post("/tasks/{task_id}/discard", response_model=ActionResponse)
+async def discard_task(request_context: Operator, body: ReasonBody, task_id: TaskId) -> Response:
     """Discard a dead, failed or cancelled task: hide it from lists."""
-    reason = (await read(request, Reason, SMALL)).reason
     async with request_context.writing() as database:
         answers = await request_context.triage(database).discard(
-            [task_id], actor=request_context.actor, reason=reason
+            [task_id], actor=request_context.actor, reason=body.reason
         )
         if task_id not in answers:
             raise _missing(request_context, task_id)
         return await _outcome(request_context, database, task_id, answers[task_id])
 
 
-@routes.get("/tasks/{task_id}/events", answers=PageOf[TaskEvent])
+@routes.get("/tasks/{task_id}/events", response_model=PageOf[TaskEvent])
 async def list_task_events(
     request_context: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -244,7 +238,7 @@ async def list_task_events(
         return answer(await _events(request_context, database, task_id, behind=behind, limit=limit))
 
 
-@routes.get("/tasks/{task_id}/attempts", answers=PageOf[AttemptRow])
+@routes.get("/tasks/{task_id}/attempts", response_model=PageOf[AttemptRow])
 async def list_attempts(request_context: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
     """List the latest attempts in the event log, in order. A cursor leads to earlier ones."""
     before = None if cursor is None else event.place(cursor)

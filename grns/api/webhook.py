@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
-from fastapi import Header, Path, Query, Request
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Admin, Operator, Reader, RequestContext
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
-from grns.api.request import Body, read
-from grns.api.route import PREFIX, Routes
-from grns.api.task import SMALL, edition_in
+from grns.api.request import Body, strict_body
+from grns.api.route import PREFIX, router
+from grns.api.task import edition_in
 from grns.errors import InvalidInputError
 from grns.model.url_policy import LONGEST, place
 from grns.outbox.events import place as number_in
@@ -28,7 +28,7 @@ from grns.webhooks import service as store
 from grns.webhooks.deliveries import State
 from grns.webhooks.service import WebhookUpdate
 
-routes = Routes("webhooks")
+routes = router("webhooks")
 
 WebhookId = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The webhook's id.")]
 Number = Annotated[int, Path(ge=1, le=2**62, description="The event's number in the log.")]
@@ -113,17 +113,19 @@ class RotateSecretRequest(Body):
     ] = webhook.OVERLAP_SECONDS
 
 
-@routes.post("/webhooks", takes=CreateWebhookRequest, answers=SignedWebhook, status=201)
-async def create_webhook(request: Request, request_context: Admin) -> Response:
+@routes.post("/webhooks", response_model=SignedWebhook, status_code=201)
+async def create_webhook(
+    request_context: Admin,
+    body: Annotated[CreateWebhookRequest, strict_body(CreateWebhookRequest, code="bad_webhook")],
+) -> Response:
     """Create a webhook. The answer shows its secret once."""
-    said = await read(request, CreateWebhookRequest, SMALL, code="bad_webhook")
     async with request_context.writing() as database:
         secret, row = await store.create_webhook(
             database,
             workspace=request_context.workspace,
-            url=said.url,
-            kinds=said.kinds,
-            description=said.description,
+            url=body.url,
+            kinds=body.kinds,
+            description=body.description,
             guard=request_context.context.webhook_guard,
             actor=request_context.actor,
         )
@@ -131,7 +133,7 @@ async def create_webhook(request: Request, request_context: Admin) -> Response:
     return Answer({**row, "secret": secret.reveal()}, status_code=201, headers=location)
 
 
-@routes.get("/webhooks", answers=PageOf[WebhookRow])
+@routes.get("/webhooks", response_model=PageOf[WebhookRow])
 async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspace's webhooks, the latest first."""
     async with request_context.reading() as database:
@@ -141,7 +143,7 @@ async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Curs
     return listed([_shown(request_context, row) for row in page.rows], page.next_cursor)
 
 
-@routes.get("/webhooks/{webhook_id}", answers=WebhookRow)
+@routes.get("/webhooks/{webhook_id}", response_model=WebhookRow)
 async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Response:
     """Return a webhook without its secrets."""
     async with request_context.reading() as database:
@@ -151,15 +153,14 @@ async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Respon
         )
 
 
-@routes.patch("/webhooks/{webhook_id}", takes=UpdateWebhookRequest, answers=WebhookRow)
+@routes.patch("/webhooks/{webhook_id}", response_model=WebhookRow)
 async def edit_webhook(
-    request: Request,
     request_context: Admin,
+    body: Annotated[UpdateWebhookRequest, strict_body(UpdateWebhookRequest, code="bad_webhook")],
     webhook_id: WebhookId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
     """Change a webhook's URL or kinds, or enable or disable it. Events while it was disabled are not sent."""
-    said = await read(request, UpdateWebhookRequest, SMALL, code="bad_webhook")
     async with request_context.writing() as database:
         changed = await store.change_webhook(
             database,
@@ -168,12 +169,12 @@ async def edit_webhook(
             actor=request_context.actor,
             guard=request_context.context.webhook_guard,
             version=_version(edition_in(if_match)),
-            **cast(WebhookUpdate, said.model_dump(exclude_unset=True)),
+            **cast(WebhookUpdate, body.model_dump(exclude_unset=True)),
         )
     return _answer(request_context, changed)
 
 
-@routes.delete("/webhooks/{webhook_id}", answers=WebhookRow)
+@routes.delete("/webhooks/{webhook_id}", response_model=WebhookRow)
 async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Response:
     """Delete a webhook, and return it."""
     async with request_context.writing() as database:
@@ -184,22 +185,25 @@ async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Respo
     return Answer(found)
 
 
-@routes.post("/webhooks/{webhook_id}/rotate", takes=RotateSecretRequest, answers=SignedWebhook)
-async def rotate_webhook_secret(request: Request, request_context: Admin, webhook_id: WebhookId) -> Response:
+@routes.post("/webhooks/{webhook_id}/rotate", response_model=SignedWebhook)
+async def rotate_webhook_secret(
+    request_context: Admin,
+    body: Annotated[RotateSecretRequest, strict_body(RotateSecretRequest, code="bad_overlap")],
+    webhook_id: WebhookId,
+) -> Response:
     """Rotate the signing secret. The old one stays valid for a while. The answer shows the new one once."""
-    said = await read(request, RotateSecretRequest, SMALL, code="bad_overlap")
     async with request_context.writing() as database:
         secret, row = await store.rotate_secret(
             database,
             webhook_id,
             workspace=request_context.workspace,
-            overlap_seconds=said.overlap_seconds,
+            overlap_seconds=body.overlap_seconds,
             actor=request_context.actor,
         )
     return Answer({**row, "secret": secret.reveal()})
 
 
-@routes.post("/webhooks/{webhook_id}/ping", answers=DeliveryRow)
+@routes.post("/webhooks/{webhook_id}/ping", response_model=DeliveryRow)
 async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Response:
     """Send a test event to a webhook."""
     async with request_context.writing() as database:
@@ -211,7 +215,7 @@ async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Resp
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries", answers=PageOf[DeliveryRow])
+@routes.get("/webhooks/{webhook_id}/deliveries", response_model=PageOf[DeliveryRow])
 async def list_deliveries(
     request_context: Reader,
     webhook_id: WebhookId,
@@ -233,7 +237,7 @@ async def list_deliveries(
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", answers=DeliveryRow)
+@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", response_model=DeliveryRow)
 async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Number) -> Response:
     """Return a delivery. The event itself is in the event log."""
     async with request_context.reading() as database:
@@ -242,7 +246,7 @@ async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Num
         )
 
 
-@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", answers=DeliveryRow)
+@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", response_model=DeliveryRow)
 async def resend_delivery(request_context: Operator, webhook_id: WebhookId, seq: Number) -> Response:
     """Send a delivery again, with the same id."""
     async with request_context.writing() as database:

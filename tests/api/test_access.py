@@ -16,7 +16,7 @@ from grns.access.keys import create_key
 from grns.access.principals import SCOPES, Scope
 from grns.api.app import ROUTES, bare
 from grns.api.invitation import Invitation
-from grns.api.route import PREFIX, Route
+from grns.api.route import PREFIX, ApiRoute
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.model.api_key import redacted
 from grns.model.filter import parse
@@ -39,7 +39,7 @@ NOTHING = {
 # Whoever reads metrics or makes workspaces is bound to none.
 OF_ALL = frozenset({"read_metrics", "examine", "create_workspace"})
 CANARY = "canary-of-the-rival"
-CLOSED = [route for route in ROUTES if not route.is_open]
+CLOSED = [route for route in ROUTES if route.needs is not None]
 _ISSUE = """
     insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,
         last_seen, total, open_count)
@@ -47,19 +47,24 @@ _ISSUE = """
 """
 
 
-def named(route: Route) -> str:
+def named(route: ApiRoute) -> str:
     """Return a route's name, for the names of tests."""
     return route.name
 
 
 async def asked(
-    visitor: httpx2.AsyncClient, route: Route, names: dict[str, str], **more: Any
+    visitor: httpx2.AsyncClient, route: ApiRoute, names: dict[str, str], **more: Any
 ) -> httpx2.Response:
     """Ask a route for what is named so, with a body that says nothing."""
     path = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], route.path)
     if route.takes is not None:
         more["json"] = {}
     return await visitor.request(route.method, path, **more)
+
+
+def _reads_body_last(route: ApiRoute) -> bool:
+    names = [dependency.call.__name__ for dependency in route.dependant.dependencies if dependency.call]
+    return names == ["request_context", "read_body"]
 
 
 def test_every_route_says_who_may_use_it() -> None:
@@ -70,19 +75,19 @@ def test_every_route_says_who_may_use_it() -> None:
         (one.path, method) for one in served for method in (one.methods or ()) if method != "HEAD"
     } == declared
     for route in ROUTES:
-        assert route.is_open == (route.scope is None), route.name
-    assert {route.name for route in ROUTES if route.is_open} == {"is_alive", "is_ready", "read_openapi"}
+        assert route.takes is None or _reads_body_last(route), f"{route.name}: 403 comes before 422"
+    assert {route.name for route in ROUTES if route.needs is None} == {"is_alive", "is_ready", "read_openapi"}
     assert len({route.name for route in ROUTES}) == len(ROUTES)
 
 
 def test_what_only_looks_takes_a_scope_to_look_and_nothing_else_does() -> None:
     looking = {route.name for route in CLOSED if route.method == "GET"}
-    assert {route.name for route in CLOSED if route.scope == "read"} == looking - {"list_keys", "read_key"}
-    assert {route.name for route in CLOSED if route.scope == "submit"} == {"create_task", "create_tasks"}
+    assert {route.name for route in CLOSED if route.needs == "read"} == looking - {"list_keys", "read_key"}
+    assert {route.name for route in CLOSED if route.needs == "submit"} == {"create_task", "create_tasks"}
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=named)
-async def test_nobody_comes_in_with_a_key_that_does_not_exist(door: Door, route: Route) -> None:
+async def test_nobody_comes_in_with_a_key_that_does_not_exist(door: Door, route: ApiRoute) -> None:
     await door.key()
     for key in ("grns_nonsense", door.context.invitation.token, f"grns_{'0' * 20}_{'0' * 64}"):
         async with door.visitor(key) as visitor:
@@ -98,7 +103,7 @@ async def test_a_scope_opens_its_routes_and_no_other(door: Door, scope: Scope) -
         for key in (of_one, of_all):
             async with door.visitor(key) as visitor:
                 answer = await asked(visitor, route, NOTHING)
-            may = scope in (route.scope, "admin") and (key == of_all or route.name not in OF_ALL)
+            may = scope in (route.needs, "admin") and (key == of_all or route.name not in OF_ALL)
             assert (answer.status_code == 403) is not may, (route.name, answer.text)
             assert answer.status_code != 401
             assert answer.status_code < 500, (route.name, answer.text)
@@ -193,7 +198,7 @@ async def test_every_operation_with_every_key_and_every_way_to_name_another_work
             for way, more in _WAYS.items():
                 for route in CLOSED:
                     reaches = workspace is None or workspace == THEIRS
-                    may = scope is not None and scope in (route.scope, "admin")
+                    may = scope is not None and scope in (route.needs, "admin")
                     if reaches and may:
                         continue
                     answer = await asked(visitor, route, names, **more)
@@ -207,7 +212,7 @@ async def test_every_operation_with_every_key_and_every_way_to_name_another_work
     assert count > 2_500
 
 
-def _refusals(route: Route, way: str, *, is_known: bool, reaches: bool, may: bool) -> set[int]:
+def _refusals(route: ApiRoute, way: str, *, is_known: bool, reaches: bool, may: bool) -> set[int]:
     """Return which answers are right."""
     if not is_known:
         return {401}
@@ -223,7 +228,7 @@ def _refusals(route: Route, way: str, *, is_known: bool, reaches: bool, may: boo
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=named)
-async def test_another_workspace_cannot_be_named(door: Door, route: Route) -> None:
+async def test_another_workspace_cannot_be_named(door: Door, route: ApiRoute) -> None:
     async with door.visitor(await door.key("admin")) as visitor:
         for more in ({"params": {"workspace": THEIRS}}, {"headers": {"Grns-Workspace": THEIRS}}):
             assert problem_of(await asked(visitor, route, NOTHING, **more), 404) == "not_found"

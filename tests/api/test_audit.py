@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from grns.api.app import ROUTES
-from grns.api.route import Route
+from grns.api.route import ApiRoute
 from tests.api.test_access import _theirs
 from tests.support.api import THEIRS, Door, good
 from tests.support.store import fetch
@@ -40,12 +40,12 @@ BODIES: dict[str, Any] = {
 }
 
 
-def named(route: Route) -> str:
+def named(route: ApiRoute) -> str:
     """Return a route's name, for the names of tests."""
     return route.name
 
 
-async def change(visitor: httpx2.AsyncClient, route: Route, names: dict[str, str]) -> None:
+async def change(visitor: httpx2.AsyncClient, route: ApiRoute, names: dict[str, str]) -> None:
     """Do what a route does, and have it succeed."""
     path = route.path.format(**{name: names.get(name, "") for name in ("name", *names)})
     body = BODIES.get(route.name)
@@ -54,7 +54,7 @@ async def change(visitor: httpx2.AsyncClient, route: Route, names: dict[str, str
 
 
 @pytest.mark.parametrize("route", CHANGES, ids=named)
-async def test_a_change_is_in_the_log_with_who_made_it(door: Door, route: Route) -> None:
+async def test_a_change_is_in_the_log_with_who_made_it(door: Door, route: ApiRoute) -> None:
     names = await _theirs(door.database)
     key = await door.key("admin", workspace=None)
     (latest,) = await fetch(door.database, "select max(seq) as seq from grns.events")

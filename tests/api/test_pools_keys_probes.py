@@ -171,7 +171,7 @@ def test_the_document_tells_of_every_route_and_of_nothing_else() -> None:
     assert set(told) == {route.name for route in ROUTES}
     for route in ROUTES:
         operation = told[route.name]
-        assert operation["security"] == ([] if route.is_open else [{"key": [route.scope]}])
+        assert operation["security"] == ([] if (route.needs is None) else [{"key": [route.needs]}])
         assert "application/problem+json" in operation["responses"]["default"]["content"]
         assert "422" not in operation["responses"]
         assert ("requestBody" in operation) == (route.takes is not None)
