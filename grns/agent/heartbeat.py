@@ -1,7 +1,7 @@
 """What keeps an agent's tasks its own: a thread that renews their leases, whatever the agent's loop does.
 
-As a worker's keeper it is deaf only while C code holds the interpreter. Where nothing is answered, it goes on
-trying until the lease's own deadline, counted from before the last request that was answered.
+Like a worker's heartbeat process it stops only while C code holds the interpreter. Without an answer it tries
+again until the lease's own deadline, counted from before the last request that was answered.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LeaseRenewer:
         with self._changed:
             self._due[task.token] = (time.monotonic() + task.lease_seconds / 3, task)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="grns-agent-keeper", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="grns-agent-heartbeat", daemon=True)
                 self._thread.start()
             self._changed.notify()
 

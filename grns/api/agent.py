@@ -19,9 +19,9 @@ from grns.api.pool import PoolRow
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
 from grns.errors import NotFoundError
-from grns.gateway.attempts import Lend
+from grns.gateway.attempts import OpenDatabase
 from grns.gateway.claims import AssignedTask, WaitingWorker
-from grns.model import claim_token as ticket
+from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
@@ -181,7 +181,7 @@ async def renew_claim(
     request_context: Agent, body: Annotated[RenewRequest, strict_body(RenewRequest, code="bad_renewal")]
 ) -> Response:
     """Renew the lease of a task. The answer says whether its cancellation was requested."""
-    shown = await _ticket(request_context, body)
+    shown = await _verified(request_context, body)
     is_asked = await request_context.context.agent_writes.renew(
         request_context.writing,
         shown,
@@ -205,7 +205,9 @@ async def complete_claim(
     return await _written(
         request_context,
         body,
-        lambda lend, shown: request_context.context.agent_writes.finish(lend, shown, outcome),
+        lambda open_database, shown: request_context.context.agent_writes.finish(
+            open_database, shown, outcome
+        ),
     )
 
 
@@ -215,9 +217,9 @@ async def fail_claim(
 ) -> Response:
     """Fail an attempt. The task is retried if attempts are left, unless `retry` is false."""
 
-    async def write(lend: Lend, shown: ClaimToken) -> str:
+    async def write(open_database: OpenDatabase, shown: ClaimToken) -> str:
         return await request_context.context.agent_writes.fail(
-            lend,
+            open_database,
             shown,
             error_class=body.error.class_,
             message=body.error.message,
@@ -237,7 +239,9 @@ async def release_claim(
     return await _written(
         request_context,
         body,
-        lambda lend, shown: request_context.context.agent_writes.release(lend, shown, body.reason),
+        lambda open_database, shown: request_context.context.agent_writes.release(
+            open_database, shown, body.reason
+        ),
     )
 
 
@@ -289,7 +293,7 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
 
 
 def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[str, Any]:
-    claim, shown = handed.claim, handed.ticket
+    claim, shown = handed.claim, handed.token
     claimed_at = claim.expires_at - shown.lease_seconds
     return {
         "token": shown.reveal(key),
@@ -309,9 +313,9 @@ def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[
     }
 
 
-async def _ticket(request_context: RequestContext, said: TokenRequest) -> ClaimToken:
-    """Return the ticket that was shown. Raises NotFoundError: another workspace, Forbidden: another pool."""
-    shown = await request_context.context.token_keys.verify(ticket.read(said.token))
+async def _verified(request_context: RequestContext, said: TokenRequest) -> ClaimToken:
+    """Return the token that was shown. Raises NotFoundError: another workspace, Forbidden: another pool."""
+    shown = await request_context.context.token_keys.verify(claim_token.read(said.token))
     if shown.workspace != request_context.workspace:
         raise NotFoundError(f"there is no such claim in workspace {request_context.workspace}")
     request_context.check_pool(shown.agent_type)
@@ -319,6 +323,8 @@ async def _ticket(request_context: RequestContext, said: TokenRequest) -> ClaimT
 
 
 async def _written(
-    request_context: RequestContext, said: TokenRequest, write: Callable[[Lend, ClaimToken], Awaitable[str]]
+    request_context: RequestContext,
+    said: TokenRequest,
+    write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
 ) -> Answer:
-    return Answer({"status": await write(request_context.writing, await _ticket(request_context, said))})
+    return Answer({"status": await write(request_context.writing, await _verified(request_context, said))})

@@ -20,7 +20,7 @@ from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handlers import Handlers
 from grns.worker.heartbeat import Heartbeat, is_running
-from grns.worker.heartbeat_process import HeartbeatProcess, book_size
+from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
@@ -34,7 +34,7 @@ from grns.worker.worker import Worker
 class HeartbeatConfig:
     """The configuration that a worker passes to its heartbeat process."""
 
-    book_descriptor: int
+    table_descriptor: int
     slots: int
     agent_id: str
     worker_pid: int
@@ -46,10 +46,10 @@ class HeartbeatConfig:
         return json.dumps(fields | {"settings": reveal(self.settings)}).encode()
 
     @classmethod
-    def read(cls, line: bytes, book_descriptor: int) -> HeartbeatConfig:
+    def read(cls, line: bytes, table_descriptor: int) -> HeartbeatConfig:
         """Return the configuration that `dump` wrote."""
         fields = json.loads(line)
-        return cls(book_descriptor, **fields | {"settings": load(**fields["settings"])})
+        return cls(table_descriptor, **fields | {"settings": load(**fields["settings"])})
 
 
 def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: JetStream) -> Heartbeat:
@@ -57,7 +57,7 @@ def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: 
     return Heartbeat(
         database=database,
         transport=transport,
-        book=SharedLeaseTable.attach(config.book_descriptor, config.slots),
+        table=SharedLeaseTable.attach(config.table_descriptor, config.slots),
         agent_id=config.agent_id,
         workspace=app.settings.workspace,
         lease_seconds=app.settings.lease_seconds,
@@ -93,8 +93,8 @@ class _WorkerFactory:
             lease_seconds=settings.lease_seconds,
         )
         self.slots = Slots(settings.concurrency)
-        self.book, self.book_descriptor = SharedLeaseTable.create(book_size(settings.concurrency))
-        self.leases = LeaseManager(self.book, lease_seconds=settings.lease_seconds, emit=self.emit)
+        self.table, self.table_descriptor = SharedLeaseTable.create(table_size(settings.concurrency))
+        self.leases = LeaseManager(self.table, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
         self.handlers = Handlers(
@@ -149,13 +149,13 @@ class _WorkerFactory:
     def heartbeat_process(self) -> HeartbeatProcess:
         """Return the heartbeat process of the worker."""
         config = HeartbeatConfig(
-            self.book_descriptor, self.book.slots, self.claimant.agent_id, os.getpid(), self.settings
+            self.table_descriptor, self.table.slots, self.claimant.agent_id, os.getpid(), self.settings
         )
         return HeartbeatProcess(
-            book_descriptor=self.book_descriptor,
+            table_descriptor=self.table_descriptor,
             orders=config.dump(),
             lease_seconds=self.settings.lease_seconds,
-            beats=lambda: self.book.beats,
+            beats=lambda: self.table.beats,
             emit=self.emit,
         )
 

@@ -49,7 +49,7 @@ def _note_flag(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if value is None or param.name is None:
         return
     ctx.ensure_object(CliState).flags[param.name] = value
-    # As environment it also reaches the processes that a command starts, keepers and workers.
+    # As environment it also reaches the processes that a command starts, heartbeat processes and workers.
     try:
         os.environ[f"GRNS_{param.name.upper()}"] = value
     except ValueError as error:

@@ -101,16 +101,16 @@ async def _work(app: App, pool: Pool) -> None:
 
 
 @click.command(cls=Command, hidden=True)
-@click.argument("book_descriptor", type=int)
+@click.argument("table_descriptor", type=int)
 @click.argument("ready_descriptor", type=int)
-def heartbeat(book_descriptor: int, ready_descriptor: int) -> None:
+def heartbeat(table_descriptor: int, ready_descriptor: int) -> None:
     """Renew the leases of the worker that started this process."""
     # A terminal's Ctrl-C is for the worker: it ends this process after its last task.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if not (line := sys.stdin.buffer.readline()):
         return  # the worker died before it wrote the configuration
-    config = HeartbeatConfig.read(line, book_descriptor)
+    config = HeartbeatConfig.read(line, table_descriptor)
     with ExitStack() as resources:
         quiet = {"metrics_port": None, "otlp_endpoint": None}
         app = make_app(config.settings.model_copy(update=quiet), "heartbeat", resources)

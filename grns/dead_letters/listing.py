@@ -64,7 +64,7 @@ async def now(database: Database | Session) -> datetime:
 async def list_dead(
     database: Database | Session, *, workspace: str, wanted: DeadFilter, limit: int, after: str | None = None
 ) -> Page:
-    """Return dead and failed tasks, and messages that belong to no task and nobody has dealt with."""
+    """Return dead and failed tasks, and open messages that belong to no task."""
     if not wanted.has_messages:
         return await _tasks(database, workspace, wanted.tasks, limit, after)
     at = None if after is None else place(after)
@@ -95,7 +95,7 @@ async def read_message(
 
 
 async def lock_message(connection: Connection, message_id: UUID, workspace: str) -> dict[str, Any] | None:
-    """Return one message for somebody who is about to deal with it; None where somebody else is."""
+    """Lock and return one message; None if another transaction has it locked."""
     found = _message(message_id, workspace).with_for_update(skip_locked=True)
     rows = await query.fetch(connection, found)
     return _whole(rows[0]) if rows else None

@@ -1,4 +1,4 @@
-"""The graveyard: where a message goes that nobody can accept, whole, before its delivery is ended."""
+"""Rejected messages: each is kept whole as a dead letter before its delivery is ended."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grns.telemetry.task_signals import DeliveryDeferred, RejectedMessageStored
 
 
 class DeadLetterQueue:
-    """Keeps what cannot be accepted, tells subscribers, and only then ends the delivery."""
+    """Keeps rejected messages, with an event for subscribers, and only then ends the delivery."""
 
     def __init__(self, database: Database | Session, *, emit: Emit) -> None:
         self._database = database
         self._emit = emit
 
     async def reject(self, delivery: Delivery, reason: str, detail: str) -> bool:
-        """Keep the message and end its delivery; where Postgres is away, give it back instead: False."""
+        """Keep the message and end its delivery; return False if Postgres is away: it is given back."""
         self._emit(RejectedMessageStored(reason, delivery.subject, delivery.stream_seq, detail[:200]))
         message = RejectedMessage(
             reason, detail, delivery.subject, delivery.stream, delivery.stream_seq,

@@ -40,7 +40,7 @@ async def store_rejected(database: Database | Session, messages: Sequence[Reject
         {_text(name): _text(value) for name, value in message.headers.items()} for message in messages
     ]
     await database.run(
-        "bury_messages",
+        "reject_messages",
         [subjects.owner(message.subject) for message in messages],
         [message.reason for message in messages],
         [_text(message.detail) for message in messages],

@@ -25,7 +25,7 @@ from grns.tasks import read
 
 
 class Triage:
-    """What an operator can do to single tasks and letters of one workspace: one for every door."""
+    """What an operator can do to single tasks and rejected messages of one workspace."""
 
     def __init__(
         self,
@@ -53,15 +53,13 @@ class Triage:
     ) -> Task:
         """Change a task that does not run, and return it as it is then.
 
-        With `seen_edition` (see `grns.edit.edition`) only as somebody has seen it, else `StaleVersionError`.
+        With `seen_edition` only if the task is still as it was read, else `StaleVersionError`.
         Raises
         `NotFoundError`, `ConflictError`, and `InvalidInputError` where its payload could not be kept.
         """
         task = await self._task(task_id)
         if seen_edition not in (None, edition(task)):
-            raise StaleVersionError(
-                f"task {task_id} cannot be changed: somebody has changed it since it was read"
-            )
+            raise StaleVersionError(f"task {task_id} cannot be changed: it was changed since it was read")
         await store.edit_task(
             self._database,
             task,
@@ -118,7 +116,7 @@ class Triage:
     async def discard_letters(
         self, letter_ids: Collection[UUID], *, actor: str, reason: str | None = None
     ) -> set[UUID]:
-        """Close messages; returns those that nobody had dealt with before."""
+        """Close messages; return those that were open."""
         rows = await self._database.run(
             "close_dead_letters", list(letter_ids), self._workspace, "discarded", actor, reason, False
         )
@@ -135,7 +133,7 @@ class Triage:
     async def _refusal(self, dead_letter_id: UUID) -> ConflictError:
         found = await self.letter(dead_letter_id)
         if found["state"] == "new":
-            return ConflictError(f"somebody else deals with message {dead_letter_id} just now")
+            return ConflictError(f"message {dead_letter_id} is being changed by another request")
         return ConflictError(f"message {dead_letter_id} was {found['state']} before")
 
     async def _task(self, task_id: str) -> Task:

@@ -1,6 +1,6 @@
 """What agents over HTTP write of their attempts: that they go on, and how they ended.
 
-All of it is a worker's: the statements, their guards, and what is told. Only that an agent's answer may get
+The statements, their guards and the signals are those of workers. Only that an agent's answer may get
 lost on its way: so whatever ends an attempt may be said again, and is then answered as before.
 """
 
@@ -39,12 +39,12 @@ _MOST_FRAMES, _LONGEST_FRAME = 5, 300
 _FRAME = re.compile(r"(.+):[0-9]+ in (.+)")
 
 Answer = TypeVar("Answer")
-# Lends what to write with: the caller decides what that may see.
-Lend = Callable[[], AbstractAsyncContextManager[Database | Session]]
+# Opens what to write with: the caller decides what that may see.
+OpenDatabase = Callable[[], AbstractAsyncContextManager[Database | Session]]
 
 
 class HttpAttempts:
-    """Renews and ends attempts. The statements themselves check each ticket: `LeaseLostError` where it is
+    """Renews and ends attempts. The statements check each token: `LeaseLostError` where it is
     over."""
 
     def __init__(self, *, registry: WorkerRegistry, emit: Emit) -> None:
@@ -53,53 +53,59 @@ class HttpAttempts:
         self._progress = _Progress()
 
     async def renew(
-        self, lend: Lend, ticket: ClaimToken, *, actor: str, progress: float | None, message: str | None
+        self,
+        open_database: OpenDatabase,
+        token: ClaimToken,
+        *,
+        actor: str,
+        progress: float | None,
+        message: str | None,
     ) -> bool:
-        """Renew a lease, and return whether somebody asks for the end of its task; `LeaseLostError`.
+        """Renew a lease, and return whether its task is to be cancelled; `LeaseLostError`.
 
         Progress is an event of the log, `evt.agent.<agent_type>.progress`: where it is another one than
         before, and once a second at most.
         """
-        is_news = self._progress.is_news(ticket.lease_id, progress, message)
+        is_news = self._progress.is_news(token.lease_id, progress, message)
 
         async def ask(database: Database | Session) -> RenewResult:
             if not is_news:
-                return await _renew(database, ticket)
-            async with database.transaction() as connection:  # nobody ends the attempt in between
-                verdict = await _renew(Session(connection), ticket)
+                return await _renew(database, token)
+            async with database.transaction() as connection:  # the attempt cannot end in between
+                verdict = await _renew(Session(connection), token)
                 said = {"progress": progress, "message": message}
                 await change.note(
                     connection,
-                    workspace=ticket.workspace,
-                    kind=f"evt.agent.{ticket.agent_type}.progress",
+                    workspace=token.workspace,
+                    kind=f"evt.agent.{token.agent_type}.progress",
                     actor=actor,
                     payload={
-                        "task_id": ticket.task_id,
-                        "agent_id": ticket.agent_id,
-                        "attempt": ticket.attempt,
+                        "task_id": token.task_id,
+                        "agent_id": token.agent_id,
+                        "attempt": token.attempt,
                         **said,
                     },
-                    task_id=ticket.task_id,
+                    task_id=token.task_id,
                 )
                 return verdict
 
         try:
-            verdict = await _persist(lend, ask)
+            verdict = await _persist(open_database, ask)
         except LeaseLostError:
-            self._note_loss(ticket, "refused")
+            self._note_loss(token, "refused")
             raise
         if is_news:
-            self._progress.note(ticket.lease_id, progress, message)
-        self._registry.holds(ticket.workspace, ticket.agent_id, ticket.lease_id, ticket.lease_seconds)
-        await self._registry.note(ticket.workspace, ticket.agent_id)
+            self._progress.note(token.lease_id, progress, message)
+        self._registry.holds(token.workspace, token.agent_id, token.lease_id, token.lease_seconds)
+        await self._registry.note(token.workspace, token.agent_id)
         return verdict.is_cancel_requested
 
-    async def finish(self, lend: Lend, ticket: ClaimToken, outcome: Outcome) -> str:
+    async def finish(self, open_database: OpenDatabase, token: ClaimToken, outcome: Outcome) -> str:
         """Write what came of an attempt, and return the task's new status; `LeaseLostError`.
 
-        The same ticket with an outcome of the same kind is answered as before, and nothing is written.
+        The same token with an outcome of the same kind gets the same answer, and nothing is written.
         """
-        finish = Finish(ticket.claim(), outcome, ticket.event_id(outcome.verb.value))
+        finish = Finish(token.claim(), outcome, token.event_id(outcome.verb.value))
 
         async def ask(database: Database | Session) -> Finished:
             finishes = Finishes(database, batch_limit=1)
@@ -108,21 +114,21 @@ class HttpAttempts:
                 finished = await finishes.read_back(finish) or finished
             return finished
 
-        finished = await _persist(lend, ask, finish)
-        self._note_end(ticket, finished.status)
+        finished = await _persist(open_database, ask, finish)
+        self._note_end(token, finished.status)
         if finished.total_seconds is not None:  # else it had been written before
             self._emit(
                 AttemptFinished(
-                    ticket.task_id, ticket.task_type, ticket.attempt, ticket.trace_id, finished.status,
-                    max(0.0, time.time() - ticket.claimed_at), finished.total_seconds, outcome.error_class,
+                    token.task_id, token.task_type, token.attempt, token.trace_id, finished.status,
+                    max(0.0, time.time() - token.claimed_at), finished.total_seconds, outcome.error_class,
                 )
             )  # fmt: skip
         return finished.status
 
     async def fail(
         self,
-        lend: Lend,
-        ticket: ClaimToken,
+        open_database: OpenDatabase,
+        token: ClaimToken,
         *,
         error_class: str,
         message: str,
@@ -137,9 +143,9 @@ class HttpAttempts:
         """
         named, told = clean(error_class)[:255], clean(message)[:LONGEST_MESSAGE]
         lines = [frame[:_LONGEST_FRAME] for frame in frames[:_MOST_FRAMES]]
-        backoff = Backoff().delay_seconds(ticket.claim().counted_attempts, random.random())
+        backoff = Backoff().delay_seconds(token.claim().counted_attempts, random.random())
         outcome = failed(
-            ticket.task_type,
+            token.task_type,
             named,
             told,
             is_final=is_final,
@@ -147,17 +153,17 @@ class HttpAttempts:
             lines=lines,
             places=[_place(line) for line in lines],
         )
-        status = await self.finish(lend, ticket, outcome)
+        status = await self.finish(open_database, token, outcome)
         self._emit(
             AttemptFailed(
-                ticket.task_id, ticket.task_type, ticket.attempt, ticket.trace_id, named, told[:500], ""
+                token.task_id, token.task_type, token.attempt, token.trace_id, named, told[:500], ""
             )
         )
         return status
 
-    async def release(self, lend: Lend, ticket: ClaimToken, reason: str) -> str:
+    async def release(self, open_database: OpenDatabase, token: ClaimToken, reason: str) -> str:
         """Give an attempt back without spending it, and return the task's new status; `LeaseLostError`."""
-        claim, event_id = ticket.claim(), ticket.event_id(Verb.RELEASE.value)
+        claim, event_id = token.claim(), token.event_id(Verb.RELEASE.value)
 
         async def ask(database: Database | Session) -> tuple[str, bool]:
             finishes = Finishes(database, batch_limit=1)
@@ -171,22 +177,22 @@ class HttpAttempts:
                 return verdict, False
             return "queued" if before.status == _RELEASED else before.status, False
 
-        verdict, is_new = await _persist(lend, ask)
-        self._note_end(ticket, verdict)
+        verdict, is_new = await _persist(open_database, ask)
+        self._note_end(token, verdict)
         if is_new:
-            self._emit(AttemptReleased(ticket.task_id, ticket.attempt, ticket.trace_id, verdict))
+            self._emit(AttemptReleased(token.task_id, token.attempt, token.trace_id, verdict))
         return verdict
 
-    def _note_end(self, ticket: ClaimToken, status: str) -> None:
-        self._registry.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
-        self._progress.forget(ticket.lease_id)
+    def _note_end(self, token: ClaimToken, status: str) -> None:
+        self._registry.ended(token.workspace, token.agent_id, token.lease_id)
+        self._progress.forget(token.lease_id)
         if status == "lost":
-            self._note_loss(ticket, "finish")
-            raise _lost(ticket)
+            self._note_loss(token, "finish")
+            raise _lost(token)
 
-    def _note_loss(self, ticket: ClaimToken, reason: str) -> None:
-        self._registry.ended(ticket.workspace, ticket.agent_id, ticket.lease_id)
-        self._emit(LeaseLost(ticket.task_id, ticket.attempt, ticket.trace_id, reason))
+    def _note_loss(self, token: ClaimToken, reason: str) -> None:
+        self._registry.ended(token.workspace, token.agent_id, token.lease_id)
+        self._emit(LeaseLost(token.task_id, token.attempt, token.trace_id, reason))
 
 
 class _Progress:
@@ -196,14 +202,14 @@ class _Progress:
         self._said: OrderedDict[UUID, tuple[object, object, float]] = OrderedDict()
 
     def is_news(self, lease_id: UUID, progress: float | None, message: str | None) -> bool:
-        """Say whether it is to be told."""
+        """Return whether it is news."""
         if progress is None and message is None:
             return False
         *said, at = self._said.get(lease_id, (None, None, -_PROGRESS_SECONDS))
         return said != [progress, message] and time.monotonic() - at >= _PROGRESS_SECONDS
 
     def note(self, lease_id: UUID, progress: float | None, message: str | None) -> None:
-        """Note that it was told."""
+        """Note that it was published."""
         self._said[lease_id] = (progress, message, time.monotonic())
         self._said.move_to_end(lease_id)
         if len(self._said) > _MOST_PROGRESS:
@@ -214,24 +220,26 @@ class _Progress:
         self._said.pop(lease_id, None)
 
 
-async def _renew(database: Database | Session, ticket: ClaimToken) -> RenewResult:
-    held = HeldLease(ticket.task_id, ticket.attempt, ticket.lease_id, ticket.workspace)
-    (verdict,) = await renew(database, [held], ticket.lease_seconds)
+async def _renew(database: Database | Session, token: ClaimToken) -> RenewResult:
+    held = HeldLease(token.task_id, token.attempt, token.lease_id, token.workspace)
+    (verdict,) = await renew(database, [held], token.lease_seconds)
     if verdict.verdict == "lost":
-        raise _lost(ticket)
+        raise _lost(token)
     if verdict.verdict == "locked":
-        raise ContendedError(f"task {ticket.task_id} is locked by another transaction")
+        raise ContendedError(f"task {token.task_id} is locked by another transaction")
     return verdict
 
 
 async def _persist(
-    lend: Lend, ask: Callable[[Database | Session], Awaitable[Answer]], finish: Finish | None = None
+    open_database: OpenDatabase,
+    ask: Callable[[Database | Session], Awaitable[Answer]],
+    finish: Finish | None = None,
 ) -> Answer:
-    """Ask until there is an answer, for as long as whoever waits for it has patience."""
+    """Ask until there is an answer, for as long as the client waits for it."""
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            async with lend() as database:
+            async with open_database() as database:
                 return await ask(database)
         except UnavailableError as error:
             if finish is not None and isinstance(error, OutcomeUnknownError):
@@ -241,9 +249,9 @@ async def _persist(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-def _lost(ticket: ClaimToken) -> LeaseLostError:
+def _lost(token: ClaimToken) -> LeaseLostError:
     return LeaseLostError(
-        f"attempt {ticket.attempt} of task {ticket.task_id} has ended, or its lease has: it is another's now"
+        f"attempt {token.attempt} of task {token.task_id} has ended, or its lease has: it is another's now"
     )
 
 

@@ -47,14 +47,14 @@ class WaitingWorker:
 
 @dataclass(frozen=True, slots=True)
 class AssignedTask:
-    """A task that an agent has got, and the ticket with which it says what comes of it."""
+    """A claimed task, and the claim token with which the HTTP worker reports its outcome."""
 
     claim: Claim
-    ticket: ClaimToken
+    token: ClaimToken
 
 
 class HttpClaims:
-    """The waiting rooms of one process, one for each agent type of a workspace that somebody asks for."""
+    """The long-poll queues of one process, one for each agent type of a workspace that is asked for."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class HttpClaims:
             await self._give_back(claim)
             return None
         self._registry.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
-        return AssignedTask(claim, _ticket(claim, who))
+        return AssignedTask(claim, _token_of(claim, who))
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:
         """Refuse a key that ended while its holder waited, with `UnauthenticatedError`."""
@@ -123,7 +123,7 @@ class HttpClaims:
             await recognise(self._database, principal.key_id)
 
     def stop(self) -> None:
-        """Let nobody wait any longer: the process ends."""
+        """End all waits: the process ends."""
         ending = self._end()
         if not ending.done():
             ending.set_result(None)
@@ -152,7 +152,7 @@ class HttpClaims:
         claim = await queue.wait(pending, seconds=max(seconds, _LEAST_WAIT_SECONDS), ends=ends)
         if claim is not None or seconds >= self._pace.after_seconds or any(end.done() for end in ends):
             return claim
-        # For so short a wait the room may not have looked.
+        # In so short a wait the queue may not have polled.
         began_ns = time.time_ns()
         for found in await pending.claims.claim_next(1, older_than_seconds=0.0):
             pending.claimer.note_claim(found, "poll", began_ns)
@@ -199,14 +199,14 @@ class HttpClaims:
         task.add_done_callback(self._closing.discard)
 
     async def _give_back(self, claim: Claim) -> None:
-        """Release what nobody is there for; where that cannot be, its lease runs out."""
+        """Release a claim whose request has ended; if that fails, its lease expires."""
         with suppress(GrnsError):
             finishes = Finishes(self._database, batch_limit=1)
             verdict = (await finishes.release([claim], "agent_gone"))[claim.id]
             self._emit(ClaimReturned(claim.id, claim.attempt, claim.trace_id, verdict))
 
 
-def _ticket(claim: Claim, who: Claimant) -> ClaimToken:
+def _token_of(claim: Claim, who: Claimant) -> ClaimToken:
     return ClaimToken.of(
         claim,
         workspace=who.workspace,

@@ -1,4 +1,4 @@
-"""The clerk: carries out orders, ends the deliveries of commands, and answers requests.
+"""Execute the commands of other systems, end their deliveries, and answer requests.
 
 A command is acknowledged once its effect has committed, and comes again until then; a request comes once,
 and whoever sent it hears what became of it, or asks again under the same message id. Nothing is done twice.
@@ -46,7 +46,7 @@ _COMMAND, _REQUEST = "command", "request"
 _READ_AT_ONCE = 20  # tasks with all that is in them
 _BURIED_AT_ONCE = 20
 _UNKEPT_SECONDS = 5.0
-_NO_REPLY = "no inbox to answer to: what nobody waits for is sent as a command, cmd. instead of req."
+_NO_REPLY = "no inbox to answer to: send it as a command, cmd. instead of req."
 _JSON = {"Content-Type": "application/json"}
 _PROBLEM = {"Content-Type": "application/problem+json"}
 
@@ -73,7 +73,7 @@ class CommandHandler:
         self._emit = emit
         self._spans = spans
         self._tasks: Batch[tuple[str, str], Task | None] = Batch(self._read_tasks, limit=_READ_AT_ONCE)
-        self._corpses: Batch[RejectedMessage, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
+        self._rejected: Batch[RejectedMessage, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
 
     async def follow(self, delivery: Delivery) -> float:
         """Carry out a command and end its delivery.
@@ -118,7 +118,7 @@ class CommandHandler:
         said = problem.of(error)
         self._emit(CommandHandled(_kind(request.subject), _REQUEST, said.code, None, None))
         headers = {"Nats-Service-Error-Code": str(said.status), "Nats-Service-Error": said.code}
-        with suppress(GrnsError):  # whoever asked cannot be reached
+        with suppress(GrnsError):  # the sender cannot be reached
             request.answer(orjson.dumps(said), _PROBLEM | headers)
 
     # What is asked for
@@ -157,12 +157,12 @@ class CommandHandler:
         self._emit(CommandHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
         dead_letters = DeadLetterQueue(self._database, emit=self._emit)
         is_kept = False
-        with suppress(GrnsError):  # it comes again, and is buried once
+        with suppress(GrnsError):  # it comes again, and is kept once
             is_kept = await dead_letters.reject(delivery, reason, str(error))
         return 0.0 if is_kept else _UNKEPT_SECONDS
 
     async def _wait_for_task(self, delivery: Delivery, error: NotFoundError) -> float:
-        """Give back what names a task that may still be uncommitted, and bury it in the end."""
+        """Give back what names a task that may still be uncommitted; finally keep it as a dead letter."""
         if delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
             return await self._bury(delivery, "unknown_task", error)
         with suppress(GrnsError):
@@ -197,7 +197,7 @@ class CommandHandler:
         """Send the task, or where the broker is too small for it, what to look it up by."""
         headers = _JSON | {"Grns-Answer": carried.answer}
         stub = Truncated(ref=f"db://tasks/{task.id}", task_id=task.id)
-        with suppress(UnavailableError):  # whoever asked cannot be reached
+        with suppress(UnavailableError):  # the sender cannot be reached
             try:
                 # asyncpg's ids are of a class of their own, which orjson does not know
                 request.answer(orjson.dumps(task, default=str, option=orjson.OPT_UTC_Z), headers)
@@ -205,14 +205,14 @@ class CommandHandler:
                 request.answer(stub.model_dump_json().encode(), headers)
 
     async def _keep(self, request: Request) -> None:
-        """Keep what cannot be answered, as far as that is possible: nobody else has it."""
+        """Keep what cannot be answered, as far as possible: there is no other copy."""
         self._emit(CommandHandled(_kind(request.subject), _REQUEST, "no_reply", None, None))
         self._emit(RejectedMessageStored("no_reply", request.subject, 0, _NO_REPLY))
-        corpse = RejectedMessage(
+        rejected = RejectedMessage(
             "no_reply", _NO_REPLY, request.subject, "", 0, 1, request.headers, request.body
         )
         with suppress(GrnsError):
-            await self._corpses.ask(corpse)
+            await self._rejected.ask(rejected)
 
     # What goes together
 

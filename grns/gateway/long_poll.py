@@ -1,8 +1,8 @@
-"""A waiting room: the agents of one type that wait here, over HTTP, for a task.
+"""Long polls: the HTTP workers of one agent type that wait in this process for a task.
 
-To broker and Postgres it is one worker, whose free slots are those who wait: it fetches commands from the
-pool's lanes and, where nothing comes, looks into Postgres as a worker does: once for all of them. Each task
-is claimed by the statements of workers, in the name of the agent that gets it.
+To broker and Postgres they are one worker, whose free slots are the waiting requests: it fetches commands
+from the pool's priority subjects and, while none comes, polls Postgres once for all of them. Each task is
+claimed with the statements of workers, in the name of the HTTP worker that gets it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_MISSED = 100
 
 @dataclass(frozen=True, slots=True)
 class PollIntervals:
-    """How often a room looks into Postgres: as a worker does, see `Poller`."""
+    """How often a queue polls Postgres, see `Poller`."""
 
     after_seconds: float
     longest_pause_seconds: float
@@ -67,7 +67,7 @@ class PendingClaim:
         return task_type is None or task_type in self.claimant.handled
 
     def hold(self) -> None:
-        """Let nobody else claim for it meanwhile."""
+        """Keep others from claiming for it."""
         self._idle.clear()
 
     def let_go(self, claim: Claim | None = None) -> None:
@@ -84,7 +84,7 @@ class PendingClaim:
 
 @dataclass(slots=True)
 class _PrioritySubject:
-    """One lane of the pool: its consumer, and how many of its deliveries are held."""
+    """One priority subject of the pool: its consumer, and how many of its deliveries are held."""
 
     consumer: Consumer | None = None
     held: int = 0
@@ -92,7 +92,7 @@ class _PrioritySubject:
 
 
 class LongPollQueue:
-    """Gives tasks to those who wait; `claimer` is the room's own, and claims nothing."""
+    """Gives tasks to waiting requests; `claimer` settles what none of them may claim, and claims nothing."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class LongPollQueue:
         self._pending: list[PendingClaim] = []
         self._slots = Slots(0)
         self._slots.on_free.append(self._fetch)
-        self._lanes = [_PrioritySubject() for _ in subjects.PRIORITIES]
+        self._sources = [_PrioritySubject() for _ in subjects.PRIORITIES]
         self._missed: set[str] = set()
         self._last_delivery_at = time.monotonic()
         self._left_at = time.monotonic()
@@ -145,13 +145,13 @@ class LongPollQueue:
 
     @property
     def empty_seconds(self) -> float:
-        """For how long nobody has waited here."""
+        """For how long no request has waited here."""
         return 0.0 if self._pending else time.monotonic() - self._left_at
 
     def open(self) -> None:
         """Begin to look for tasks, from now on and for whatever is queued already."""
         self._poller.catch_up()
-        loops = (self._open_lanes(), self._poll_loop.run(), self._pause_loop.run())
+        loops = (self._open_sources(), self._poll_loop.run(), self._pause_loop.run())
         self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class LongPollQueue:
         opening.cancel()
         self._poll_loop.stop()
         self._pause_loop.stop()
-        consumers = [lane.consumer for lane in self._lanes if lane.consumer is not None]
+        consumers = [source.consumer for source in self._sources if source.consumer is not None]
         await asyncio.gather(*(consumer.stop() for consumer in consumers), return_exceptions=True)
         await asyncio.wait([opening, *daemons, *self._running])
 
@@ -236,17 +236,17 @@ class LongPollQueue:
 
     # What comes from the broker
 
-    async def _open_lanes(self) -> None:
+    async def _open_sources(self) -> None:
         await self._transport.wait_connected()
-        await asyncio.gather(*(self._open_lane(priority) for priority in subjects.PRIORITIES))
+        await asyncio.gather(*(self._open_source(priority) for priority in subjects.PRIORITIES))
 
-    async def _open_lane(self, priority: int) -> None:
-        lane = self._lanes[priority]
+    async def _open_source(self, priority: int) -> None:
+        source = self._sources[priority]
         subject = subjects.priority_subject(self._who.workspace, self._who.agent_type, priority)
-        while lane.consumer is None:
+        while source.consumer is None:
             try:
-                lane.consumer = await self._transport.consume(
-                    subject, lambda delivery: self._receive(lane, delivery), depth=0, is_split=True
+                source.consumer = await self._transport.consume(
+                    subject, lambda delivery: self._receive(source, delivery), depth=0, is_split=True
                 )
             except Exception as error:  # somebody may mend it
                 self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))
@@ -254,43 +254,43 @@ class LongPollQueue:
         self._fetch()
 
     def _is_broker_failing(self) -> bool:
-        return any(lane.consumer is None or lane.consumer.is_failing for lane in self._lanes)
+        return any(source.consumer is None or source.consumer.is_failing for source in self._sources)
 
     def _fetch(self) -> None:
-        """Tell each lane to fetch as much as there are who wait for it."""
+        """Tell each source to fetch as much as there are who wait for it."""
         queue = 0 if self._slots.is_held else max(0, self._slots.free)
-        for lane in self._lanes:
-            depth = lane.held + queue
-            if lane.consumer is not None and depth != lane.depth:
-                lane.depth = depth
-                lane.consumer.set_depth(depth)
+        for source in self._sources:
+            depth = source.held + queue
+            if source.consumer is not None and depth != source.depth:
+                source.depth = depth
+                source.consumer.set_depth(depth)
 
-    def _receive(self, lane: _PrioritySubject, delivery: Delivery) -> None:
+    def _receive(self, source: _PrioritySubject, delivery: Delivery) -> None:
         self._last_delivery_at = time.monotonic()
-        lane.held += 1
+        source.held += 1
         pending = self._choose()
         if pending is None:
-            self._spawn(lane, delivery.nak())
+            self._spawn(source, delivery.nak())
         else:
             self._slots.take()
-            self._spawn(lane, self._follow(pending, delivery))
+            self._spawn(source, self._follow(pending, delivery))
         self._fetch()
 
-    def _spawn(self, lane: _PrioritySubject, work: Awaitable[None]) -> None:
-        task = asyncio.create_task(self._hold(lane, work))
+    def _spawn(self, source: _PrioritySubject, work: Awaitable[None]) -> None:
+        task = asyncio.create_task(self._hold(source, work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _hold(self, lane: _PrioritySubject, work: Awaitable[None]) -> None:
+    async def _hold(self, source: _PrioritySubject, work: Awaitable[None]) -> None:
         """See one delivery to its end; where that breaks, the broker brings it again."""
         try:
             await work
         except Exception as error:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
-            lane.held -= 1
-            if lane.consumer is not None:
-                lane.consumer.done()
+            source.held -= 1
+            if source.consumer is not None:
+                source.consumer.done()
             self._fetch()
 
     async def _follow(self, pending: PendingClaim, delivery: Delivery) -> None:

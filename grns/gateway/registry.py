@@ -34,7 +34,7 @@ class _Seen:
 class WorkerRegistry:
     """Notes who is there. What cannot be written now is written with a later request.
 
-    Whose agent it is counts, too: whoever holds a ticket could write somebody else's agent into it.
+    Whose agent it is counts, too: whoever holds a token could write somebody else's agent into it.
     """
 
     def __init__(self, database: Database, *, emit: Emit) -> None:

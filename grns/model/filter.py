@@ -74,7 +74,7 @@ TERMS = (
     Kind("trace", "its trace id", "text", "trace:tr-8f678c2a"),
     Kind("key", "its idempotency key", "text", "key:order-17"),
     Kind("id", "its id", "text", "id:gr-06gvth*"),
-    Kind("discarded", "whether somebody has set it aside: no, unless said", "choice", "discarded:yes",
+    Kind("discarded", "whether it was discarded: no, unless said", "choice", "discarded:yes",
          ("yes", "no")),
     Kind("payload", "a value in its payload, by the path to it", "text", "payload.order.id:17"),
 )  # fmt: skip

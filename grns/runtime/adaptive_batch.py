@@ -1,4 +1,4 @@
-"""How long the pages of a walk are: shorter where one is refused, until the row to blame stands alone."""
+"""How many rows a page has: fewer after a refusal, until the bad row is alone."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ async def edit_task(
         raise NotFoundError(f"there is no task {seen.id} in workspace {seen.workspace}")
     answer: str = rows[0]["answer"]
     if answer == "changed meanwhile":
-        raise StaleVersionError(
-            f"task {seen.id} cannot be changed: somebody has changed it since it was read"
-        )
+        raise StaleVersionError(f"task {seen.id} cannot be changed: it was changed since it was read")
     if answer != "changed":
         raise ConflictError(f"task {seen.id} cannot be changed: {_REFUSALS[answer]}")
 

@@ -85,7 +85,7 @@ class PoolPauses:
 
 
 class PausedSubjects:
-    """Sees to it that the lanes of paused pools stay paused: of some pools at a time, again and again."""
+    """Keeps the priority subjects of paused pools paused: of some pools at a time, again and again."""
 
     def __init__(self, *, database: Database, transport: JetStream) -> None:
         self._database = database
@@ -118,7 +118,7 @@ async def _pause_lanes(transport: JetStream, of: Pause) -> None:
 
 
 async def _set_lanes(transport: JetStream, workspace: str, agent_type: str, seconds: float) -> None:
-    """Pause a pool's lanes for so long, or have them go on, where the broker can be told."""
+    """Pause a pool's priority subjects for so long, or resume them, if the broker is there."""
 
     async def set_lane(priority: int) -> None:
         with suppress(GrnsError):

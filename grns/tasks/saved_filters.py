@@ -1,4 +1,4 @@
-"""Filters that somebody has saved under a name, in a workspace."""
+"""Filters saved under a name in a workspace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The keeper: renews a worker's leases from a process of its own.
+"""The heartbeat process: renews a worker's leases from outside the worker's process.
 
-It looks at the worker's book every third of a lease. It says nothing for a worker that
-is gone or stopped: such a worker's leases must run out.
+It reads the worker's lease table every third of a lease. It renews nothing for a worker that is gone or
+stopped: such a worker's leases must expire.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Heartbeat:
         *,
         database: Database,
         transport: JetStream,
-        book: SharedLeaseTable,
+        table: SharedLeaseTable,
         agent_id: str,
         workspace: str,
         lease_seconds: float,
@@ -50,7 +50,7 @@ class Heartbeat:
     ) -> None:
         self._database = database
         self._transport = transport
-        self._book = book
+        self._table = table
         self._agent_id = agent_id
         self._workspace = workspace
         self._lease_seconds = lease_seconds
@@ -61,8 +61,8 @@ class Heartbeat:
         self._renewing = PeriodicLoop(
             "heartbeat", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
         )
-        self._progressing = PeriodicLoop("keeper_progress", self._progress, emit=emit)
-        self._beating = PeriodicLoop("keeper_beat", self._beat, emit=emit)
+        self._progressing = PeriodicLoop("heartbeat_progress", self._progress, emit=emit)
+        self._beating = PeriodicLoop("heartbeat_beat", self._beat, emit=emit)
         self._round_at = 0.0
         self._locked: set[tuple[int, int]] = set()
 
@@ -81,8 +81,8 @@ class Heartbeat:
         await asyncio.gather(self._renewing.run(), self._progressing.run())
 
     async def _beat(self) -> float:
-        """Show the worker that this loop turns: a keeper that is there and stuck keeps nothing."""
-        self._book.beat()
+        """Show the worker that this loop turns: a heartbeat process that is there and stuck keeps nothing."""
+        self._table.beat()
         return _BEAT_SECONDS
 
     def _hurry(self) -> None:
@@ -94,7 +94,7 @@ class Heartbeat:
         """Renew all leases when it is time for that, and meanwhile those whose rows were locked then."""
         if not self._is_worker_running():
             return _ASK_AGAIN_SECONDS
-        leases = [record for record in self._book.records() if record.state is SlotState.LEASE]
+        leases = [record for record in self._table.records() if record.state is SlotState.LEASE]
         if time.monotonic() < self._round_at:
             self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
         else:
@@ -108,7 +108,7 @@ class Heartbeat:
         try:
             self._locked = await self._renew_all(leases)
             await agent.touch(
-                self._database, self._agent_id, idle_seconds=self._book.idle_seconds, running=len(leases)
+                self._database, self._agent_id, idle_seconds=self._table.idle_seconds, running=len(leases)
             )
         except GrnsError:
             self._round_at = 0.0
@@ -129,7 +129,7 @@ class Heartbeat:
         try:
             answers = await renew(self._database, held, self._lease_seconds)
         except GrnsError as error:
-            self._book.note_failure()
+            self._table.note_failure()
             _log.warning("renew_failed", leases=len(leases), error=str(error))
             raise
         verdicts, locked = [], set()
@@ -140,9 +140,9 @@ class Heartbeat:
             verdict = LeaseAnswer.LOST if answer.verdict == "lost" else LeaseAnswer.RENEWED
             if answer.is_cancel_requested:
                 verdict = LeaseAnswer.CANCEL_REQUESTED
-            self._book.answer(record, verdict, expires_at)
+            self._table.answer(record, verdict, expires_at)
             verdicts.append(verdict)
-        self._book.announce()
+        self._table.announce()
         _log.debug(
             "leases_renewed",
             leases=len(leases),
@@ -154,7 +154,7 @@ class Heartbeat:
     async def _progress(self) -> float:
         if self._is_worker_running() and self._transport.is_connected:
             await self._transport.in_progress(
-                [record.token for record in self._book.records() if record.token]
+                [record.token for record in self._table.records() if record.token]
             )
         return self._progress_seconds
 

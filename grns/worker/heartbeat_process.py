@@ -1,4 +1,4 @@
-"""The keeper's process, as its worker sees it: started, watched, started again, ended."""
+"""The heartbeat process's process, as its worker sees it: started, watched, started again, ended."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class HeartbeatProcess:
     """Runs `python -m grns heartbeat` beside a worker.
 
     What it needs to know goes in by its standard input, because a command line can be
-    read by everybody. The input stays open: its end tells the keeper that the worker died.
+    read by everybody. The input stays open: its end tells the heartbeat process that the worker died.
     """
 
     def __init__(
         self,
         *,
-        book_descriptor: int,
+        table_descriptor: int,
         orders: bytes,
         lease_seconds: float,
         beats: Callable[[], int],
         emit: Emit,
     ) -> None:
-        """`beats` returns a number that changes for as long as the keeper lives and is not stuck."""
-        self._book_descriptor = book_descriptor
+        """`beats` returns a number that changes for as long as the heartbeat lives and is not stuck."""
+        self._table_descriptor = table_descriptor
         self._orders = orders
         self._beats = beats
         self._emit = emit
@@ -60,7 +60,7 @@ class HeartbeatProcess:
         self._kept_at = 0.0
 
     async def start(self) -> None:
-        """Start the keeper and wait until it keeps."""
+        """Start the heartbeat process and wait until it keeps."""
         read_end, write_end = os.pipe()
         try:
             await self._start(read_end, write_end)
@@ -78,14 +78,14 @@ class HeartbeatProcess:
                     "grns",
                     "daemon",
                     "heartbeat",
-                    str(self._book_descriptor),
+                    str(self._table_descriptor),
                     str(write_end),
                 ],
                 stdin=subprocess.PIPE,
-                pass_fds=(self._book_descriptor, write_end),
+                pass_fds=(self._table_descriptor, write_end),
             )
         except OSError as error:
-            raise UnavailableError(f"the keeper's process cannot be started: {error}") from error
+            raise UnavailableError(f"the heartbeat process's process cannot be started: {error}") from error
         finally:
             os.close(write_end)
         try:
@@ -94,10 +94,10 @@ class HeartbeatProcess:
         except (BlockingIOError, BrokenPipeError) as error:
             self._process.kill()
             self._end()
-            raise UnavailableError("the keeper did not start") from error
+            raise UnavailableError("the heartbeat process did not start") from error
         if not is_ready:
             self._end()
-            raise UnavailableError("the keeper ended at once; its log says why")
+            raise UnavailableError("the heartbeat process ended at once; its log says why")
 
     def look(self) -> None:
         """Look after it, a few times a second: is it there, and does it show life?"""
@@ -116,7 +116,7 @@ class HeartbeatProcess:
             self._process.kill()
 
     async def check(self) -> None:
-        """Start it again if it has ended: the book still holds everything it needs."""
+        """Start it again if it has ended: the table still holds everything it needs."""
         if self._is_stopped or self._process is None or (code := self._process.poll()) is None:
             return
         self.is_renewing = False
@@ -184,6 +184,6 @@ async def _read_byte(pipe: int, *, within_seconds: float) -> bytes:
     return os.read(pipe, 1)  # also where the time is over: the loop may have been blocked all the while
 
 
-def book_size(concurrency: int) -> int:
-    """Return how many slots a worker's book needs: running tasks, and as many that wait to be started."""
+def table_size(concurrency: int) -> int:
+    """Return how many slots a worker's table needs: running tasks, and as many that wait to be started."""
     return 4 * concurrency + 64

@@ -1,12 +1,11 @@
-"""Leases: who keeps them alive, and how an attempt learns that it has lost one.
+"""Leases: how they are kept alive, and how an attempt learns that it has lost one.
 
-A worker writes what it holds into a book, a piece of memory that it shares with its
-keeper: a process of its own that renews leases and tells the broker that work goes on.
-So a handler that blocks the event loop, burns the CPU or never lets go of the
-interpreter keeps its lease. The keeper answers into the same book.
+A worker writes its leases into a table in memory that it shares with its heartbeat process, which renews them
+(`renewals.py`) and sends `InProgress` for commands that wait. So a handler that blocks the event loop, burns
+the CPU or never releases the interpreter keeps its lease. The heartbeat process answers in the same table.
 
-Worker and keeper write different fields, each with a checksum, so that a half-written
-one is never believed. An answer counts only for the generation of the slot it names.
+Worker and heartbeat process write different fields, each with a checksum, so that no half-written field is
+believed. An answer counts only for the generation of the slot it names.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from grns.telemetry.task_signals import LeaseLost, RenewalsUnanswered
 
 MAX_TOKEN_BYTES = 400
 
-# How often the keeper has answered, how often it got no answer itself, and how often it has shown life.
+# How often the heartbeat has answered, how often it got no answer itself, and how often it has shown life.
 _HEADER = struct.Struct("<QQQ")
 _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
 _STATE_AT = 4  # one byte, and so never half-written
@@ -47,7 +46,7 @@ _NO_LEASE = bytes(16)
 
 
 class SlotState(IntEnum):
-    """What a slot of the book holds."""
+    """What a slot of the table holds."""
 
     FREE = 0
     DELIVERY = 1
@@ -55,7 +54,7 @@ class SlotState(IntEnum):
 
 
 class LeaseAnswer(IntEnum):
-    """What the keeper says of a lease."""
+    """What the heartbeat process says of a lease."""
 
     RENEWED = 1
     LOST = 2
@@ -76,7 +75,7 @@ class SlotRecord:
 
 
 class SharedLeaseTable:
-    """The memory that a worker shares with its keeper."""
+    """The memory that a worker shares with its heartbeat process."""
 
     def __init__(self, memory: mmap.mmap, slots: int) -> None:
         self._memory = memory
@@ -84,7 +83,7 @@ class SharedLeaseTable:
 
     @classmethod
     def create(cls, slots: int) -> tuple[SharedLeaseTable, int]:
-        """Make a book; returns it with the file descriptor that the keeper needs."""
+        """Make a table; returns it with the file descriptor that the heartbeat process needs."""
         size = _HEAD_SIZE + slots * _SLOT_SIZE
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("grns-leases")
@@ -92,13 +91,13 @@ class SharedLeaseTable:
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, size)
-        book = cls(mmap.mmap(descriptor, size), slots)
-        book.note_work()
-        return book, descriptor
+        table = cls(mmap.mmap(descriptor, size), slots)
+        table.note_work()
+        return table, descriptor
 
     @classmethod
     def attach(cls, descriptor: int, slots: int) -> SharedLeaseTable:
-        """Open a book that another process made."""
+        """Open a table that another process made."""
         return cls(mmap.mmap(descriptor, _HEAD_SIZE + slots * _SLOT_SIZE), slots)
 
     def close(self) -> None:
@@ -122,7 +121,7 @@ class SharedLeaseTable:
         self._memory[_HEAD_SIZE + slot * _SLOT_SIZE + _STATE_AT] = SlotState.FREE
 
     def records(self) -> Iterator[SlotRecord]:
-        """Read what is held (the keeper's side); a slot that is being written is left for the next look."""
+        """Read what is held (the heartbeat's side), without slots that are being written."""
         for slot in range(self.slots):
             start = _HEAD_SIZE + slot * _SLOT_SIZE
             if self._memory[start + _STATE_AT] == SlotState.FREE:
@@ -140,21 +139,21 @@ class SharedLeaseTable:
             )  # fmt: skip
 
     def answer(self, record: SlotRecord, verdict: LeaseAnswer, expires_at: float) -> None:
-        """Say what became of a lease (the keeper's side)."""
+        """Say what became of a lease (the heartbeat process's side)."""
         body = _ANSWER.pack(record.generation, verdict, expires_at)
         start = _HEAD_SIZE + record.slot * _SLOT_SIZE + _RECORD_SIZE
         self._memory[start : start + _ANSWER_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     def announce(self) -> None:
-        """Say that there are new answers (the keeper's side)."""
+        """Say that there are new answers (the heartbeat process's side)."""
         self._count(announced=1)
 
     def note_failure(self) -> None:
-        """Say that a renewal got no answer (the keeper's side)."""
+        """Say that a renewal got no answer (the heartbeat process's side)."""
         self._count(failures=1)
 
     def beat(self) -> None:
-        """Say that the keeper lives (its own side)."""
+        """Say that the heartbeat process lives (its own side)."""
         self._count(beats=1)
 
     def note_work(self) -> None:
@@ -164,7 +163,7 @@ class SharedLeaseTable:
 
     @property
     def idle_seconds(self) -> float:
-        """For how long the worker has had room and taken nothing (the keeper's side)."""
+        """For how long the worker has had room and taken nothing (the heartbeat process's side)."""
         raw = self._memory[_HEADER.size : _HEAD_SIZE]
         body = raw[: _WORKED.size]
         if _CHECKSUM.unpack(raw[_WORKED.size :])[0] != zlib.crc32(body):
@@ -183,7 +182,7 @@ class SharedLeaseTable:
 
     @property
     def beats(self) -> int:
-        """A number that changes for as long as the keeper lives and is not stuck."""
+        """A number that changes for as long as the heartbeat process lives and is not stuck."""
         return int(_HEADER.unpack(self._memory[: _HEADER.size])[2])
 
     def _count(self, *, announced: int = 0, failures: int = 0, beats: int = 0) -> None:
@@ -205,7 +204,7 @@ class Lease:
     """What one attempt holds, and the word that it must end.
 
     `ended` says why: `lost` (the database refused the renewal), `deadline` (no renewal was
-    answered in time), `cancelled` (somebody asked for it), `timeout` or `shutdown`.
+    answered in time), `cancelled` (on request), `timeout` or `shutdown`.
     `still_running` is a thread's future that outlived the attempt.
     """
 
@@ -253,17 +252,17 @@ class Lease:
 class LeaseManager:
     """The worker's side: what is held now, by slot."""
 
-    def __init__(self, book: SharedLeaseTable, *, lease_seconds: float, emit: Emit) -> None:
-        self._book = book
+    def __init__(self, table: SharedLeaseTable, *, lease_seconds: float, emit: Emit) -> None:
+        self._table = table
         self._emit = emit
-        # An async handler is stopped this long before its lease can be somebody else's.
+        # An async handler is stopped this long before another worker can have its lease.
         self._margin_seconds = min(max(1.0, lease_seconds / 5), lease_seconds / 3)
-        self._free = list(range(book.slots - 1, -1, -1))
+        self._free = list(range(table.slots - 1, -1, -1))
         self._generation = 0
         self._held: dict[int, Lease] = {}
         self._expected: dict[UUID, Lease] = {}  # those of them that nothing has begun with
-        self._announced = book.announced
-        self._failures = book.failures
+        self._announced = table.announced
+        self._failures = table.failures
         self._closed: str | None = None
 
     @property
@@ -275,7 +274,7 @@ class LeaseManager:
     def delivery(self, token: str) -> Iterator[None]:
         """Keep the broker from delivering again while something waits to be started."""
         slot, generation = self._take()
-        self._book.write(slot, generation, SlotState.DELIVERY, token=token[:MAX_TOKEN_BYTES])
+        self._table.write(slot, generation, SlotState.DELIVERY, token=token[:MAX_TOKEN_BYTES])
         try:
             yield
         finally:
@@ -284,30 +283,30 @@ class LeaseManager:
     def hold(self, claim: Claim) -> Lease:
         """Return the lease of a claimed task: it is kept until it is let go."""
         lease = self._expected.pop(claim.lease_id, None) or self._keep(claim)
-        self._book.note_work()
+        self._table.note_work()
         return lease
 
     def expect(self, claim: Claim) -> None:
-        """Keep a lease from its claim's answer on: until somebody holds it, much else may run here."""
+        """Keep a lease from its claim's answer on: other code may run before the task starts."""
         self._expected[claim.lease_id] = self._keep(claim)
 
     def forget(self, lease_id: UUID) -> None:
-        """Keep it no more, if it was expected and nobody has held it: nobody will."""
+        """Stop keeping a lease that was expected and is not held: its task will not start."""
         lease = self._expected.pop(lease_id, None)
         if lease is not None:
             self._let_go(lease)
 
     def note_full(self) -> None:
         """Say that there is no room for more: who waits for that is not idle."""
-        self._book.note_work()
+        self._table.note_work()
 
     def check(self) -> None:
-        """Read the keeper's answers and look at the deadlines; ends what must end."""
-        failures = self._book.failures
+        """Read the heartbeat process's answers and look at the deadlines; ends what must end."""
+        failures = self._table.failures
         if failures != self._failures:
             self._emit(RenewalsUnanswered(failures - self._failures))
             self._failures = failures
-        announced = self._book.announced
+        announced = self._table.announced
         if announced != self._announced:
             self._announced = announced
             for lease in self._held.values():
@@ -326,13 +325,13 @@ class LeaseManager:
     def _keep(self, claim: Claim) -> Lease:
         slot, generation = self._take()
         lease = self._held[slot] = Lease(claim, slot, generation, self._let_go)
-        self._book.write(slot, generation, SlotState.LEASE, claim=claim)
+        self._table.write(slot, generation, SlotState.LEASE, claim=claim)
         if self._closed is not None:
             lease.end(self._closed)
         return lease
 
     def _read_answer(self, lease: Lease) -> None:
-        answer = self._book.answer_for(lease.slot, lease.generation)
+        answer = self._table.answer_for(lease.slot, lease.generation)
         if answer is None:
             return
         verdict, expires_at = answer
@@ -351,12 +350,12 @@ class LeaseManager:
     def _let_go(self, lease: Lease) -> None:
         del self._held[lease.slot]
         self._give(lease.slot)
-        self._book.note_work()
+        self._table.note_work()
 
     def _take(self) -> tuple[int, int]:
         self._generation = self._generation % (2**32 - 1) + 1
         return self._free.pop(), self._generation
 
     def _give(self, slot: int) -> None:
-        self._book.free(slot)
+        self._table.free(slot)
         self._free.append(slot)

@@ -1,4 +1,4 @@
-"""The floor: when nothing comes from the broker, tasks are claimed from Postgres directly."""
+"""Fallback polling: while the broker delivers nothing, tasks are claimed from Postgres directly."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST_AT_ONCE = 200
 
 
 class ClaimSource(Protocol):
-    """Who claims what nobody was told of."""
+    """Claims queued tasks without their commands."""
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
         """Claim up to `count` tasks that have been queued for a while, most urgent first."""
 
 
 class Poller:
-    """Asks Postgres for tasks: often while the broker fails, rarely while it delivers."""
+    """Polls Postgres for tasks: often while the broker fails, rarely while it delivers."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""The intake: what has been delivered and waits for a slot, most urgent lane first.
+"""Commands that were delivered and wait for a slot, the most urgent first.
 
-How much is fetched ahead follows from how long tasks take. Where they are short, lanes
-fetch ahead so that no slot waits for the network. Where they are long, only as much is
-fetched as can be started now: what waits here could run on another worker.
+How much is fetched ahead depends on how long tasks take. While they are short, commands are fetched ahead, so
+that no slot waits for the network. While they are long, only what can start now is fetched: a command that
+waits here could run on another worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AHEAD = 3
 class Prefetched:
     """A delivery that waits for a slot."""
 
-    lane: PriorityBuffer
+    buffer: PriorityBuffer
     delivery: Delivery
     since: float
     kept: ExitStack | None = None
@@ -42,7 +42,7 @@ class Prefetched:
 
 @dataclass(slots=True)
 class PriorityBuffer:
-    """One lane of the pool: its urgency, its consumer, what waits, and how many deliveries are held."""
+    """One priority subject of the pool: its consumer, what waits, and how many deliveries are held."""
 
     priority: int
     consumer: Consumer | None = None
@@ -60,7 +60,7 @@ class Prefetcher:
         self._slots = slots
         self._leases = leases
         self._follow = follow
-        self._lanes: list[PriorityBuffer] = []  # most urgent first
+        self._buffers: list[PriorityBuffer] = []  # most urgent first
         self._running: set[asyncio.Task[None]] = set()
         self._mean_seconds = 2 * _SHORT_SECONDS
         self._is_held = False
@@ -68,18 +68,18 @@ class Prefetcher:
         self.last_delivery_at = time.monotonic()
         slots.on_free.append(self._pump)
 
-    def lane(self, priority: int) -> PriorityBuffer:
-        """Add a lane; its consumer is set when it runs."""
-        lane = PriorityBuffer(priority)
-        self._lanes.append(lane)
-        self._lanes.sort(key=attrgetter("priority"))
-        return lane
+    def buffer(self, priority: int) -> PriorityBuffer:
+        """Add a buffer; its consumer is set when it runs."""
+        buffer = PriorityBuffer(priority)
+        self._buffers.append(buffer)
+        self._buffers.sort(key=attrgetter("priority"))
+        return buffer
 
-    def receive(self, lane: PriorityBuffer, delivery: Delivery) -> None:
+    def receive(self, buffer: PriorityBuffer, delivery: Delivery) -> None:
         """Take a delivery in: start it, let it wait, or give it back at once."""
         self.last_delivery_at = time.monotonic()
-        lane.held += 1
-        lane.waiting.append(Prefetched(lane, delivery, self.last_delivery_at))
+        buffer.held += 1
+        buffer.waiting.append(Prefetched(buffer, delivery, self.last_delivery_at))
         self._pump()
         if (self._is_closed or not self._is_eager) and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
@@ -87,7 +87,7 @@ class Prefetcher:
 
     @property
     def initial_depth(self) -> int:
-        """How many deliveries a lane fetches at first."""
+        """How many deliveries a buffer fetches at first."""
         return self._slots.size
 
     @property
@@ -98,7 +98,7 @@ class Prefetcher:
     @property
     def waiting(self) -> Iterator[Prefetched]:
         """What waits for a slot, most urgent first."""
-        return chain.from_iterable(lane.waiting for lane in self._lanes)
+        return chain.from_iterable(buffer.waiting for buffer in self._buffers)
 
     def keep_waiting(self) -> None:
         """See to it that the broker does not deliver again what has been waiting for a while."""
@@ -128,17 +128,17 @@ class Prefetcher:
         return self._mean_seconds < _SHORT_SECONDS
 
     def _most_urgent(self) -> PriorityBuffer | None:
-        for lane in self._lanes:
-            if lane.waiting:
-                return lane
+        for buffer in self._buffers:
+            if buffer.waiting:
+                return buffer
         return None
 
     def _least_urgent(self) -> PriorityBuffer | None:
-        return next((lane for lane in reversed(self._lanes) if lane.waiting), None)
+        return next((buffer for buffer in reversed(self._buffers) if buffer.waiting), None)
 
     def _pump(self) -> None:
-        while (lane := self._most_urgent()) is not None and not self._is_held and self._slots.try_take():
-            waiting = lane.waiting.popleft()
+        while (buffer := self._most_urgent()) is not None and not self._is_held and self._slots.try_take():
+            waiting = buffer.waiting.popleft()
             if waiting.kept is not None:
                 waiting.kept.close()
             waiting.running = asyncio.create_task(self._run(waiting))
@@ -146,15 +146,15 @@ class Prefetcher:
         self._fetch()
 
     def _fetch(self) -> None:
-        """Tell each lane how much to fetch."""
+        """Tell each buffer how much to fetch."""
         if self._is_held:
             return
         ahead = _AHEAD * self._slots.size if self._is_eager and not self._slots.is_held else None
-        for lane in self._lanes:
-            depth = lane.held + self._slots.free if ahead is None else ahead
-            if depth != lane.depth and lane.consumer is not None:
-                lane.depth = depth
-                lane.consumer.set_depth(depth)
+        for buffer in self._buffers:
+            depth = buffer.held + self._slots.free if ahead is None else ahead
+            if depth != buffer.depth and buffer.consumer is not None:
+                buffer.depth = depth
+                buffer.consumer.set_depth(depth)
 
     async def _run(self, waiting: Prefetched) -> None:
         started_at = time.monotonic()
@@ -176,6 +176,6 @@ class Prefetcher:
         giving_back.add_done_callback(self._running.discard)
 
     def _end(self, waiting: Prefetched) -> None:
-        waiting.lane.held -= 1
-        if waiting.lane.consumer is not None:
-            waiting.lane.consumer.done()
+        waiting.buffer.held -= 1
+        if waiting.buffer.consumer is not None:
+            waiting.buffer.consumer.done()

@@ -1,8 +1,7 @@
-"""The front door: commands of any system, in any language, with nothing but a worker running.
+"""The shared execute subject: commands of any system, in any language, with nothing but a worker running.
 
-A delivery is never held here for a run. A task that is ours and for which a slot is free
-is claimed, and the delivery acked once the claim has committed. Any other one is sent on:
-a new command for its own lane is written to the log.
+A task of this pool for which a slot is free is claimed, and the delivery acked once the claim has committed.
+For any other task a new command for its own priority subject is written to the log.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _log = structlog.get_logger()
 
 
 class CommandRouter:
-    """Settles what arrives at the front door; `start` runs a claimed task in the slot taken for it."""
+    """Settles commands of the shared subject; `start` runs a claimed task in the slot taken for it."""
 
     def __init__(
         self,

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 class Slots:
     """Counts free slots; all of `on_free` are called whenever there may be another number of them.
 
-    A task takes a slot from before its claim until its end is settled. While its end is written its
-    handler runs no more: then it may lend its slot, so that as many handlers run as there are slots, and
-    what ends meanwhile is written together. No more than all of them are lent at a time: who ends faster
-    than Postgres writes waits.
+    A task takes a slot from before its claim until its outcome is written. While the outcome is written, its
+    handler has ended and another task may use the slot (`lent`), so that as many handlers run as there are
+    slots and outcomes are written together. At most `size` slots are lent at a time: handlers that end
+    faster than Postgres writes wait.
     """
 
     def __init__(self, size: int) -> None:
@@ -46,7 +46,7 @@ class Slots:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Let somebody else have a slot that is taken, for as long as nothing runs in it."""
+        """Let another task use a taken slot, while no handler runs in it."""
         self._lent += 1
         self._tell()
         try:
@@ -55,7 +55,7 @@ class Slots:
             self._lent -= 1
 
     def hold(self, why: str) -> None:
-        """Let nobody have one, until `resume` for the same reason."""
+        """Give out no slot until `resume` for the same reason."""
         self._reasons.add(why)
         self._weigh()
 

@@ -39,7 +39,7 @@ _LAST_WORDS_SECONDS = 5.0
 _SHARED_SUBJECT_DEPTH = 64
 _OPEN_AGAIN_SECONDS = 5.0
 _CONSUMERS = len(subjects.PRIORITIES) + 1
-_NO_KEEPER = "heartbeat"
+_NO_HEARTBEAT = "heartbeat"
 
 
 class Worker:
@@ -132,12 +132,12 @@ class Worker:
         return len(self._consumers) < _CONSUMERS or any(consumer.is_failing for consumer in self._consumers)
 
     def catch_up(self) -> None:
-        """Look for tasks that no command tells of: for some time none was followed."""
+        """Poll for queued tasks: for some time no command was followed."""
         self._poller.catch_up()
         self._poll_loop.wake()
 
     def start(self, claim: Claim) -> None:
-        """Run a claimed task that came without a delivery of a lane; its slot is taken already."""
+        """Run a task that was claimed without a delivery; its slot is taken already."""
         self._spawn(self._run(claim))
 
     async def _until_stopped(self, *loops: asyncio.Task[None]) -> None:
@@ -146,17 +146,17 @@ class Worker:
         stopping.cancel()
 
     async def _open(self) -> None:
-        """Begin to fetch, once the broker is there: until then the floor finds work."""
+        """Begin to fetch once the broker is there: until then fallback polling finds tasks."""
         await self._transport.wait_connected()
         await asyncio.gather(
-            *(self._open_lane(priority) for priority in subjects.PRIORITIES), self._open_shared()
+            *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
 
-    async def _open_lane(self, priority: int) -> None:
-        lane = self.prefetcher.lane(priority)
+    async def _open_priority_subject(self, priority: int) -> None:
+        buffer = self.prefetcher.buffer(priority)
         subject = subjects.priority_subject(self._claimant.workspace, self._claimant.agent_type, priority)
-        lane.consumer = await self._consume(
-            subject, partial(self.prefetcher.receive, lane), self.prefetcher.initial_depth, is_split=True
+        buffer.consumer = await self._consume(
+            subject, partial(self.prefetcher.receive, buffer), self.prefetcher.initial_depth, is_split=True
         )
 
     async def _open_shared(self) -> None:
@@ -166,7 +166,7 @@ class Worker:
     async def _consume(
         self, subject: str, on_delivery: Callable[[Delivery], None], depth: int, *, is_split: bool = False
     ) -> Consumer:
-        """Begin to fetch one subject. What keeps it from that, somebody may mend: it asks until it can."""
+        """Begin to fetch one subject; try until it succeeds."""
         while True:
             try:
                 consumer = await self._transport.consume(subject, on_delivery, depth=depth, is_split=is_split)
@@ -195,7 +195,7 @@ class Worker:
             self._slots.give()
 
     async def _guard(self, work: Awaitable[None]) -> None:
-        """See one task to its end; what breaks there ends with it: its lease runs out, the reaper has it."""
+        """Run one task to its end. After an unexpected error its lease expires and it is queued again."""
         try:
             await work
         except Exception as error:
@@ -218,9 +218,9 @@ class Worker:
             self._leases.check()
             self._heartbeat.look()
             if self._heartbeat.is_renewing:
-                self._slots.resume(_NO_KEEPER)
+                self._slots.resume(_NO_HEARTBEAT)
             else:  # what is claimed now would be cut before its lease is over, again and again
-                self._slots.hold(_NO_KEEPER)
+                self._slots.hold(_NO_HEARTBEAT)
             if self._slots.free <= 0:
                 self._leases.note_full()
             self.prefetcher.keep_waiting()
@@ -236,11 +236,11 @@ class Worker:
             if not self._heartbeat.is_renewing:
                 await self._guard(self._excuse_heartbeat())
             if self._heartbeat.is_missing:
-                raise UnavailableError("there has been no keeper for too long: its log says why")
+                raise UnavailableError("there has been no heartbeat process for too long: its log says why")
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def _excuse_heartbeat(self) -> None:
-        """Go on without a keeper while Postgres is away: none can be there, and nobody could do better."""
+        """Go on without a heartbeat process while Postgres is away: none can start then."""
         try:
             await agent.touch(
                 self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.taken

@@ -19,7 +19,7 @@ from grns.gateway import claims as agent_claims
 from grns.gateway.claims import WaitingWorker
 from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
-from grns.model import claim_token as ticket
+from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.failure import fingerprint
 from grns.model.outcome import Verb
@@ -262,7 +262,7 @@ async def test_a_token_that_is_none_is_refused(local: httpx2.AsyncClient, how: s
 
 def opened(token: str) -> ClaimToken:
     """Return what a token says, whoever signed it: as its holder could read it."""
-    return ClaimToken.model_validate_json(ticket.read(token).body)
+    return ClaimToken.model_validate_json(claim_token.read(token).body)
 
 
 @pytest.mark.parametrize("how", WRITES)

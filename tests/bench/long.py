@@ -29,7 +29,7 @@ class _Look:
 
 
 async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
-    """Watch a worker with its keeper for some rounds of renewals."""
+    """Watch a worker with its heartbeat process for some rounds of renewals."""
     tick_seconds = load().renew_seconds
     seconds = max(sizes.window_seconds, (_LEAST_ROUNDS + 0.5) * tick_seconds)
     async with counting_ground(ground.directory / "long") as (here, statements), here.stage() as stage:

@@ -96,7 +96,7 @@ def _signal(number: signal.Signals, *roles: str, times: int = 1) -> Inject:
 
 
 def _freeze(*roles: str, leases: float) -> Inject:
-    """Stop a process, for up to so many leases; a worker with its keeper or without."""
+    """Stop a process, for up to so many leases; a worker with its heartbeat process or without."""
 
     async def inject(stage: Stage, chance: random.Random) -> Hit:
         seat = _alive(stage, chance, *roles)
@@ -115,7 +115,7 @@ def _freeze(*roles: str, leases: float) -> Inject:
     return inject
 
 
-async def _kill_keeper(stage: Stage, chance: random.Random) -> Hit:
+async def _kill_heartbeat(stage: Stage, chance: random.Random) -> Hit:
     seat = _alive(stage, chance, *_WORKERS)
     children = seat.children()
     if not children:
@@ -373,7 +373,7 @@ FAULTS = (
     Fault("worker: SIGTERM twice", _signal(signal.SIGTERM, *_WORKERS, times=2), 1),
     Fault("worker: SIGINT", _signal(signal.SIGINT, *_WORKERS), 1),
     Fault("worker: frozen", _freeze(*_WORKERS, leases=2.0), 3),
-    Fault("keeper: SIGKILL", _kill_keeper, 2),
+    Fault("heartbeat process: SIGKILL", _kill_heartbeat, 2),
     Fault("daemon: SIGKILL", _signal(signal.SIGKILL, *_DAEMONS), 3),
     Fault("daemon: SIGTERM", _signal(signal.SIGTERM, *_DAEMONS), 2),
     Fault("daemon: frozen", _freeze(*_DAEMONS, leases=2.0), 3),

@@ -32,7 +32,7 @@ _AFTERWARDS = (
     ("worker: SIGTERM", _HEARD_SECONDS),
     ("worker: SIGINT", _HEARD_SECONDS),
     ("a worker is asked to end", _HEARD_SECONDS),
-    ("keeper", 3.0),
+    ("heartbeat process", 3.0),
     ("Postgres", 3.0),
     ("network to Postgres", 2.0),
 )

@@ -59,7 +59,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("read_claims", "worker-1", beside="claim.answered=drop@0.3"),
     *_statement("read_finishes", "worker-1", beside="finish.answered=drop@0.3"),
     *_statement("explain_unclaimed", "worker-1", "repeated commands"),
-    *_statement("bury_messages", "worker-1", "malformed messages"),
+    *_statement("reject_messages", "worker-1", "malformed messages"),
     *_statement("claim_next", "worker-1", "no commands"),
     *_statement("read_next_claims", "worker-1", "no commands", beside="claim_next.answered=drop@0.5"),
     *_statement("dispatch", "scout-1", "repeated commands"),

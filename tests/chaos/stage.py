@@ -76,7 +76,7 @@ class Seat:
             self.process.send_signal(number)
 
     def children(self) -> list[int]:
-        """Return what descends from the process: a worker's keeper."""
+        """Return what descends from the process: a worker's heartbeat process."""
         return sorted(pid for pid in self.family() if self.process is not None and pid != self.process.pid)
 
     def family(self) -> set[int]:

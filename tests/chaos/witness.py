@@ -118,7 +118,7 @@ class Witness:
         self._stage.note_hit(what, whom, began)
 
     def _watched(self, now: float) -> dict[int, str]:
-        """Return whose process ids are looked at: those of workers and of their keepers."""
+        """Return whose process ids are looked at: those of workers and of their heartbeat processes."""
         if now - self._looked_for_pids_at >= _CHILDREN_SECONDS:
             self._looked_for_pids_at = now
             seats = [seat for seat in self._stage.seats if seat.role in _WATCHED]

@@ -130,7 +130,7 @@ async def test_an_edit_that_waited_for_a_claim_changes_nothing(shared: Database,
             " owner_agent_id = 'x', queued_at = null, version = 2, updated_at = now()"
         )
         await connection.execute("commit")
-        with pytest.raises(ConflictError, match="somebody has changed it"):
+        with pytest.raises(ConflictError, match="it was changed since"):
             await editing
     assert not await said(shared, "evt.task.changed")
 

@@ -27,7 +27,7 @@ from grns.nats.report import DurableReport, StreamReport
 from grns.settings import Settings, load
 
 SUBJECTS = [f"cmd.task.execute.v1.default.worker.p{priority}" for priority in range(4)]
-LANE = SUBJECTS[2]
+PRIORITY_SUBJECT = SUBJECTS[2]
 SERVER = Postgres("18.1", 180001, connections=20)
 PULSE = DaemonStatus(relay_owner="desk-1")
 PARTITIONS = [
@@ -35,7 +35,16 @@ PARTITIONS = [
     *(Partition(f"events_{n}", n, n + 1000, is_ahead=True) for n in (1001, 2001, 3001)),
 ]
 DURABLE = DurableReport(
-    "execute_1", [LANE], 5, 10, 0, 2, [], ack_wait_seconds=15.0, max_ack_pending=20_000, max_waiting=8192
+    "execute_1",
+    [PRIORITY_SUBJECT],
+    5,
+    10,
+    0,
+    2,
+    [],
+    ack_wait_seconds=15.0,
+    max_ack_pending=20_000,
+    max_waiting=8192,
 )
 STREAM = StreamReport(
     "GRNS_CMD", messages=5, size_bytes=10, max_bytes=1000, max_consumers=20_000,

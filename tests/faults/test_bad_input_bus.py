@@ -37,7 +37,7 @@ from tests.support.bad_input import (
 from tests.support.harness import Fleet, all_in, eventually, manage, ready, submit
 
 FRONT_DOOR = subjects.shared_execute()
-LANE = subjects.priority_subject("default", "worker", 2)
+PRIORITY_SUBJECT = subjects.priority_subject("default", "worker", 2)
 HEAD_BYTES = 4096
 PROMPT_SECONDS = 5.0
 FLOOD = 3000
@@ -63,7 +63,7 @@ async def foreign(broker: LocalNats) -> AsyncIterator[Nats]:
 async def is_open(foreign: Nats) -> bool:
     """Say whether a worker listens at its front door and on its lane."""
     try:
-        for subject in (FRONT_DOOR, LANE):
+        for subject in (FRONT_DOOR, PRIORITY_SUBJECT):
             found = await foreign.jetstream().consumer_info("GRNS_CMD", subjects.durable(subject))
             if not found.num_waiting:
                 return False
@@ -104,7 +104,7 @@ async def test_each_bad_message_gets_one_dead_letter_and_delays_nobody(
     good: list[str] = []
     for _, kind in groupby(CASES, key=lambda case: case.code):
         for case in kind:
-            for subject in (FRONT_DOOR, LANE):
+            for subject in (FRONT_DOOR, PRIORITY_SUBJECT):
                 published[await publish(foreign, subject, case.value)] = (subject, case)
         task = await submit(database, payload={"after": case.code}, priority=2)
         good.append(task.id)
@@ -186,7 +186,7 @@ async def test_a_flood_of_fuzzed_messages_is_answered_and_hangs_nobody(
     await eventually(lambda: is_open(foreign))
     first = random.randrange(2**32)
     bodies = [sample.body for number in range(FLOOD // BUNCH) for sample in bunch(first + number)]
-    doors = (FRONT_DOOR, LANE)
+    doors = (FRONT_DOOR, PRIORITY_SUBJECT)
     places = await flood(foreign, [Sample("flood", doors[n % 2], body) for n, body in enumerate(bodies)])
     expected = {seq: judge(sample) for seq, sample in places.items()}
     rejected = {seq for seq, code in expected.items() if code != ACCEPTED}

@@ -243,7 +243,7 @@ async def test_interrupted_it_removes_everything(
     name = await at_work(run, admin, database_url)
     assert f"working in {name}" in run.err
     assert {f"{name}_GRNS_CMD", f"{name}_GRNS_EVT", f"{name}_GRNS_DLQ"} <= set(await streams(broker))
-    assert len(run.pids) >= 4, "itself, the daemons, a worker and its keeper"
+    assert len(run.pids) >= 4, "itself, the daemons, a worker and its heartbeat process"
     run.process.send_signal(number)
     assert await run.end() == 130, run.err
     await run.gone()

@@ -1,4 +1,4 @@
-"""Handlers that block, workers that freeze, keepers that die: leases are kept by those who live, only."""
+"""Handlers that block, workers that freeze, heartbeats that die: leases are kept by those who live, only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support.harness import (
     Fleet,
     all_in,
     check_everything,
+    children_of,
     eventually,
     is_alive,
     is_stopped,
-    keepers_of,
     ready,
     rows_of,
     submit,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(180)
 Journal = Callable[[], list[str]]
 
 SLACK = 2.0
-LONG_LEASE = 12.0  # a keeper can be replaced within it, also where its start takes seconds
+LONG_LEASE = 12.0  # a heartbeat process can be replaced within it, also where its start takes seconds
 LONGER_THAN_A_LEASE = 1.3 * LONG_LEASE
 
 
@@ -151,30 +151,32 @@ async def test_frozen_for_three_leases(
 async def one_at_work(
     fleet: Fleet, database: Database, journal: Journal
 ) -> tuple[subprocess.Popen[bytes], Submitted, int]:
-    """Start a worker on a task that outlasts its lease; returns it with the task and its keeper's id."""
+    """Start a worker on a task that outlasts its lease; returns it with the task and its heartbeat's id."""
     fleet.start("server", **environment(LONG_LEASE))
     worker = fleet.start("worker", "start", "tests.support.pools:pool", **environment(LONG_LEASE))
     await ready(database, worker)
     task = await submit(database, "effect", payload={"seconds": LONGER_THAN_A_LEASE})
     await noted(journal, f"begin {task.id} 1")
-    (heartbeat,) = keepers_of(worker.pid)
+    (heartbeat,) = children_of(worker.pid)
     return worker, task, heartbeat
 
 
-async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
-    """A keeper that dies is started again, the lease is kept; a worker that dies takes its keeper along."""
+async def test_heartbeat_killed(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal
+) -> None:
+    """A heartbeat that dies is started again, the lease is kept; it dies with its worker."""
     worker, task, first = await one_at_work(fleet, database, journal)
     os.kill(first, signal.SIGKILL)
 
-    async def other_keeper() -> int | None:
-        return next((pid for pid in keepers_of(worker.pid) if pid != first), None)
+    async def other_heartbeat() -> int | None:
+        return next((pid for pid in children_of(worker.pid) if pid != first), None)
 
-    second = await eventually(other_keeper)
+    second = await eventually(other_heartbeat)
     assert second is not None
     rows = await all_in(database, [task.id], within_seconds=LONGER_THAN_A_LEASE + 2 * SLACK)
     assert rows[task.id]["attempt"] == 1
     await check_everything(database, broker.url)
-    assert keepers_of(worker.pid) == [second]
+    assert children_of(worker.pid) == [second]
     worker.kill()
     worker.wait()
 
@@ -184,12 +186,12 @@ async def test_keeper_killed(fleet: Fleet, database: Database, broker: LocalNats
     await eventually(is_gone, within_seconds=2.0)
 
 
-async def test_keeper_stuck(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
-    """A keeper that is there and keeps nothing is replaced before what it should have kept is lost."""
+async def test_heartbeat_stuck(fleet: Fleet, database: Database, broker: LocalNats, journal: Journal) -> None:
+    """A heartbeat that is there and keeps nothing is replaced before what it should have kept is lost."""
     worker, task, first = await one_at_work(fleet, database, journal)
     os.kill(first, signal.SIGSTOP)
     rows = await all_in(database, [task.id], within_seconds=LONGER_THAN_A_LEASE + 2 * SLACK)
     assert rows[task.id]["attempt"] == 1
     assert len(fleet.facts_of(worker, "heartbeat_stalled")) == 1
-    assert first not in keepers_of(worker.pid)
+    assert first not in children_of(worker.pid)
     await check_everything(database, broker.url)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(180)
 # A task that nobody was told of is found 2 s after the broker fell silent; the rest is for a slow machine.
 PICK_UP_SECONDS = 2.5
 SLACK = 1.5
-LANE = subjects.durable(subjects.priority_subject("default", "worker", 2))
+PRIORITY_SUBJECT = subjects.durable(subjects.priority_subject("default", "worker", 2))
 
 Journal = Callable[[], list[str]]
 Worker = subprocess.Popen[bytes]
@@ -183,7 +183,7 @@ async def _delete_one_command(broker: LocalNats) -> None:
 HARMS: dict[str, Callable[[LocalNats], Awaitable[Any]]] = {
     "commands purged": lambda broker: manage(broker.url, "STREAM.PURGE.GRNS_CMD"),
     "one command deleted": _delete_one_command,
-    "durable deleted": lambda broker: manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{LANE}"),
+    "durable deleted": lambda broker: manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{PRIORITY_SUBJECT}"),
     "commands' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_CMD"),
     "events' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_EVT"),
     "letters' stream deleted": lambda broker: manage(broker.url, "STREAM.DELETE.GRNS_DLQ"),

@@ -26,9 +26,9 @@ from grns.worker.worker import Worker
 from tests.support.harness import (
     Fleet,
     all_in,
+    children_of,
     eventually,
     is_alive,
-    keepers_of,
     lines_with,
     ready,
     rows_of,
@@ -130,8 +130,8 @@ async def own_worker(database: Database, broker: LocalNats, **settings: Any) -> 
         yield workers.worker(app, pool, connections, transport, own)
 
 
-async def stops_without_keeper(worker: Worker) -> None:
-    """Take the keeper away for good, and wait until nothing is started any more."""
+async def stops_without_heartbeat(worker: Worker) -> None:
+    """Take the heartbeat process away for good, and wait until nothing is started any more."""
     worker._heartbeat._orders = b"nonsense"
     assert worker._heartbeat.pid is not None
     os.kill(worker._heartbeat.pid, signal.SIGKILL)
@@ -143,7 +143,7 @@ async def stops_without_keeper(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("after_seconds", [0.1, 60.0], ids=["free", "busy"])
-async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
+async def test_a_worker_without_a_heartbeat_takes_nothing_more_and_ends(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, after_seconds: float
 ) -> None:
     """What it claimed would be cut before its lease is over, again and again, until it is dead."""
@@ -154,15 +154,15 @@ async def test_a_worker_without_a_keeper_takes_nothing_more_and_ends(
         running = asyncio.create_task(worker.run())
         before = await submit_many(database, 1)
         await all_in(database, before, within_seconds=20)
-        await stops_without_keeper(worker)
+        await stops_without_heartbeat(worker)
         ids = await submit_many(database, 3)
-        with pytest.raises(UnavailableError, match="no keeper"):
+        with pytest.raises(UnavailableError, match="no heartbeat process"):
             await asyncio.wait_for(running, 30)
     rows = await rows_of(database, ids)
     assert {(row["status"], row["attempt"]) for row in rows.values()} == {("queued", 0)}
 
 
-async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
+async def test_a_heartbeat_that_cannot_be_there_without_postgres_is_waited_for(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat_process, "_LEAST_GONE_SECONDS", 8.0)  # a start takes seconds
@@ -179,7 +179,7 @@ async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
 
         with monkeypatch.context() as away:
             away.setattr(connections, "run", is_away)
-            await stops_without_keeper(worker)
+            await stops_without_heartbeat(worker)
             await asyncio.wait_for(asked.wait(), 40)
         assert not running.done()
         worker._heartbeat._orders = orders
@@ -188,7 +188,7 @@ async def test_a_keeper_that_cannot_be_there_without_postgres_is_waited_for(
         await running
 
 
-async def test_jobs_in_the_loops_threads_do_not_keep_the_keeper_from_its_start(
+async def test_jobs_in_the_loops_threads_do_not_keep_the_heartbeat_from_its_start(
     database: Database, broker: LocalNats
 ) -> None:
     """They are the handlers' as well: `asyncio.to_thread` uses them."""
@@ -224,10 +224,10 @@ async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(
     assert [row["has_stopped"] for row in rows] == [True]
 
 
-async def test_a_forked_child_keeps_no_keeper_of_a_dead_worker(
+async def test_a_forked_child_keeps_no_heartbeat_of_a_dead_worker(
     fleet: Fleet, database: Database, journal: Callable[[], list[str]]
 ) -> None:
-    """It holds the pipe open by whose end a keeper is told that its worker has died."""
+    """It holds the pipe open by whose end a heartbeat process is told that its worker has died."""
     worker = fleet.start("worker", "start", "tests.support.pools:pool")
     await ready(database, worker)
     await submit_many(database, 1, task_type="fork")
@@ -236,13 +236,13 @@ async def test_a_forked_child_keeps_no_keeper_of_a_dead_worker(
         return lines_with(journal(), "child")
 
     (line,) = await eventually(has_forked)
-    keepers = [pid for pid in keepers_of(worker.pid) if pid != int(line.split()[1])]
-    assert keepers
+    heartbeats = [pid for pid in children_of(worker.pid) if pid != int(line.split()[1])]
+    assert heartbeats
     worker.kill()
     worker.wait()
 
     async def are_gone() -> bool:
-        return not any(is_alive(pid) for pid in keepers)
+        return not any(is_alive(pid) for pid in heartbeats)
 
     try:
         await eventually(are_gone, within_seconds=5.0)

@@ -27,9 +27,9 @@ from tests.support.harness import (
     Load,
     all_in,
     check_everything,
+    children_of,
     eventually,
     is_relayed,
-    keepers_of,
     lines_with,
     read_stream,
     ready,
@@ -184,15 +184,15 @@ async def test_away_for_longer_than_a_lease(
         ]  # fmt: skip
 
 
-async def test_keeper_dies_while_it_is_away(
+async def test_heartbeat_dies_while_it_is_away(
     fleet: Fleet, database: Database, postgres: LocalPostgres, broker: LocalNats, journal: Journal,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """A keeper that starts while Postgres is away waits for it: leases are kept again from then on."""
+    """A heartbeat that starts while Postgres is away waits for it: leases are kept again from then on."""
     lease = 4.0
     worker = await start(fleet, database, lease)
     await asyncio.to_thread(postgres.stop)
-    for pid in keepers_of(worker.pid):
+    for pid in children_of(worker.pid):
         os.kill(pid, signal.SIGKILL)
 
     async def has_tried() -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from grns.dev.servers.port import HOST, free_port
 from grns.postgres.database import Database
-from tests.support.harness import Fleet, eventually, is_alive, keepers_of, lines_with, submit, submit_many
+from tests.support.harness import Fleet, children_of, eventually, is_alive, lines_with, submit, submit_many
 from tests.support.store import fetch
 
 pytestmark = pytest.mark.timeout(120)
@@ -31,10 +31,10 @@ async def start(fleet: Fleet, **environment: str) -> Family:
 
     async def work() -> Family | None:
         assert parent.poll() is None, fleet.log_of(parent)
-        workers = keepers_of(parent.pid)
-        keepers = [heartbeat for worker in workers for heartbeat in keepers_of(worker)]
-        is_whole = len(workers) == len(keepers) == PROCESSES
-        return (parent, workers, [*workers, *keepers]) if is_whole else None
+        workers = children_of(parent.pid)
+        heartbeats = [heartbeat for worker in workers for heartbeat in children_of(worker)]
+        is_whole = len(workers) == len(heartbeats) == PROCESSES
+        return (parent, workers, [*workers, *heartbeats]) if is_whole else None
 
     family = await eventually(work, within_seconds=60)
     assert family is not None

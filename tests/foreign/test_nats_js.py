@@ -44,7 +44,7 @@ INSTALL = ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--
 INSTALL_SECONDS = 240
 LIMIT_SECONDS = 60.0
 TASKS = 3
-LANES = 4
+PRIORITY_SUBJECTS = 4
 # Told by the counter, when it comes round.
 UNTIMED = "evt.issue.changed"
 
@@ -135,7 +135,7 @@ async def is_open(foreign: Nats) -> bool:
         return False
     found = await foreign.jetstream().consumers_info("GRNS_CMD")
     serving = [one for one in found if one.name.startswith("execute") and one.num_waiting]
-    return len(serving) == LANES + 1
+    return len(serving) == PRIORITY_SUBJECTS + 1
 
 
 async def create(database: Database) -> list[str]:

@@ -18,9 +18,10 @@ from tests.support.bad_input import NIL
 
 BUNCH = 10
 FRONT_DOOR = subjects.shared_execute()
-LANE = subjects.priority_subject("default", "worker", 2)
+PRIORITY_SUBJECT = subjects.priority_subject("default", "worker", 2)
 SUBJECTS = (
-    *[FRONT_DOOR, LANE] * 4, subjects.shared_execute("tenant"), "evt.task.queued.v1", "cmd.task.submit.v1",
+    *[FRONT_DOOR, PRIORITY_SUBJECT] * 4, subjects.shared_execute("tenant"), "evt.task.queued.v1",
+    "cmd.task.submit.v1",
     "cmd.>", "",
 )  # fmt: skip
 _KIND = re.compile(rb'"kind": ?"([A-Za-z0-9_.-]{1,100})"')

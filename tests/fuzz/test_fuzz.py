@@ -15,7 +15,7 @@ import pytest
 from grns.errors import RejectedError
 from grns.model import envelope
 from grns.worker import command
-from tests.fuzz.inputs import FRONT_DOOR, GOOD, LANE, Sample, large
+from tests.fuzz.inputs import FRONT_DOOR, GOOD, PRIORITY_SUBJECT, Sample, large
 from tests.fuzz.runs import Tally, run, undisturbed
 from tests.fuzz.verdict import judge
 from tests.support.bad_input import ACCEPTED, RESERVED_TYPE, encoded, messages
@@ -34,18 +34,18 @@ def test_whatever_comes_is_an_envelope_or_is_refused() -> None:
 
 def test_the_corpus_is_judged_like_any_other_input() -> None:
     for case in messages():
-        for subject in (FRONT_DOOR, LANE):
+        for subject in (FRONT_DOOR, PRIORITY_SUBJECT):
             assert judge(Sample("corpus", subject, case.value)) == case.code, case
-    assert judge(Sample("corpus", LANE, encoded(RESERVED_TYPE.value))) == "bad_payload"
+    assert judge(Sample("corpus", PRIORITY_SUBJECT, encoded(RESERVED_TYPE.value))) == "bad_payload"
     for body in GOOD[:4]:
-        assert judge(Sample("corpus", LANE, body)) == ACCEPTED
+        assert judge(Sample("corpus", PRIORITY_SUBJECT, body)) == ACCEPTED
 
 
 def test_the_largest_cost_little() -> None:
     tally = Tally()
     with undisturbed():
         for number in range(60):
-            tally.add(Sample("large", LANE, large(Random(number))))
+            tally.add(Sample("large", PRIORITY_SUBJECT, large(Random(number))))
     assert tally.slowest_bytes > 1000
     assert {"too_large", "too_deep", "too_many_nodes"} <= set(tally.codes)
 

@@ -125,9 +125,9 @@ async def test_each_task_goes_to_an_agent_that_does_it(database: Database, broke
         one, other = stage.ask("a", name="one"), stage.ask("b", name="other")
         await eventually(stage.is_listening)
         await submit(database, "b")
-        assert (await got(other)).ticket.agent_id == "worker-other"
+        assert (await got(other)).token.agent_id == "worker-other"
         await submit(database, "a")
-        assert (await got(one)).ticket.agent_id == "worker-one"
+        assert (await got(one)).token.agent_id == "worker-one"
         assert stage.sources == ["priority", "priority"]
 
 

@@ -49,7 +49,7 @@ from grns.settings import Settings
 from tests.support.cluster import cluster
 from tests.support.rude_responder import RUDE, rude
 
-LANE = subjects.priority_subject("default", "worker", 2)
+PRIORITY_SUBJECT = subjects.priority_subject("default", "worker", 2)
 LIMIT = 10.0
 
 Facts = list[tuple[str, dict[str, Any]]]
@@ -74,7 +74,7 @@ def freeze(server: LocalNats) -> None:
         time.sleep(0.001)
 
 
-def message(subject: str = LANE, body: bytes = b"{}") -> Message:
+def message(subject: str = PRIORITY_SUBJECT, body: bytes = b"{}") -> Message:
     """Return a message with an id of its own."""
     return Message(subject, body, str(uuid.uuid4()), {})
 
@@ -175,7 +175,7 @@ async def test_deliveries_are_understood_and_acked_in_both_forms(
 ) -> None:
     receipt = await transport.publish(message())
     got: list[Delivery] = []
-    await transport.consume(LANE, got.append, depth=1)
+    await transport.consume(PRIORITY_SUBJECT, got.append, depth=1)
     await eventually(lambda: got)
     assert len(got[0].token.split(".")) == (11 if extra_config else 9)
     assert (got[0].stream, got[0].stream_seq, got[0].delivery_count) == ("GRNS_CMD", receipt.seq, 1)
@@ -213,9 +213,9 @@ def test_an_inbox_is_told_from_any_other_subject(reply: str, expected: bool) -> 
 
 
 def test_durables_are_named_by_what_they_serve() -> None:
-    durable = expected_durable(LANE, settings(lease_seconds=60))
-    assert durable["name"] == durable["durable_name"] == subjects.durable(LANE)
-    assert durable["metadata"] == {"grns.subject": LANE}
+    durable = expected_durable(PRIORITY_SUBJECT, settings(lease_seconds=60))
+    assert durable["name"] == durable["durable_name"] == subjects.durable(PRIORITY_SUBJECT)
+    assert durable["metadata"] == {"grns.subject": PRIORITY_SUBJECT}
     assert durable["ack_wait"] == 30_000_000_000
     assert (durable["max_deliver"], "backoff" in durable) == (-1, False)
     subscriber = expected_subscriber("billing", ["evt.b", "evt.a"], settings())
@@ -300,10 +300,10 @@ async def test_a_stream_without_an_epoch_has_its_birth(connect: Connect, server:
 async def test_a_durable_is_mended_where_the_server_lets_it(
     connect: Connect, transport: JetStream, server: LocalNats
 ) -> None:
-    await transport.consume(LANE, lambda _delivery: None, depth=1)
+    await transport.consume(PRIORITY_SUBJECT, lambda _delivery: None, depth=1)
     other = await connect(lease_seconds=20)
-    await other.consume(LANE, lambda _delivery: None, depth=1)
-    info = await manage(server, f"CONSUMER.INFO.GRNS_CMD.{subjects.durable(LANE)}")
+    await other.consume(PRIORITY_SUBJECT, lambda _delivery: None, depth=1)
+    info = await manage(server, f"CONSUMER.INFO.GRNS_CMD.{subjects.durable(PRIORITY_SUBJECT)}")
     assert info["config"]["ack_wait"] == 20 * 10**9
     config = {"name": "execute", "durable_name": "execute", "ack_policy": "explicit"}
     config["filter_subject"] = subjects.shared_execute()
@@ -316,18 +316,18 @@ async def test_an_overlapping_durable_is_drift(transport: JetStream, server: Loc
     config = {"name": "all", "durable_name": "all", "ack_policy": "explicit", "filter_subject": "cmd.>"}
     await manage(server, "CONSUMER.CREATE.GRNS_CMD.all", {"stream_name": "GRNS_CMD", "config": config})
     with pytest.raises(DriftError, match="not unique"):
-        await transport.consume(LANE, lambda _delivery: None, depth=1)
+        await transport.consume(PRIORITY_SUBJECT, lambda _delivery: None, depth=1)
 
 
 async def test_making_a_durable_changes_none_that_somebody_made_meanwhile(
     transport: JetStream, server: LocalNats
 ) -> None:
-    theirs = expected_durable(LANE, settings())
+    theirs = expected_durable(PRIORITY_SUBJECT, settings())
     await transport._provisioner.durable(subjects.CMD_STREAM, theirs)
     ours = theirs | {"filter_subject": "cmd.other.v1"}
     await transport._provisioner._make_durable(subjects.CMD_STREAM, ours)
     info = await manage(server, f"CONSUMER.INFO.GRNS_CMD.{theirs['name']}")
-    assert info["config"]["filter_subject"] == LANE
+    assert info["config"]["filter_subject"] == PRIORITY_SUBJECT
 
 
 # Answers
@@ -356,7 +356,7 @@ def _refused(number: int, description: str, code: int = 503) -> dict[str, Any]:
     ids=lambda value: str(value)[:60] if isinstance(value, dict | bytes) else None,
 )
 def test_what_an_answer_means(answer: object, wanted: object) -> None:
-    found = verdict(LANE, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    found = verdict(PRIORITY_SUBJECT, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
     if isinstance(wanted, str):
         assert isinstance(found, BrokerRefusedError)
         assert found.code == wanted
@@ -523,7 +523,7 @@ async def got(transport: JetStream) -> list[bytes]:
         task.add_done_callback(acks.discard)
         consumer.done()
 
-    consumer = await transport.consume(LANE, take, depth=10)
+    consumer = await transport.consume(PRIORITY_SUBJECT, take, depth=10)
     await works(transport, bodies, b"before")
     return bodies
 
@@ -687,7 +687,7 @@ async def test_requests_that_end_are_renewed(
 ) -> None:
     monkeypatch.setattr("grns.nats.consumer._EXPIRES_SECONDS", 0.6)
     got: list[Delivery] = []
-    await transport.consume(LANE, got.append, depth=10)
+    await transport.consume(PRIORITY_SUBJECT, got.append, depth=10)
     (consumer,) = transport._consumers
     pulls: list[str] = []
     publish = transport._connection.publish
@@ -898,10 +898,10 @@ async def test_headers_that_cannot_be_read_cost_nothing_but_themselves(
 ) -> None:
     """The server does not look at them; nor may they end the loop that reads."""
     got: list[Delivery] = []
-    await transport.consume(LANE, got.append, depth=10)
+    await transport.consume(PRIORITY_SUBJECT, got.append, depth=10)
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    command = b"HPUB %s %d %d\r\n%s{}\r\n" % (LANE.encode(), len(block), len(block) + 2, block)
+    command = b"HPUB %s %d %d\r\n%s{}\r\n" % (PRIORITY_SUBJECT.encode(), len(block), len(block) + 2, block)
     shown = json.dumps({"verbose": False, "headers": True, "auth_token": address.username})
     writer.write(f"CONNECT {shown}\r\n".encode() + command + b"PING\r\n")
     await reader.readuntil(b"PONG")

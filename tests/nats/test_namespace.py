@@ -22,7 +22,7 @@ from grns.postgres.database import Database
 from grns.settings import Settings, load
 from tests.support.harness import LIMIT_SECONDS, Fleet, all_in, eventually, manage, ready, submit
 
-LANE = subjects.priority_subject("default", "worker", 2)
+PRIORITY_SUBJECT = subjects.priority_subject("default", "worker", 2)
 DOOR = subjects.shared_execute()
 QUEUED = subjects.message("evt.task.queued")
 
@@ -71,21 +71,21 @@ async def test_two_installations_share_an_account_and_hear_nothing_of_each_other
         }
         got: dict[str, list[Delivery]] = {"ours": [], "theirs": []}
         for name, transport in (("ours", ours), ("theirs", theirs)):
-            for subject in (LANE, DOOR):
+            for subject in (PRIORITY_SUBJECT, DOOR):
                 await transport.consume(subject, got[name].append, depth=8)
             await transport.subscribe("billing", [QUEUED], got[name].append, depth=8)
-            for subject in (LANE, DOOR, QUEUED):
+            for subject in (PRIORITY_SUBJECT, DOOR, QUEUED):
                 receipt = await transport.publish(message(subject, name.encode()))
                 assert receipt == Receipt(subjects.STREAM_OF[subject[:3]], receipt.seq, False)
         for name, deliveries in got.items():
             await heard(deliveries, 3)
             assert {one.body for one in deliveries} == {name.encode()}
-            assert {one.subject for one in deliveries} == {LANE, DOOR, QUEUED}
+            assert {one.subject for one in deliveries} == {PRIORITY_SUBJECT, DOOR, QUEUED}
             assert {one.stream for one in deliveries} == {"GRNS_CMD", "GRNS_EVT"}
         assert not [found for stream in await theirs.report() for found in stream.drift]
         durables = [durable for stream in await theirs.report() for durable in stream.durables]
         assert {subject for durable in durables for subject in durable.subjects} == {
-            f"staging_{subject}" for subject in (LANE, DOOR, QUEUED)
+            f"staging_{subject}" for subject in (PRIORITY_SUBJECT, DOOR, QUEUED)
         }
         assert not [found for durable in durables for found in durable.drift]
 
@@ -102,7 +102,7 @@ async def test_what_a_stream_holds_is_told_in_our_own_names(broker: LocalNats) -
         stored = [one.subject async for one in transport.stored(subjects.EVT_STREAM, **stretch)]
         assert stored == [QUEUED]
 
-        for subject in (LANE, "cmd.agent.nobody.act.v1"):
+        for subject in (PRIORITY_SUBJECT, "cmd.agent.nobody.act.v1"):
             await transport.publish(message(subject))
         (lonely,) = await transport.unserved(subjects.CMD_STREAM, older_than_seconds=0.0)
         assert (lonely.stream, lonely.subject) == ("GRNS_CMD", "cmd.agent.nobody.act.v1"), "no lane's"
@@ -163,15 +163,15 @@ async def test_requests_are_answered_by_their_own_installation(broker: LocalNats
 async def test_a_pause_is_of_ones_own_durable(broker: LocalNats) -> None:
     async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
         for transport in (ours, theirs):
-            for subject in (LANE, DOOR):
+            for subject in (PRIORITY_SUBJECT, DOOR):
                 await (await transport.consume(subject, lambda _delivery: None, depth=1)).stop()
-        for subject in (LANE, DOOR):
+        for subject in (PRIORITY_SUBJECT, DOOR):
             assert await theirs.pause(subject, seconds=60.0)
         assert await paused(broker, "GRNS_CMD") == []
-        assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}", f"staging_{LANE}"]
-        assert await ours.pause(LANE, seconds=60.0)
-        assert await theirs.pause(LANE, seconds=0.0)
-        assert await paused(broker, "GRNS_CMD") == [LANE]
+        assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}", f"staging_{PRIORITY_SUBJECT}"]
+        assert await ours.pause(PRIORITY_SUBJECT, seconds=60.0)
+        assert await theirs.pause(PRIORITY_SUBJECT, seconds=0.0)
+        assert await paused(broker, "GRNS_CMD") == [PRIORITY_SUBJECT]
         assert await paused(broker, "staging_GRNS_CMD") == [f"staging_{DOOR}"]
 
 

@@ -15,7 +15,7 @@ from grns.nats import JetStream
 from grns.nats.consumer import Consumer
 from grns.nats.delivery import Delivery
 from tests.nats.test_jetstream import (
-    LANE,
+    PRIORITY_SUBJECT,
     Connect,
     Facts,
     connect,
@@ -29,7 +29,7 @@ from tests.nats.test_jetstream import (
 __all__ = ["connect", "extra_config", "facts", "server"]  # fixtures
 
 EVENT = "evt.task.queued.v1"
-SUBJECTS = pytest.mark.parametrize("subject", [EVENT, LANE], ids=["subscriber", "pool"])
+SUBJECTS = pytest.mark.parametrize("subject", [EVENT, PRIORITY_SUBJECT], ids=["subscriber", "pool"])
 
 
 class Receiver:

@@ -160,7 +160,7 @@ def test_it_is_ready_found_and_ended(start: Callable[[], Dev]) -> None:
     assert task["status"] == "succeeded"
     assert task["result"]["bytes"] == Path(json.__file__).stat().st_size
     dev.pids = family(dev.process.pid)
-    assert len(dev.pids) > 5, "the servers, their backends, a worker and its keeper"
+    assert len(dev.pids) > 5, "the servers, their backends, a worker and its heartbeat process"
 
     second = start()
     assert second.end(READY_SECONDS) == 4

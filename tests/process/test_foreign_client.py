@@ -22,7 +22,7 @@ from tests.support.harness import Fleet, Heard, all_in, check_stories, eventuall
 
 FRONT_DOOR = "cmd.task.execute.v1"
 TASKS = 6
-LANES = 4
+PRIORITY_SUBJECTS = 4
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def is_open(foreign: Nats) -> bool:
         found = await foreign.jetstream().consumers_info("GRNS_CMD")
     except (JetStreamError, nats.errors.Error):
         return False
-    return len(found) == LANES + 1 and all(consumer.num_waiting for consumer in found)
+    return len(found) == PRIORITY_SUBJECTS + 1 and all(consumer.num_waiting for consumer in found)
 
 
 @pytest.mark.parametrize("with_header", [True, False], ids=["with_id", "without_id"])

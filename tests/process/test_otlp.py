@@ -103,7 +103,7 @@ async def test_processes_send_their_spans_and_lose_none_at_their_end(
     for step in ("claim noop", "run noop", "finish noop"):
         assert names["grns-worker"].count(step) == 5, names
     assert names["grns-relay"].count("publish evt.task.completed") == 5
-    assert names.keys() == {"grns-worker", "grns-relay"}, "a keeper has nothing to show"
+    assert names.keys() == {"grns-worker", "grns-relay"}, "a heartbeat process has nothing to show"
 
 
 async def test_a_collector_that_is_away_is_told_and_keeps_nobody(

@@ -21,9 +21,9 @@ from tests.support.harness import (
     Fleet,
     all_in,
     check_everything,
+    children_of,
     eventually,
     is_alive,
-    keepers_of,
     lines_with,
     manage,
     ready,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(180)
 LEASE = 2.5
 GRACE = 4.0
 SLACK = 4.0
-LANE = subjects.durable(subjects.priority_subject("default", "worker", 2))
+PRIORITY_SUBJECT = subjects.durable(subjects.priority_subject("default", "worker", 2))
 
 Journal = Callable[[], list[str]]
 Worker = subprocess.Popen[bytes]
@@ -72,7 +72,7 @@ async def holds(broker: LocalNats, least: int) -> None:
     """Wait until the worker has fetched so many commands and settled none of them."""
 
     async def look() -> bool:
-        info = await manage(broker.url, f"CONSUMER.INFO.GRNS_CMD.{LANE}")
+        info = await manage(broker.url, f"CONSUMER.INFO.GRNS_CMD.{PRIORITY_SUBJECT}")
         return bool(info["num_ack_pending"] >= least)
 
     await eventually(look)
@@ -176,7 +176,7 @@ async def test_asked_twice(
     fleet.start("server", **environment(60))
     leaver = start_worker(fleet, 60)
     await ready(database, leaver)
-    keepers = keepers_of(leaver.pid)
+    heartbeats = children_of(leaver.pid)
     file = tmp_path / "file"
     ids = await submit_many(database, 3, task_type="until", payload={"file": str(file)}, max_attempts=2)
     await all_begun(journal, ids)
@@ -190,7 +190,7 @@ async def test_asked_twice(
     assert await ends(leaver, 1.0 + SLACK) == 130
 
     async def are_gone() -> bool:
-        return not any(is_alive(pid) for pid in keepers)
+        return not any(is_alive(pid) for pid in heartbeats)
 
     await eventually(are_gone)
     await all_begun(journal, ids, attempt=2)

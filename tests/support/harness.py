@@ -131,10 +131,10 @@ class Fleet:
         return next(self._directory.glob(f"{place}-*.log")).read_text(errors="replace")
 
     def facts_of(self, process: subprocess.Popen[bytes], event: str = "") -> list[dict[str, Any]]:
-        """Return the facts that a process (or its keeper) has logged, perhaps only those of one name."""
+        """Return the facts that a process (or its heartbeat) has logged, perhaps only those of one name."""
         facts: list[dict[str, Any]] = []
         for line in self.log_of(process).splitlines():
-            # A worker and its keeper write into one file, and may share a line.
+            # A worker and its heartbeat process write into one file, and may share a line.
             while line.startswith("{") and line.endswith("}"):
                 fact, end = json.JSONDecoder().raw_decode(line)
                 facts.append(fact)
@@ -452,8 +452,8 @@ def is_stopped(pid: int) -> bool:
     return _state_of(pid) == "T"
 
 
-def keepers_of(pid: int) -> list[int]:
-    """Return the keepers that a worker has now."""
+def children_of(pid: int) -> list[int]:
+    """Return the heartbeat processes that a worker has now."""
     children = Path(f"/proc/{pid}/task").glob("*/children")
     found = [int(child) for children_of in children for child in children_of.read_text().split()]
     return [child for child in found if is_alive(child)]

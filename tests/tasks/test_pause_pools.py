@@ -23,7 +23,9 @@ from tests.support.harness import eventually, manage, settings_for
 from tests.support.store import fetch
 
 ACTOR = "cli:me@here"
-LANES = [subjects.priority_subject("default", "worker", priority) for priority in subjects.PRIORITIES]
+PRIORITY_SUBJECTS = [
+    subjects.priority_subject("default", "worker", priority) for priority in subjects.PRIORITIES
+]
 OTHERS = [subjects.priority_subject("default", "writer", 2), subjects.shared_execute()]
 
 
@@ -39,7 +41,7 @@ async def transport(database: Database, broker: LocalNats) -> AsyncIterator[JetS
     transport = App(settings_for(database.url, broker.url)).transport("test")
     await transport.connect()
     await transport.provision()
-    for subject in (*LANES, *OTHERS):
+    for subject in (*PRIORITY_SUBJECTS, *OTHERS):
         consumer = await transport.consume(subject, lambda delivery: None, depth=1)
         await consumer.stop()
     yield transport
@@ -66,7 +68,9 @@ async def test_the_lanes_of_a_paused_pool_are_paused_and_go_on_with_it(
     begun = await pauses.pause("worker", actor=ACTOR, reason="deploy")
     assert (begun.agent_type, begun.task_type, begun.paused_by, begun.until) == ("worker", None, ACTOR, None)
     seconds = await left(broker)
-    assert sorted(seconds) == sorted(LANES), "neither those of another pool, nor what all pools share"
+    assert sorted(seconds) == sorted(PRIORITY_SUBJECTS), (
+        "neither those of another pool, nor what all pools share"
+    )
     assert all(50 < rest <= 60 for rest in seconds.values()), "a minute, and not for ever"
     ended = await pauses.resume("worker", actor=ACTOR)
     assert ended is not None
@@ -81,7 +85,7 @@ async def test_a_pause_of_a_type_leaves_the_lanes_alone(
     assert await left(broker) == {}
     await pauses.pause("worker", actor=ACTOR)
     await pauses.resume("worker", "noop", actor=ACTOR)
-    assert sorted(await left(broker)) == sorted(LANES)
+    assert sorted(await left(broker)) == sorted(PRIORITY_SUBJECTS)
     await pauses.pause("worker", "noop", actor=ACTOR)
     await pauses.resume("worker", actor=ACTOR)
     assert await left(broker) == {}
@@ -146,9 +150,9 @@ async def test_lanes_are_kept_paused_some_pools_at_a_time(
         )
     lanes = PausedSubjects(database=database, transport=transport)
     assert await lanes.step()
-    assert sorted(await left(broker)) == sorted(LANES)
+    assert sorted(await left(broker)) == sorted(PRIORITY_SUBJECTS)
     assert await lanes.step()
-    assert sorted(await left(broker)) == sorted([*LANES, OTHERS[0]])
+    assert sorted(await left(broker)) == sorted([*PRIORITY_SUBJECTS, OTHERS[0]])
     assert not await lanes.step()
     assert await lanes.step(), "it begins anew"
 
@@ -159,9 +163,9 @@ async def test_the_janitor_ends_what_is_over_and_keeps_lanes_paused(
     await pauses.pause("writer", actor=ACTOR, until=60.0)
     await fetch(database, "update grns.pauses set until = now()")
     await pauses.pause("worker", actor=ACTOR)
-    await manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{subjects.durable(LANES[0])}")
-    consumer = await transport.consume(LANES[0], lambda delivery: None, depth=1)
-    assert LANES[0] not in await left(broker), "it was made anew"
+    await manage(broker.url, f"CONSUMER.DELETE.GRNS_CMD.{subjects.durable(PRIORITY_SUBJECTS[0])}")
+    consumer = await transport.consume(PRIORITY_SUBJECTS[0], lambda delivery: None, depth=1)
+    assert PRIORITY_SUBJECTS[0] not in await left(broker), "it was made anew"
     janitor = daemons.janitor(
         App(settings_for(database.url, broker.url, janitor_interval_seconds=0.1)), database, transport
     )
@@ -169,7 +173,9 @@ async def test_the_janitor_ends_what_is_over_and_keeps_lanes_paused(
 
     async def is_done() -> bool:
         rows = await fetch(database, "select agent_type from grns.pauses")
-        return [row["agent_type"] for row in rows] == ["worker"] and set(LANES) <= set(await left(broker))
+        return [row["agent_type"] for row in rows] == ["worker"] and set(PRIORITY_SUBJECTS) <= set(
+            await left(broker)
+        )
 
     await eventually(is_done)
     janitor.stop()

@@ -28,7 +28,7 @@ from tests.support.bad_input import (
     messages,
 )
 
-LANE = subjects.priority_subject("default", "worker", 2)
+PRIORITY_SUBJECT = subjects.priority_subject("default", "worker", 2)
 LIMITS = load().envelope_limits
 PAYLOAD = (
     '{"task_id" : "gr-1", "target_agent_type" : "worker", "reason" : "new_task"}'  # as Postgres writes it
@@ -54,11 +54,15 @@ def written(
     )
 
 
-def quickly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.ExecuteCommand | None:
+def quickly(
+    body: bytes, *, subject: str = PRIORITY_SUBJECT, limits: Limits = LIMITS
+) -> command.ExecuteCommand | None:
     return command.read_own(body, subject=subject, limits=limits)
 
 
-def thoroughly(body: bytes, *, subject: str = LANE, limits: Limits = LIMITS) -> command.ExecuteCommand | None:
+def thoroughly(
+    body: bytes, *, subject: str = PRIORITY_SUBJECT, limits: Limits = LIMITS
+) -> command.ExecuteCommand | None:
     try:
         return command.read_any(body, subject=subject, limits=limits)
     except RejectedError:
@@ -172,7 +176,7 @@ def test_bad_input_is_never_read_quickly(case: Case) -> None:
 def test_any_other_form_is_read_by_the_models() -> None:
     body = written().replace(b'"schema_version":"v1",', b"").replace(b"{", b'{"schema_version": "v1", ', 1)
     assert quickly(body) is None
-    assert command.read_command(body, subject=LANE, limits=LIMITS).task_id == "gr-1"
+    assert command.read_command(body, subject=PRIORITY_SUBJECT, limits=LIMITS).task_id == "gr-1"
 
 
 def test_a_command_of_another_kind_is_rejected() -> None:

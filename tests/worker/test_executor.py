@@ -73,7 +73,7 @@ class Copy(Delivery):
 class Stage:
     """A worker without its connections to the broker."""
 
-    def __init__(self, database: Database, book: SharedLeaseTable) -> None:
+    def __init__(self, database: Database, table: SharedLeaseTable) -> None:
         self.database = database
         self.emitted: list[Signal] = []
         self.started: list[Claim] = []
@@ -84,7 +84,7 @@ class Stage:
         self.executor = Executor(
             claims=Claims(database, WHO, batch_limit=10),
             finishes=Finishes(database, batch_limit=10),
-            leases=LeaseManager(book, lease_seconds=15.0, emit=emit),
+            leases=LeaseManager(table, lease_seconds=15.0, emit=emit),
             handlers=Handlers(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
@@ -123,9 +123,9 @@ async def _noop(task: Context) -> int:
 @pytest.fixture
 async def stage(shared: Database) -> AsyncIterator[Stage]:
     """A worker of one slot."""
-    book, descriptor = SharedLeaseTable.create(4)
-    yield Stage(shared, book)
-    book.close()
+    table, descriptor = SharedLeaseTable.create(4)
+    yield Stage(shared, table)
+    table.close()
     os.close(descriptor)
 
 
@@ -273,8 +273,8 @@ async def test_a_task_that_may_not_be_committed_yet_is_waited_for(
 async def test_without_postgres_everything_is_given_back(shared: Database) -> None:
     """Bad bytes too: they may only end when they are kept."""
     away = Database(shared.url, name="away")
-    book, descriptor = SharedLeaseTable.create(4)
-    stage = Stage(away, book)
+    table, descriptor = SharedLeaseTable.create(4)
+    stage = Stage(away, table)
     for body in (encoded(command()), b"no json"):
         for deliver in (stage.door.receive, lambda copy: stage.executor.handle_command(copy, "priority")):
             delivery = Copy(shared, body)
@@ -284,7 +284,7 @@ async def test_without_postgres_everything_is_given_back(shared: Database) -> No
             assert how == "nak"
             assert 1.0 <= delay <= 5.0
             assert stage.slots.free == 1
-    book.close()
+    table.close()
     os.close(descriptor)
 
 

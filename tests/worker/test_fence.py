@@ -49,7 +49,7 @@ RENEWED, LOCKED, LOST = (
 
 
 def held(claim: Claim) -> HeldLease:
-    """Return a claim as the keeper knows it."""
+    """Return a claim as the heartbeat process knows it."""
     return HeldLease(claim.id, claim.attempt, claim.lease_id, claim.workspace)
 
 

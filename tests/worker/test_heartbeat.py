@@ -1,4 +1,4 @@
-"""The keeper at its database: what it is asked for between two rounds of renewals, and during one."""
+"""The heartbeat at its database: what it is asked for between two rounds of renewals, and during one."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ async def held(database: Database) -> Claim:
 
 @asynccontextmanager
 async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIterator[SharedLeaseTable]:
-    """Run the keeper of a worker that holds one lease; shows the worker's book."""
+    """Run the heartbeat process of a worker that holds one lease; shows the worker's table."""
     ours, descriptor = SharedLeaseTable.create(1)
     ours.write(0, 1, SlotState.LEASE, claim=held)
     app = App(settings_for(database.url, broker.url))
-    async with app.connections("test keeper") as (its_database, transport):
+    async with app.connections("test heartbeat process") as (its_database, transport):
         heartbeat = Heartbeat(
             workspace="default",
             database=its_database,
             transport=transport,
-            book=SharedLeaseTable.attach(descriptor, 1),
+            table=SharedLeaseTable.attach(descriptor, 1),
             agent_id=WORKER.agent_id,
             lease_seconds=LEASE_SECONDS,
             ack_wait_seconds=LEASE_SECONDS,
@@ -73,21 +73,21 @@ async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIt
     os.close(descriptor)
 
 
-async def says(book: SharedLeaseTable, verdict: LeaseAnswer) -> bool:
-    """Tell whether the keeper's last answer for the lease is this."""
-    answer = book.answer_for(0, 1)
+async def says(table: SharedLeaseTable, verdict: LeaseAnswer) -> bool:
+    """Tell whether the heartbeat process's last answer for the lease is this."""
+    answer = table.answer_for(0, 1)
     return answer is not None and answer[0] is verdict
 
 
 async def test_a_cancellation_that_is_hurried_comes_before_the_next_round(
     database: Database, broker: LocalNats, transport: JetStream, held: Claim
 ) -> None:
-    async with keeping(database, broker, held) as book:
-        await eventually(lambda: says(book, LeaseAnswer.RENEWED))
+    async with keeping(database, broker, held) as table:
+        await eventually(lambda: says(table, LeaseAnswer.RENEWED))
         await cancel(database, held.id)
         await transport.nudge(lease_nudge(WORKER.agent_id))
         async with asyncio.timeout(SOON_SECONDS):
-            await eventually(lambda: says(book, LeaseAnswer.CANCEL_REQUESTED))
+            await eventually(lambda: says(table, LeaseAnswer.CANCEL_REQUESTED))
 
 
 async def test_one_that_is_hurried_during_a_round_does_so_too(
@@ -96,15 +96,17 @@ async def test_one_that_is_hurried_during_a_round_does_so_too(
     """The round has looked at the lease already, and waits for its last answer."""
     async with stranger(database) as blocker:
         await blocker.execute("select from grns.agents where agent_id = $1 for update", WORKER.agent_id)
-        async with keeping(database, broker, held) as book:
-            await eventually(lambda: is_waiting_for_lock(database, f"grns test keeper {os.getpid()}"))
-            assert await says(book, LeaseAnswer.RENEWED)
+        async with keeping(database, broker, held) as table:
+            await eventually(
+                lambda: is_waiting_for_lock(database, f"grns test heartbeat process {os.getpid()}")
+            )
+            assert await says(table, LeaseAnswer.RENEWED)
             await cancel(database, held.id)
             await transport.nudge(lease_nudge(WORKER.agent_id))
             await asyncio.sleep(0.3)  # it has come by now
             await blocker.execute("rollback")
             async with asyncio.timeout(SOON_SECONDS):
-                await eventually(lambda: says(book, LeaseAnswer.CANCEL_REQUESTED))
+                await eventually(lambda: says(table, LeaseAnswer.CANCEL_REQUESTED))
 
 
 async def test_a_round_that_failed_is_done_again_soon(
@@ -112,28 +114,28 @@ async def test_a_round_that_failed_is_done_again_soon(
 ) -> None:
     """A renewal without an answer may be one that was not written."""
     await fetch(database, "alter table grns.tasks rename column lease_until to lost")
-    async with keeping(database, broker, held) as book:
-        await eventually(lambda: _has_failed(book))
+    async with keeping(database, broker, held) as table:
+        await eventually(lambda: _has_failed(table))
         await fetch(database, "alter table grns.tasks rename column lost to lease_until")
         async with asyncio.timeout(SOON_SECONDS):
-            await eventually(lambda: says(book, LeaseAnswer.RENEWED))
+            await eventually(lambda: says(table, LeaseAnswer.RENEWED))
 
 
-async def _has_failed(book: SharedLeaseTable) -> bool:
-    return book.failures > 0
+async def _has_failed(table: SharedLeaseTable) -> bool:
+    return table.failures > 0
 
 
-async def test_a_keeper_that_has_just_come_is_not_missing(
+async def test_a_heartbeat_that_has_just_come_is_not_missing(
     database: Database, broker: LocalNats, held: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long there was none, and however long it took to start."""
     monkeypatch.setattr(heartbeat_process, "_LEAST_GONE_SECONDS", 0.1)
-    book, descriptor = SharedLeaseTable.create(1)
+    table, descriptor = SharedLeaseTable.create(1)
     orders = HeartbeatConfig(
         descriptor, 1, WORKER.agent_id, os.getpid(), settings_for(database.url, broker.url)
     ).dump()
     process = heartbeat_process.HeartbeatProcess(
-        book_descriptor=descriptor,
+        table_descriptor=descriptor,
         orders=orders,
         lease_seconds=0.01,
         beats=lambda: 0,
@@ -146,7 +148,7 @@ async def test_a_keeper_that_has_just_come_is_not_missing(
     process.look()
     assert not process.is_missing
     process.stop()
-    book.close()
+    table.close()
     os.close(descriptor)
 
 

@@ -1,4 +1,4 @@
-"""Leases: what worker and keeper write into one memory, and how an attempt learns that it must end."""
+"""Leases: what worker and heartbeat write into one memory, and how an attempt learns that it must end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SLOTS = 4
 
 @pytest.fixture
 def pair() -> Iterator[tuple[SharedLeaseTable, SharedLeaseTable]]:
-    """A book as its worker and as its keeper have it."""
+    """A table as its worker and as its heartbeat process have it."""
     ours, descriptor = SharedLeaseTable.create(SLOTS)
     theirs = SharedLeaseTable.attach(descriptor, SLOTS)
     yield ours, theirs
@@ -64,32 +64,32 @@ def owned(task_id: str = "gr-0", *, seconds: float = LEASE_SECONDS) -> Claim:
 def answer(
     heartbeat: SharedLeaseTable, record: SlotRecord, verdict: LeaseAnswer, seconds: float = LEASE_SECONDS
 ) -> None:
-    """Answer for one lease, as a keeper does."""
+    """Answer for one lease, as a heartbeat process does."""
     heartbeat.answer(record, verdict, time.monotonic() + seconds)
     heartbeat.announce()
 
 
-# ---------------------------------------------------------------- the book
+# ---------------------------------------------------------------- the table
 
 
 @given(
     st.text("abcdefghijkl0-_", min_size=1, max_size=64), st.integers(0, 2**31 - 1), st.integers(1, 2**32 - 1)
 )
 def test_what_is_written_is_read(task_id: str, attempt: int, generation: int) -> None:
-    book, descriptor = SharedLeaseTable.create(SLOTS)
+    table, descriptor = SharedLeaseTable.create(SLOTS)
     try:
         claim = forged(task_id, attempt=attempt, lease_id=uuid4())
-        book.write(2, generation, SlotState.LEASE, claim=claim, token="$JS.ACK.é")
-        book.write(1, 7, SlotState.DELIVERY, token="x" * MAX_TOKEN_BYTES)
-        first, second = book.records()
+        table.write(2, generation, SlotState.LEASE, claim=claim, token="$JS.ACK.é")
+        table.write(1, 7, SlotState.DELIVERY, token="x" * MAX_TOKEN_BYTES)
+        first, second = table.records()
         assert (first.slot, first.state, first.token) == (1, SlotState.DELIVERY, "x" * MAX_TOKEN_BYTES)
         assert second == SlotRecord(
             2, generation, SlotState.LEASE, attempt, claim.lease_id, task_id, "$JS.ACK.é"
         )
-        book.write(2, generation, SlotState.FREE)
-        assert [record.slot for record in book.records()] == [1]
+        table.write(2, generation, SlotState.FREE)
+        assert [record.slot for record in table.records()] == [1]
     finally:
-        book.close()
+        table.close()
         os.close(descriptor)
 
 
@@ -138,7 +138,7 @@ def test_an_answer_counts_for_its_generation_only(pair: tuple[SharedLeaseTable, 
     assert worker.answer_for(0, 1) == (LeaseAnswer.LOST, 0.0)
 
 
-def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
+def test_the_heartbeat_reads_for_how_long_the_worker_has_been_idle(
     pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, heartbeat = pair
@@ -162,7 +162,7 @@ def test_the_keeper_reads_for_how_long_the_worker_has_been_idle(
     assert heartbeat.idle_seconds == 0.0, "a half-written time is not believed"
 
 
-def test_the_keepers_numbers_are_counted_apart(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
+def test_the_heartbeats_numbers_are_counted_apart(pair: tuple[SharedLeaseTable, SharedLeaseTable]) -> None:
     worker, heartbeat = pair
     for _ in range(3):
         heartbeat.beat()
@@ -239,7 +239,7 @@ def test_a_renewal_makes_it_last_longer(
     ("verdict", "ended", "told"),
     [(LeaseAnswer.LOST, "lost", 1), (LeaseAnswer.CANCEL_REQUESTED, "cancelled", 0)],
 )
-def test_what_the_keeper_says_ends_the_attempt(
+def test_what_the_heartbeat_says_ends_the_attempt(
     pair: tuple[SharedLeaseTable, SharedLeaseTable],
     leases: LeaseManager,
     emitted: list[Signal],
@@ -340,7 +340,7 @@ async def test_what_has_ended_before_does_not_begin() -> None:
         await _attempt(lease, asyncio.Event())
 
 
-def test_what_the_keeper_could_not_renew_is_counted_by_the_worker(
+def test_what_the_heartbeat_could_not_renew_is_counted_by_the_worker(
     pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, emitted: list[Signal]
 ) -> None:
     pair[1].note_failure()

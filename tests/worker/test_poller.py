@@ -24,11 +24,11 @@ SLOTS = 2
 class Busy:
     """A worker that has just had a delivery, whenever it is asked; what it starts never ends by itself."""
 
-    def __init__(self, database: Database, book: SharedLeaseTable) -> None:
+    def __init__(self, database: Database, table: SharedLeaseTable) -> None:
         self.database = database
         self.started: list[Claim] = []
         self.slots = Slots(SLOTS)
-        stage = Stage(database, book)
+        stage = Stage(database, table)
         self.claims = Claims(database, WHO, batch_limit=10)
         self.floor = Poller(
             claims=self.claims,
@@ -64,9 +64,9 @@ class Busy:
 @pytest.fixture
 async def busy(shared: Database) -> AsyncIterator[Busy]:
     """A worker to which the broker delivers."""
-    book, descriptor = SharedLeaseTable.create(4)
-    yield Busy(shared, book)
-    book.close()
+    table, descriptor = SharedLeaseTable.create(4)
+    yield Busy(shared, table)
+    table.close()
     os.close(descriptor)
 
 

@@ -60,22 +60,22 @@ class Source(Consumer):
 
 
 class Stage:
-    """An intake with two lanes; what it starts goes on until it is told to end."""
+    """An intake with two buffers; what it starts goes on until it is told to end."""
 
-    def __init__(self, book: SharedLeaseTable, size: int) -> None:
+    def __init__(self, table: SharedLeaseTable, size: int) -> None:
         self.slots = Slots(size)
-        self.leases = LeaseManager(book, lease_seconds=15.0, emit=lambda fact: None)
+        self.leases = LeaseManager(table, lease_seconds=15.0, emit=lambda fact: None)
         self.prefetcher = Prefetcher(slots=self.slots, leases=self.leases, follow=self.follow)
-        self.urgent, self.idle = self.lane(0), self.lane(3)
+        self.urgent, self.idle = self.buffer(0), self.buffer(3)
         self.started: list[str] = []
         self.may_end: dict[str, asyncio.Event] = {}
         self.is_over = False
 
-    def lane(self, priority: int) -> tuple[PriorityBuffer, Source]:
-        """Add a lane."""
-        lane, source = self.prefetcher.lane(priority), Source()
-        lane.consumer = source
-        return lane, source
+    def buffer(self, priority: int) -> tuple[PriorityBuffer, Source]:
+        """Add a buffer."""
+        buffer, source = self.prefetcher.buffer(priority), Source()
+        buffer.consumer = source
+        return buffer, source
 
     async def follow(self, delivery: Delivery, source: str) -> None:
         """Run one delivery."""
@@ -84,11 +84,11 @@ class Stage:
             await self.may_end.setdefault(delivery.subject, asyncio.Event()).wait()
         await delivery.ack()
 
-    def receive(self, lane: tuple[PriorityBuffer, Source], *names: str) -> list[Command]:
+    def receive(self, buffer: tuple[PriorityBuffer, Source], *names: str) -> list[Command]:
         """Let deliveries arrive."""
         commands = [Command(name) for name in names]
         for command in commands:
-            self.prefetcher.receive(lane[0], command)
+            self.prefetcher.receive(buffer[0], command)
         return commands
 
     async def end(self, *names: str) -> None:
@@ -123,11 +123,11 @@ class Stage:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     """Two slots."""
-    book, descriptor = SharedLeaseTable.create(16)
-    stage = Stage(book, 2)
+    table, descriptor = SharedLeaseTable.create(16)
+    stage = Stage(table, 2)
     yield stage
     await stage.clear()
-    book.close()
+    table.close()
     os.close(descriptor)
 
 
@@ -177,9 +177,9 @@ async def test_where_tasks_have_become_long_the_least_urgent_is_given_back(stage
     assert [waiting.delivery.subject for waiting in stage.prefetcher.waiting] == ["e", "c"]
 
 
-async def test_lanes_may_be_added_in_any_order(stage: Stage) -> None:
+async def test_buffers_may_be_added_in_any_order(stage: Stage) -> None:
     await stage.be_quick()
-    late = stage.lane(1)
+    late = stage.buffer(1)
     stage.receive(stage.idle, "a", "b", "c")
     await asyncio.sleep(0)
     stage.receive(late, "d")
@@ -188,13 +188,13 @@ async def test_lanes_may_be_added_in_any_order(stage: Stage) -> None:
     assert stage.started == ["a", "b", "d", "c"]
 
 
-async def test_a_free_slot_is_fetched_for_in_each_lane(stage: Stage) -> None:
+async def test_a_free_slot_is_fetched_for_in_each_buffer(stage: Stage) -> None:
     stage.receive(stage.idle, "a")
     await asyncio.sleep(0)
     assert (stage.urgent[1].depth, stage.idle[1].depth) == (1, 2)
 
 
-async def test_while_tasks_are_short_lanes_fetch_ahead(stage: Stage) -> None:
+async def test_while_tasks_are_short_buffers_fetch_ahead(stage: Stage) -> None:
     await stage.be_quick()
     assert (stage.urgent[1].depth, stage.idle[1].depth) == (6, 6)
 

@@ -1,4 +1,4 @@
--- Lists messages that belong to no task and nobody has dealt with, the latest first.
+-- Lists messages that belong to no task and are open, the latest first.
 -- $1 workspace, $2 how many at most, $3 time and $4 id of the one to go on behind (null: from the beginning)
 select d.id, d.subject as name, d.reason, d.created_at as at, d.delivery_count as attempts, d.state as status
 from grns.dead_letters d

@@ -1,4 +1,4 @@
--- Changes a task that does not run, where nobody has changed it since it was read. It is no transition: the version
+-- Changes a task that does not run, unless it was changed since it was read. It is no transition: the version
 -- stays, so the time of the last change tells too. One that is queued gets a command of its new priority.
 -- Answers with `changed`, with `changed meanwhile`, with the status of one that cannot be changed, or with `not waiting`
 -- where there is nothing that it waits for; with nothing where there is no such task.

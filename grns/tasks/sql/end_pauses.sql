@@ -1,4 +1,4 @@
--- Ends pauses whose time is over, each once, whoever asks. $1 how many at most
+-- Ends pauses whose time is over, each once. $1 how many at most
 with ended as (
     select p.workspace, p.agent_type, p.task_type
     from grns.pauses p

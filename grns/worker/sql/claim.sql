@@ -1,4 +1,4 @@
--- Claims tasks by id: each at most once, whoever asks, and only those that may run now.
+-- Claims tasks by id: each by one worker at most, and only those that may run now.
 -- $1 ids, $2 lease_ids, $3 causation_ids (the commands), $4 agent_id, $5 workspace, $6 agent_type,
 -- $7 task types with a handler, $8 their max_attempts, $9 lease in seconds
 with wanted as (
@@ -36,7 +36,7 @@ claimed as (
         next_attempt_at = null, queued_at = null, started_at = now(), updated_at = now(),
         version = t.version + 1, last_message_id = l.event_id
     from locked l
-    where t.ctid = l.place  -- nobody moves what is locked; where it was moved just before, it is not claimed
+    where t.ctid = l.place  -- no transaction moves a locked row; one that was moved just before is not claimed
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
         t.uncounted_attempts, t.lease_id, t.trace_id, t.version, l.event_id,
         date_part('epoch', now() - l.was_queued_at) as queued_seconds,  -- null: it waited for its retry

@@ -1,4 +1,4 @@
--- Claims tasks that nobody was told of, most urgent first: the floor under the broker.
+-- Claims queued tasks without their commands, most urgent first: fallback polling.
 -- $1 lease_ids (as many as tasks are wanted), $2 agent_id, $3 workspace, $4 agent_type,
 -- $5 task types with a handler, $6 their max_attempts, $7 lease in seconds, $8 least age in the queue in seconds
 with paused as (
@@ -38,7 +38,7 @@ claimed as (
         next_attempt_at = null, queued_at = null, started_at = now(), updated_at = now(),
         version = t.version + 1, last_message_id = l.event_id
     from leased l
-    where t.ctid = l.place  -- nobody moves what is locked
+    where t.ctid = l.place  -- no transaction moves a locked row
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
         t.uncounted_attempts, t.lease_id, t.trace_id, t.version, l.event_id,
         date_part('epoch', now() - l.was_queued_at) as queued_seconds, l.led_here as causation_id

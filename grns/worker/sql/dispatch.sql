@@ -1,4 +1,4 @@
--- Writes a new command for tasks that are queued: what came through the front door for others.
+-- Writes a new command for queued tasks: commands of the shared subject for other pools.
 -- $1 ids, $2 causation_ids
 with wanted as (
     select w.id, w.causation_id from unnest($1::text[], $2::uuid[]) as w (id, causation_id)

@@ -1,5 +1,5 @@
 -- Ends attempts: writes the outcome of each, if the attempt still owns its task, and answers for each
--- with the task's new status, `lost`, or `locked` where somebody else has the row locked just now.
+-- with the task's new status, `lost`, or `locked` where another transaction has the row locked now.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
 -- $7 errors (may have a `traceback`: it is stored apart, and events are without it), $8 error classes,
 -- $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
@@ -43,7 +43,7 @@ finished as (
         finished_at = case l.target when 'retry_wait' then null else statement_timestamp() end,
         updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
     from locked l
-    where t.ctid = l.place  -- nobody moves what is locked; one that was moved just before is `locked`, below
+    where t.ctid = l.place  -- no transaction moves a locked row; one that was moved just before is `locked`, below
     returning t.id, t.workspace, t.task_type, t.agent_type, t.status, t.attempt, t.attempt_limit, t.version,
         t.trace_id, t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason,
         t.cancel_actor, t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id,

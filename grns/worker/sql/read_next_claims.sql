@@ -1,4 +1,4 @@
--- Reads back what a claim of the floor has claimed whose answer was lost: nothing names it but its leases.
+-- Reads back what a poll has claimed whose answer was lost: only its lease ids name it.
 -- $1 lease_ids
 select t.id, t.task_type, t.priority, t.payload::text as payload, t.attempt, t.attempt_limit, t.uncounted_attempts, t.lease_id,
     t.trace_id, t.created_at,

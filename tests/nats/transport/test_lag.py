@@ -11,7 +11,7 @@ import pytest
 from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.messages import Lag
-from tests.nats.transport.test_transport import EVENT, LANE, LIMIT, Inbox, message
+from tests.nats.transport.test_transport import EVENT, LIMIT, PRIORITY_SUBJECT, Inbox, message
 
 if TYPE_CHECKING:
     from tests.nats.transport.conftest import Broker, TransportFactory
@@ -32,25 +32,25 @@ async def test_a_durable_says_what_waits_and_what_was_delivered(
     transport = await transport_factory(nats_namespace=prefix) if prefix else await transport_factory()
     assert list(await transport.lags()) == [], "nobody has asked for anything yet"
     inbox = Inbox()
-    consumer = await transport.consume(LANE, inbox, depth=2)
+    consumer = await transport.consume(PRIORITY_SUBJECT, inbox, depth=2)
     await transport.subscribe("billing", [EVENT, "evt.task.dead.v1"], Inbox(), depth=1)
     for number in range(5):
         await transport.publish(message(body=b"%d" % number))
     await inbox.has(2)
     events = Lag(subjects.EVT_STREAM, "billing", 0, 0, 0)
-    await lags_are(transport, [Lag(subjects.CMD_STREAM, LANE, 3, 2, 0), events])
+    await lags_are(transport, [Lag(subjects.CMD_STREAM, PRIORITY_SUBJECT, 3, 2, 0), events])
     await inbox.deliveries[0].ack()
     await inbox.deliveries[1].nak()
     consumer.set_depth(10)
     await inbox.has(6)
-    await lags_are(transport, [Lag(subjects.CMD_STREAM, LANE, 0, 4, 1), events])
+    await lags_are(transport, [Lag(subjects.CMD_STREAM, PRIORITY_SUBJECT, 0, 4, 1), events])
     await consumer.stop()
 
 
 async def test_a_stream_that_is_not_there_has_no_durables(transport: JetStream, broker: Broker) -> None:
-    await transport.consume(LANE, Inbox(), depth=1)
+    await transport.consume(PRIORITY_SUBJECT, Inbox(), depth=1)
     await broker.delete_stream(subjects.EVT_STREAM)
-    assert [lag.consumer for lag in await transport.lags()] == [LANE]
+    assert [lag.consumer for lag in await transport.lags()] == [PRIORITY_SUBJECT]
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tests.nats.transport.conftest import Broker, TransportFactory
 
 LIMIT = 10.0
-LANE = subjects.priority_subject("default", "worker", 2)
-OTHER_LANE = subjects.priority_subject("default", "worker", 0)
+PRIORITY_SUBJECT = subjects.priority_subject("default", "worker", 2)
+OTHER_SUBJECT = subjects.priority_subject("default", "worker", 0)
 EVENT = "evt.task.queued.v1"
 # Short enough to be waited for.
 BRISK: dict[str, Any] = {"lease_seconds": 1.0}
@@ -99,7 +99,7 @@ class Worker:
         await eventually(lambda: body in self.bodies, seconds=seconds)
 
 
-def message(subject: str = LANE, body: bytes = b"{}", **changes: Any) -> Message:
+def message(subject: str = PRIORITY_SUBJECT, body: bytes = b"{}", **changes: Any) -> Message:
     """Return a message with an id of its own."""
     chosen: dict[str, Any] = {"id": str(uuid.uuid4()), "headers": {"Grns-Workspace": "default"}}
     return Message(subject=subject, body=body, **(chosen | changes))
@@ -293,9 +293,9 @@ async def test_a_full_lane_refuses_and_leaves_the_others_alone(transport_factory
     assert sum(isinstance(answer, Receipt) for answer in answers) == 3
     refusals = [answer for answer in answers if isinstance(answer, BrokerRefusedError)]
     assert [refusal.code for refusal in refusals] == ["full"] * 7
-    assert isinstance(await transport.publish(message(OTHER_LANE)), Receipt)
+    assert isinstance(await transport.publish(message(OTHER_SUBJECT)), Receipt)
     worker = Worker()
-    await transport.consume(LANE, worker, depth=10)
+    await transport.consume(PRIORITY_SUBJECT, worker, depth=10)
     await stored(transport, subjects.CMD_STREAM, 1)
     assert isinstance(await transport.publish(message()), Receipt)
 
@@ -331,10 +331,10 @@ async def test_a_delivery_says_what_was_sent(transport: JetStream) -> None:
     wanted = message(body=b'{"n": 1}', headers={"Grns-Task": "gr-1", "Status": "409"})
     receipt = await transport.publish(wanted)
     inbox = Inbox()
-    await transport.consume(LANE, inbox, depth=1)
+    await transport.consume(PRIORITY_SUBJECT, inbox, depth=1)
     await inbox.has(1)
     delivery = inbox.deliveries[0]
-    assert (delivery.subject, delivery.body, delivery.delivery_count) == (LANE, b'{"n": 1}', 1)
+    assert (delivery.subject, delivery.body, delivery.delivery_count) == (PRIORITY_SUBJECT, b'{"n": 1}', 1)
     assert (delivery.stream, delivery.stream_seq) == (subjects.CMD_STREAM, receipt.seq)
     assert (delivery.headers["Grns-Task"], delivery.headers["Status"]) == ("gr-1", "409")
 
@@ -342,7 +342,7 @@ async def test_a_delivery_says_what_was_sent(transport: JetStream) -> None:
 async def test_an_ack_ends_it(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
-    await transport.consume(LANE, inbox, depth=1)
+    await transport.consume(PRIORITY_SUBJECT, inbox, depth=1)
     await inbox.has(1)
     await inbox.deliveries[0].ack()
     await stored(transport, subjects.CMD_STREAM, 0)
@@ -352,7 +352,7 @@ async def test_an_ack_ends_it(transport: JetStream) -> None:
 async def test_only_the_first_end_counts(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
-    consumer = await transport.consume(LANE, inbox, depth=1)
+    consumer = await transport.consume(PRIORITY_SUBJECT, inbox, depth=1)
     await inbox.has(1)
     await inbox.deliveries[0].nak(0.2)
     await inbox.deliveries[0].ack()
@@ -363,7 +363,7 @@ async def test_only_the_first_end_counts(transport: JetStream) -> None:
 async def test_a_nak_brings_it_back_after_the_delay(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
-    consumer = await transport.consume(LANE, inbox, depth=1)
+    consumer = await transport.consume(PRIORITY_SUBJECT, inbox, depth=1)
     await inbox.has(1)
     await inbox.deliveries[0].nak()
     consumer.done()
@@ -379,7 +379,7 @@ async def test_a_nak_brings_it_back_after_the_delay(transport: JetStream) -> Non
 async def test_a_term_ends_it_without_effect(transport: JetStream) -> None:
     await transport.publish(message())
     inbox = Inbox()
-    consumer = await transport.consume(LANE, inbox, depth=1)
+    consumer = await transport.consume(PRIORITY_SUBJECT, inbox, depth=1)
     await inbox.has(1)
     await inbox.deliveries[0].term("not\r\nJSON: é" + "x" * 5_000)
     consumer.done()
@@ -392,7 +392,7 @@ async def test_a_term_ends_it_without_effect(transport: JetStream) -> None:
 async def test_what_nobody_ends_is_delivered_again(brisk: JetStream) -> None:
     await brisk.publish(message())
     inbox = Inbox()
-    await brisk.consume(LANE, inbox, depth=2)
+    await brisk.consume(PRIORITY_SUBJECT, inbox, depth=2)
     await inbox.has(2)
     assert [delivery.delivery_count for delivery in inbox.deliveries] == [1, 2]
     assert inbox.at[1] - inbox.at[0] >= 0.9
@@ -405,7 +405,7 @@ async def test_a_sign_of_life_keeps_it_also_from_another_connection(
     for number in range(2):
         await holder.publish(message(body=b"%d" % number))
     inbox = Inbox()
-    await holder.consume(LANE, inbox, depth=10)
+    await holder.consume(PRIORITY_SUBJECT, inbox, depth=10)
     await inbox.has(2)
     for _ in range(6):
         await asyncio.sleep(0.25)
@@ -421,7 +421,7 @@ async def test_no_more_than_depth_is_held_and_done_makes_room(transport: JetStre
     for number in range(20):
         await transport.publish(message(body=b"%d" % number))
     inbox = Inbox()
-    consumer = await transport.consume(LANE, inbox, depth=5)
+    consumer = await transport.consume(PRIORITY_SUBJECT, inbox, depth=5)
     await inbox.has(5)
     for _ in range(3):  # time for the broker to send too much
         await transport.state(subjects.CMD_STREAM)
@@ -441,12 +441,12 @@ async def test_no_more_than_depth_is_held_and_done_makes_room(transport: JetStre
 async def test_a_smaller_depth_leaves_the_rest_to_others(transport_factory: TransportFactory) -> None:
     shy, eager = await transport_factory(), await transport_factory()
     few, many = Inbox(), Inbox()
-    consumer = await shy.consume(LANE, few, depth=10)
+    consumer = await shy.consume(PRIORITY_SUBJECT, few, depth=10)
     for number in range(2):
         await shy.publish(message(body=b"%d" % number))
     await few.has(2)
     consumer.set_depth(3)
-    await eager.consume(LANE, many, depth=10)
+    await eager.consume(PRIORITY_SUBJECT, many, depth=10)
     for number in range(2, 9):
         await shy.publish(message(body=b"%d" % number))
     await eventually(lambda: len({*few.bodies, *many.bodies}) == 9, seconds=2)
@@ -456,7 +456,7 @@ async def test_a_smaller_depth_leaves_the_rest_to_others(transport_factory: Tran
 async def test_what_comes_beyond_a_shrinking_depth_goes_back(transport_factory: TransportFactory) -> None:
     shy, eager = await transport_factory(), await transport_factory()
     few, many = Inbox(), Inbox()
-    consumer = await shy.consume(LANE, few, depth=10)
+    consumer = await shy.consume(PRIORITY_SUBJECT, few, depth=10)
     await shy.publish(message(body=b"0"))
     await few.has(1)
     for depth in (9, 8, 2):  # so fast that a request for more may be with the broker
@@ -464,7 +464,7 @@ async def test_what_comes_beyond_a_shrinking_depth_goes_back(transport_factory: 
         await shy.state(subjects.CMD_STREAM)
     for number in range(1, 6):
         await shy.publish(message(body=b"%d" % number))
-    await eager.consume(LANE, many, depth=100)
+    await eager.consume(PRIORITY_SUBJECT, many, depth=100)
     await eventually(lambda: len({*few.bodies, *many.bodies}) == 6, seconds=2)
     assert len(few.deliveries) <= 2
 
@@ -472,9 +472,9 @@ async def test_what_comes_beyond_a_shrinking_depth_goes_back(transport_factory: 
 async def test_depth_zero_pauses(transport_factory: TransportFactory) -> None:
     paused, other = await transport_factory(), await transport_factory()
     none, all_of_it = Inbox(), Inbox()
-    consumer = await paused.consume(LANE, none, depth=10)
+    consumer = await paused.consume(PRIORITY_SUBJECT, none, depth=10)
     consumer.set_depth(0)
-    await other.consume(LANE, all_of_it, depth=10)
+    await other.consume(PRIORITY_SUBJECT, all_of_it, depth=10)
     for _ in range(5):
         await other.publish(message())
     await all_of_it.has(5, seconds=2)
@@ -493,12 +493,12 @@ async def test_a_paused_subject_is_delivered_to_nobody_until_it_goes_on(
 ) -> None:
     worker, operator = await transport_factory(), await transport_factory()
     inbox, others = Inbox(), Inbox()
-    assert not await operator.pause(LANE, seconds=60.0), "nobody serves it yet"
-    consumer = await worker.consume(LANE, inbox, depth=10)
-    await worker.consume(OTHER_LANE, others, depth=10)
+    assert not await operator.pause(PRIORITY_SUBJECT, seconds=60.0), "nobody serves it yet"
+    consumer = await worker.consume(PRIORITY_SUBJECT, inbox, depth=10)
+    await worker.consume(OTHER_SUBJECT, others, depth=10)
     for _ in range(2):
-        assert await operator.pause(LANE, seconds=60.0)
-    for subject in (LANE, OTHER_LANE):
+        assert await operator.pause(PRIORITY_SUBJECT, seconds=60.0)
+    for subject in (PRIORITY_SUBJECT, OTHER_SUBJECT):
         await operator.publish(message(subject))
     await others.has(1)
     for _ in range(3):  # time for the broker to send too much
@@ -506,22 +506,22 @@ async def test_a_paused_subject_is_delivered_to_nobody_until_it_goes_on(
     assert inbox.deliveries == []
     assert not consumer.is_failing
     for _ in range(2):
-        assert await operator.pause(LANE, seconds=0.0)
+        assert await operator.pause(PRIORITY_SUBJECT, seconds=0.0)
     await inbox.has(1)
 
 
 async def test_a_durable_says_how_it_is(transport: JetStream) -> None:
-    assert await transport.durable(LANE) is None
+    assert await transport.durable(PRIORITY_SUBJECT) is None
     inbox = Inbox()
-    consumer = await transport.consume(LANE, inbox, depth=2)
+    consumer = await transport.consume(PRIORITY_SUBJECT, inbox, depth=2)
     for _ in range(5):
         await transport.publish(message())
     await inbox.has(2)
-    found = await transport.durable(LANE)
+    found = await transport.durable(PRIORITY_SUBJECT)
     assert found is not None
     assert (found.pending, found.ack_pending, found.paused_seconds) == (3, 2, 0.0)
-    assert await transport.pause(LANE, seconds=60.0)
-    found = await transport.durable(LANE)
+    assert await transport.pause(PRIORITY_SUBJECT, seconds=60.0)
+    found = await transport.durable(PRIORITY_SUBJECT)
     assert found is not None
     assert 50 < found.paused_seconds <= 60
     await consumer.stop()
@@ -529,8 +529,8 @@ async def test_a_durable_says_how_it_is(transport: JetStream) -> None:
 
 async def test_a_pause_of_a_subject_ends_by_itself(transport: JetStream) -> None:
     inbox = Inbox()
-    await transport.consume(LANE, inbox, depth=10)
-    assert await transport.pause(LANE, seconds=1.0)
+    await transport.consume(PRIORITY_SUBJECT, inbox, depth=10)
+    assert await transport.pause(PRIORITY_SUBJECT, seconds=1.0)
     await transport.publish(message())
     await inbox.has(1)
 
@@ -539,8 +539,8 @@ async def test_who_may_only_check_pauses_nothing(transport_factory: TransportFac
     worker = await transport_factory()
     checker = await transport_factory(provision=False, nats_manage="verify")
     inbox = Inbox()
-    await worker.consume(LANE, inbox, depth=10)
-    assert not await checker.pause(LANE, seconds=60.0)
+    await worker.consume(PRIORITY_SUBJECT, inbox, depth=10)
+    assert not await checker.pause(PRIORITY_SUBJECT, seconds=60.0)
     await worker.publish(message())
     await inbox.has(1)
 
@@ -548,7 +548,7 @@ async def test_who_may_only_check_pauses_nothing(transport_factory: TransportFac
 async def test_stopping_strands_nothing(transport_factory: TransportFactory) -> None:
     leaver, stayer = await transport_factory(), await transport_factory(relay_window=200)
     early, late = Inbox(), Inbox()
-    consumer = await leaver.consume(LANE, early, depth=1000)
+    consumer = await leaver.consume(PRIORITY_SUBJECT, early, depth=1000)
     failures: list[GrnsError] = []
 
     def done(answer: Receipt | GrnsError) -> None:
@@ -563,7 +563,7 @@ async def test_stopping_strands_nothing(transport_factory: TransportFactory) -> 
         await send(stayer, message(body=b"%d" % number), done)
     await stopping
     held = len(early.deliveries)
-    await stayer.consume(LANE, late, depth=1000)
+    await stayer.consume(PRIORITY_SUBJECT, late, depth=1000)
     await eventually(lambda: len({*early.bodies, *late.bodies}) == 600, seconds=3)
     assert failures == []
     assert len(early.deliveries) == held
@@ -584,7 +584,7 @@ async def test_a_callback_that_fails_costs_no_place(transport: JetStream) -> Non
             raise ValueError("boo")
         inbox(delivery)
 
-    await transport.consume(LANE, fail_once, depth=1)
+    await transport.consume(PRIORITY_SUBJECT, fail_once, depth=1)
     await transport.publish(message())
     await inbox.has(1)
     assert seen == [1, 2]
@@ -593,8 +593,8 @@ async def test_a_callback_that_fails_costs_no_place(transport: JetStream) -> Non
 async def test_two_consumers_share_the_work(transport_factory: TransportFactory) -> None:
     one, two = await transport_factory(), await transport_factory()
     first, second = Worker(), Worker()
-    first.consumer = await one.consume(LANE, first, depth=5)
-    second.consumer = await two.consume(LANE, second, depth=5)
+    first.consumer = await one.consume(PRIORITY_SUBJECT, first, depth=5)
+    second.consumer = await two.consume(PRIORITY_SUBJECT, second, depth=5)
     for number in range(100):
         await one.publish(message(body=b"%d" % number))
     await eventually(lambda: len(first.bodies) + len(second.bodies) == 100)
@@ -638,7 +638,7 @@ async def wiped(broker: Broker) -> None:
 
 
 async def durable_deleted(broker: Broker) -> None:
-    await broker.delete_durable(subjects.CMD_STREAM, subjects.durable(LANE))
+    await broker.delete_durable(subjects.CMD_STREAM, subjects.durable(PRIORITY_SUBJECT))
 
 
 async def stream_deleted(broker: Broker) -> None:
@@ -663,7 +663,7 @@ async def test_a_consumer_recovers(
 ) -> None:
     transport = await transport_factory(lease_seconds=lease_seconds)
     worker = Worker()
-    worker.consumer = await transport.consume(LANE, worker, depth=10)
+    worker.consumer = await transport.consume(PRIORITY_SUBJECT, worker, depth=10)
     await transport.publish(message(body=b"before"))
     await worker.has(b"before")
     await fault(broker)
@@ -674,7 +674,7 @@ async def test_a_consumer_recovers(
 
 async def test_a_consumer_asks_again_as_soon_as_it_is_connected(transport: JetStream, broker: Broker) -> None:
     worker = Worker()
-    worker.consumer = await transport.consume(LANE, worker, depth=10)
+    worker.consumer = await transport.consume(PRIORITY_SUBJECT, worker, depth=10)
     await killed(broker)
     await eventually(lambda: not transport.is_connected)
     await eventually(lambda: transport.is_connected)
@@ -683,7 +683,7 @@ async def test_a_consumer_asks_again_as_soon_as_it_is_connected(transport: JetSt
 
 
 async def test_a_consumer_says_that_it_fails(transport: JetStream, broker: Broker) -> None:
-    consumer = await transport.consume(LANE, Inbox(), depth=10)
+    consumer = await transport.consume(PRIORITY_SUBJECT, Inbox(), depth=10)
     assert not consumer.is_failing
     await broker.kill()
     await eventually(lambda: consumer.is_failing)
@@ -697,7 +697,7 @@ async def test_a_consumer_can_be_made_while_the_broker_is_away(transport: JetStr
     await broker.stop()
     await eventually(lambda: not transport.is_connected)
     worker = Worker()
-    worker.consumer = await transport.consume(LANE, worker, depth=10)
+    worker.consumer = await transport.consume(PRIORITY_SUBJECT, worker, depth=10)
     assert worker.consumer.is_failing
     await broker.start()
     await insist(transport, message(body=b"after"))
@@ -707,7 +707,7 @@ async def test_a_consumer_can_be_made_while_the_broker_is_away(transport: JetStr
 async def test_a_consumer_can_be_stopped_while_the_broker_is_away(
     transport: JetStream, broker: Broker
 ) -> None:
-    consumer = await transport.consume(LANE, Inbox(), depth=10)
+    consumer = await transport.consume(PRIORITY_SUBJECT, Inbox(), depth=10)
     await broker.stop()
     await eventually(lambda: not transport.is_connected)
     await asyncio.wait_for(consumer.stop(), 3)
@@ -715,7 +715,7 @@ async def test_a_consumer_can_be_stopped_while_the_broker_is_away(
 
 async def test_ends_survive_a_lost_connection(brisk: JetStream, broker: Broker) -> None:
     inbox = Inbox()
-    await brisk.consume(LANE, inbox, depth=10)
+    await brisk.consume(PRIORITY_SUBJECT, inbox, depth=10)
     await brisk.publish(message())
     await inbox.has(1)
     await broker.kill()
@@ -794,24 +794,24 @@ async def test_verify_reports_and_changes_nothing(transport_factory: TransportFa
     with pytest.raises(DriftError, match="GRNS_EVT: max_bytes is 10000000, grns expects 20000000"):
         await checker.provision()
     with pytest.raises(DriftError, match="does not exist"):
-        await checker.consume(LANE, Inbox(), depth=1)
-    await maker.consume(LANE, Inbox(), depth=1)
+        await checker.consume(PRIORITY_SUBJECT, Inbox(), depth=1)
+    await maker.consume(PRIORITY_SUBJECT, Inbox(), depth=1)
     inbox = Inbox()
-    await checker.consume(LANE, inbox, depth=1)
+    await checker.consume(PRIORITY_SUBJECT, inbox, depth=1)
     await maker.publish(message())
 
 
 async def test_a_durable_with_another_filter_is_an_error(transport: JetStream, broker: Broker) -> None:
-    name = subjects.durable(LANE)
-    config = {"name": name, "durable_name": name, "ack_policy": "explicit", "filter_subject": OTHER_LANE}
+    name = subjects.durable(PRIORITY_SUBJECT)
+    config = {"name": name, "durable_name": name, "ack_policy": "explicit", "filter_subject": OTHER_SUBJECT}
     await broker.manage(
         f"CONSUMER.CREATE.{subjects.CMD_STREAM}.{name}",
         {"stream_name": subjects.CMD_STREAM, "config": config},
     )
     with pytest.raises(DriftError, match=name):
-        await transport.consume(LANE, Inbox(), depth=1)
+        await transport.consume(PRIORITY_SUBJECT, Inbox(), depth=1)
     info = await broker.manage(f"CONSUMER.INFO.{subjects.CMD_STREAM}.{name}")
-    assert info["config"]["filter_subject"] == OTHER_LANE
+    assert info["config"]["filter_subject"] == OTHER_SUBJECT
 
 
 # Hints, observers, subscribers
@@ -920,9 +920,15 @@ async def test_what_was_stored_between_two_moments_is_read_in_its_order(transpor
 @pytest.fixture
 async def lonely(transport: JetStream) -> list[int]:
     """Messages, the second and the third of them on subjects that nobody serves."""
-    await transport.consume(LANE, Inbox(), depth=1)
+    await transport.consume(PRIORITY_SUBJECT, Inbox(), depth=1)
     await transport.consume(subjects.shared_execute(), Inbox(), depth=1)
-    wanted = [subjects.shared_execute(), "cmd.agent.planner.plan.v1", "cmd.other.v1", LANE, OTHER_LANE]
+    wanted = [
+        subjects.shared_execute(),
+        "cmd.agent.planner.plan.v1",
+        "cmd.other.v1",
+        PRIORITY_SUBJECT,
+        OTHER_SUBJECT,
+    ]
     return [(await transport.publish(message(subject))).seq for subject in wanted][1:3]
 
 

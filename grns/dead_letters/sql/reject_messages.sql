@@ -8,7 +8,7 @@ with wanted as (
         as w (workspace, reason, detail, subject, stream, stream_seq, delivery_count, headers, body, sha, head,
             head_of_headers)
 ),
-buried as (
+rejected as (
     insert into grns.dead_letters (workspace, reason, detail, subject, stream, stream_seq, delivery_count, headers,
         body, body_sha256)
     select w.workspace, w.reason, w.detail, w.subject, w.stream, w.stream_seq, w.delivery_count, w.headers, w.body,
@@ -23,7 +23,7 @@ logged as (
         json_build_object('reason', b.reason, 'detail', b.detail, 'subject', b.subject, 'stream', b.stream,
             'stream_seq', b.stream_seq, 'delivery_count', b.delivery_count, 'headers', w.head_of_headers,
             'body_base64', w.head, 'body_size', octet_length(b.body), 'body_sha256', b.body_sha256)
-    from buried b
+    from rejected b
     join wanted w on w.stream = b.stream and w.stream_seq = b.stream_seq and w.sha = b.body_sha256
 )
-select b.id, b.reason from buried b
+select b.id, b.reason from rejected b
