@@ -130,6 +130,7 @@ class _WorkerFactory:
             make_poller=self.poller,
             make_router=self.router,
             make_pause_watch=self.pause_watch,
+            claim_batch=self.settings.claim_batch,
             grace_seconds=self.settings.shutdown_grace_seconds,
             version=VERSION,
             emit=self.emit,

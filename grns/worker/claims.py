@@ -16,6 +16,7 @@ from grns.model.outcome import Claim, Unclaimed
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Row, run
+from grns.worker.command import ExecuteCommand
 
 _PAUSE_SECONDS = 0.1
 # The columns of a claim in the order of its fields; `expires_at` and `workspace` are set here.
@@ -88,6 +89,15 @@ class Claims:
         except asyncio.CancelledError:
             request.is_given_up = True
             self._forget([request.lease_id])
+            raise
+
+    async def claim_many(self, commands: Sequence[ExecuteCommand]) -> Sequence[Claim | Unclaimed]:
+        """Claim the tasks of commands in one statement; return each claim, or why there is none."""
+        requests = [_ClaimRequest(one.task_id, random_uuid(), one.message_id) for one in commands]
+        try:
+            return await self._send(requests)
+        except asyncio.CancelledError:
+            self._forget([request.lease_id for request in requests])
             raise
 
     async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:

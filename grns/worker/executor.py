@@ -1,9 +1,9 @@
-"""Run one task, from its command to its outcome.
+"""Run tasks, from their commands to their outcomes.
 
-`Executor.handle_command` is the guarantee of grns: read the command, claim the task in Postgres, acknowledge
-the command after the claim has committed, run the handler while the lease is renewed, and write the outcome.
-From the claim on the lease brings the task back: a lost worker's leases expire, and the reaper writes a new
-command.
+This is the guarantee of grns, in order: read the command, claim the task in Postgres, acknowledge the command
+after the claim has committed (`claim_all`), run the handler while the lease is renewed, and write the outcome
+(`run`). From the claim on the lease brings the task back: the leases of a lost worker expire, and the reaper
+writes new commands.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Claimer:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Executor(Claimer):
-    """Runs one task from its command to the ack; each step is a method."""
+    """Runs tasks from their commands to their outcomes; each step is a method."""
 
     task_types: Sequence[str] = field(init=False)
     finishes: Finishes
@@ -177,20 +177,61 @@ class Executor(Claimer):
     def __post_init__(self) -> None:
         self.task_types = self.handlers.types
 
-    async def handle_command(self, delivery: Delivery, source: str) -> None:
-        """Claim and run the task of a command; ack the command after the claim has committed."""
-        command = await self.read(delivery)
-        if command is None:
+    async def claim_all(
+        self, deliveries: Sequence[Delivery], source: str, start: Callable[[Claim], None]
+    ) -> None:
+        """Claim the tasks of commands in one statement, and start those that are claimed.
+
+        A command is acknowledged after its claim has committed. A command that claims nothing is settled by
+        the reason.
+        """
+        commands = await self._read_all(deliveries)
+        if not commands:
             return
         failpoint.reach("worker.before_claim")
-        claim = await self.claim(command, delivery, source)
-        if claim is None:
+        began_ns = time.time_ns()
+        try:
+            answers = await self.claims.claim_many([command for command, _ in commands])
+        except UnavailableError as error:
+            for command, delivery in commands:
+                await self.defer(delivery, command.task_id, error)
             return
-        with suppress(GrnsError):  # the command comes again and is refused while the lease is valid
+        except InvalidInputError:  # Postgres refuses a value of one of them
+            await self._claim_each(commands, source, start)
+            return
+        settled = [(answer, delivery) for answer, (_, delivery) in zip(answers, commands, strict=True)]
+        claimed = [(answer, delivery) for answer, delivery in settled if isinstance(answer, Claim)]
+        for claim, _ in claimed:  # before anything else can fail: a claim that never runs keeps its lease
+            start(claim)
+        for claim, delivery in claimed:
+            self.note_claim(claim, source, began_ns, delivery.headers if self.spans.is_on else _NO_HEADERS)
+            await self._ack(delivery)
+        for answer, delivery in settled:
+            if isinstance(answer, Unclaimed):
+                await self.refuse(answer, delivery)
+
+    async def _read_all(self, deliveries: Sequence[Delivery]) -> list[tuple[ExecuteCommand, Delivery]]:
+        read = [(await self.read(delivery), delivery) for delivery in deliveries]
+        return [(command, delivery) for command, delivery in read if command is not None]
+
+    async def _claim_each(
+        self,
+        commands: Sequence[tuple[ExecuteCommand, Delivery]],
+        source: str,
+        start: Callable[[Claim], None],
+    ) -> None:
+        for command, delivery in commands:
+            claim = await self.claim(command, delivery, source)
+            if claim is not None:
+                start(claim)
+                await self._ack(delivery)
+
+    async def _ack(self, delivery: Delivery) -> None:
+        """Acknowledge the command of a claim. If that fails, it comes again and is refused."""
+        with suppress(GrnsError):
             failpoint.reach("worker.claimed_not_acked")
             await delivery.ack()
             failpoint.reach("worker.acked")
-        await self.run(claim)
 
     async def run(self, claim: Claim) -> None:
         """Run the handler of a claimed task and write the outcome, while the lease is renewed."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
+from typing import Any
 
+from grns.model.outcome import Claim
 from grns.nats.consumer import Consumer
 from grns.nats.delivery import Delivery
 from grns.worker.leases import LeaseManager
@@ -37,7 +39,6 @@ class Prefetched:
     delivery: Delivery
     since: float
     kept: ExitStack | None = None
-    running: asyncio.Task[None] | None = None
 
 
 @dataclass(slots=True)
@@ -52,16 +53,28 @@ class PriorityBuffer:
 
 
 class Prefetcher:
-    """Starts deliveries as slots get free. `follow` runs one to its end."""
+    """Claims the tasks of delivered commands, many at a time, as slots get free.
+
+    `claim` settles deliveries and starts what it claims; `start` runs a claim in the slot taken for it.
+    """
 
     def __init__(
-        self, *, slots: Slots, leases: LeaseManager, follow: Callable[[Delivery, str], Awaitable[None]]
+        self,
+        *,
+        slots: Slots,
+        leases: LeaseManager,
+        claim: Callable[[Sequence[Delivery], Callable[[Claim], None]], Awaitable[None]],
+        start: Callable[[Claim], None],
+        batch_limit: int,
     ) -> None:
         self._slots = slots
         self._leases = leases
-        self._follow = follow
+        self._claim = claim
+        self._start = start
+        self._batch_limit = batch_limit
         self._buffers: list[PriorityBuffer] = []  # most urgent first
         self._running: set[asyncio.Task[None]] = set()
+        self._is_claiming = False
         self._mean_seconds = 2 * _SHORT_SECONDS
         self._is_held = False
         self._is_closed = False
@@ -81,7 +94,7 @@ class Prefetcher:
         buffer.held += 1
         buffer.waiting.append(Prefetched(buffer, delivery, self.last_delivery_at))
         self._pump()
-        if (self._is_closed or not self._is_eager) and (least := self._least_urgent()) is not None:
+        if (self._is_closed or self._has_excess) and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
             self._fetch()  # no more than can be held: what was given back would come again at once
 
@@ -92,7 +105,7 @@ class Prefetcher:
 
     @property
     def running(self) -> set[asyncio.Task[None]]:
-        """The deliveries that are being followed."""
+        """The claims and answers to the broker that are under way."""
         return self._running
 
     @property
@@ -123,6 +136,17 @@ class Prefetcher:
         while (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
 
+    def note_run(self, seconds: float) -> None:
+        """Take the duration of one run into the mean."""
+        self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
+
+    @property
+    def _has_excess(self) -> bool:
+        """Return whether more waits than can start now, while tasks are long."""
+        return not self._is_eager and sum(len(one.waiting) for one in self._buffers) > max(
+            0, self._slots.free
+        )
+
     @property
     def _is_eager(self) -> bool:
         return self._mean_seconds < _SHORT_SECONDS
@@ -137,13 +161,50 @@ class Prefetcher:
         return next((buffer for buffer in reversed(self._buffers) if buffer.waiting), None)
 
     def _pump(self) -> None:
-        while (buffer := self._most_urgent()) is not None and not self._is_held and self._slots.try_take():
+        """Begin to claim if something waits and a slot is free; one claim is under way at a time."""
+        if not self._is_claiming and self._slots.free > 0 and self._most_urgent() is not None:
+            self._is_claiming = True
+            self._spawn(self._claim_waiting())
+        self._fetch()
+
+    async def _claim_waiting(self) -> None:
+        try:
+            while batch := self._take():
+                await self._claim_batch(batch)
+        finally:
+            self._is_claiming = False
+
+    def _take(self) -> list[Prefetched]:
+        """Take what fits into the free slots, the most urgent first."""
+        batch: list[Prefetched] = []
+        while (
+            len(batch) < self._batch_limit
+            and not self._is_held
+            and (buffer := self._most_urgent()) is not None
+            and self._slots.try_take()
+        ):
             waiting = buffer.waiting.popleft()
             if waiting.kept is not None:
                 waiting.kept.close()
-            waiting.running = asyncio.create_task(self._run(waiting))
-            self._running.add(waiting.running)
-        self._fetch()
+            batch.append(waiting)
+        return batch
+
+    async def _claim_batch(self, batch: Sequence[Prefetched]) -> None:
+        unused = len(batch)
+
+        def start(claim: Claim) -> None:
+            nonlocal unused
+            unused -= 1
+            self._start(claim)
+
+        try:
+            await self._claim([waiting.delivery for waiting in batch], start)
+        finally:
+            for waiting in batch:
+                self._end(waiting)
+            for _ in range(unused):
+                self._slots.give()
+            self._fetch()
 
     def _fetch(self) -> None:
         """Tell each buffer how much to fetch."""
@@ -156,24 +217,16 @@ class Prefetcher:
                 buffer.depth = depth
                 buffer.consumer.set_depth(depth)
 
-    async def _run(self, waiting: Prefetched) -> None:
-        started_at = time.monotonic()
-        try:
-            await self._follow(waiting.delivery, "priority")
-        finally:
-            self._mean_seconds += _WEIGHT * (time.monotonic() - started_at - self._mean_seconds)
-            self._end(waiting)
-            if waiting.running is not None:  # not by a callback of its end: that is a turn of the loop more
-                self._running.discard(waiting.running)
-            self._slots.give()
-
     def _give_back(self, waiting: Prefetched) -> None:
         if waiting.kept is not None:
             waiting.kept.close()
         self._end(waiting)
-        giving_back = asyncio.ensure_future(waiting.delivery.nak())
-        self._running.add(giving_back)
-        giving_back.add_done_callback(self._running.discard)
+        self._spawn(waiting.delivery.nak())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     def _end(self, waiting: Prefetched) -> None:
         waiting.buffer.held -= 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import structlog
@@ -59,6 +60,7 @@ class Worker:
         make_poller: Callable[[Worker], Poller],
         make_router: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
+        claim_batch: int,
         grace_seconds: float,
         version: str,
         emit: Emit,
@@ -74,7 +76,9 @@ class Worker:
         self._grace_seconds = grace_seconds
         self._version = version
         self._emit = emit
-        self.prefetcher = Prefetcher(slots=slots, leases=leases, follow=self._follow)
+        self.prefetcher = Prefetcher(
+            slots=slots, leases=leases, claim=self._claim, start=self.start, batch_limit=claim_batch
+        )
         self._poller = make_poller(self)
         self._poll_loop = PeriodicLoop("poller", self._poller.tick, emit=emit)
         slots.on_free.append(self._feed)
@@ -137,7 +141,7 @@ class Worker:
         self._poll_loop.wake()
 
     def start(self, claim: Claim) -> None:
-        """Run a task that was claimed without a delivery; its slot is taken already."""
+        """Run a claimed task; its slot is taken already."""
         self._spawn(self._run(claim))
 
     async def _until_stopped(self, *loops: asyncio.Task[None]) -> None:
@@ -185,13 +189,15 @@ class Worker:
         if self._shared_consumer is not None:
             self._shared_consumer.done()
 
-    async def _follow(self, delivery: Delivery, source: str) -> None:
-        await self._guard(self._executor.handle_command(delivery, source))
+    async def _claim(self, deliveries: Sequence[Delivery], start: Callable[[Claim], None]) -> None:
+        await self._guard(self._executor.claim_all(deliveries, "priority", start))
 
     async def _run(self, claim: Claim) -> None:
+        began_at = time.monotonic()
         try:
             await self._guard(self._executor.run(claim))
         finally:
+            self.prefetcher.note_run(time.monotonic() - began_at)
             self._slots.give()
 
     async def _guard(self, work: Awaitable[None]) -> None:

@@ -105,9 +105,16 @@ class Stage:
     async def receive(self, delivery: Copy, source: str) -> None:
         """Handle a command from its priority subject, or from the shared one."""
         if source == "priority":
-            await self.executor.handle_command(delivery, source)
+            await self.handle(delivery)
         else:
             await self.door.receive(delivery)
+
+    async def handle(self, *deliveries: Copy) -> None:
+        """Claim the tasks of commands, and run them to their ends."""
+        claims: list[Claim] = []
+        await self.executor.claim_all(deliveries, "priority", claims.append)
+        for claim in claims:
+            await self.executor.run(claim)
 
     def _context(self, claim: Claim, lease: Lease) -> Context:
         return Context(
@@ -137,10 +144,50 @@ def asking_for(database: Database, task_id: str, *, agent_type: str = "worker", 
 async def test_a_command_is_acked_when_its_claim_has_committed(stage: Stage, shared: Database) -> None:
     task_id = (await submit(shared)).id
     delivery = asking_for(shared, task_id)
-    await stage.executor.handle_command(delivery, "priority")
+    await stage.handle(delivery)
     assert delivery.end == ("ack", None)
     assert delivery.statuses == ["running"]
     assert (await row_of(shared, task_id))["result"] == "1"
+
+
+async def test_commands_of_a_batch_are_settled_each_by_its_reason(stage: Stage, shared: Database) -> None:
+    first, second, ended = [(await place(shared, road)).id for road in ("queued", "queued", "succeeded")]
+    deliveries = [
+        Copy(shared, b"no json"),
+        asking_for(shared, first),
+        asking_for(shared, ended),
+        asking_for(shared, "gr-nothing"),
+        asking_for(shared, second),
+        asking_for(shared, first),
+    ]
+    await stage.handle(*deliveries)
+    assert [delivery.end for delivery in deliveries] == [
+        ("term", "bad_json"),
+        ("ack", None),
+        ("ack", None),
+        ("nak", UNKNOWN_TASK_DELAYS[0]),
+        ("ack", None),
+        ("ack", None),
+    ]
+    for task_id in (first, second):
+        assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
+        assert (await row_of(shared, task_id))["status"] == "succeeded"
+    assert (len(stage.emitted) > 0, stage.executor.leases.free_slots) == (True, 4)
+
+
+async def test_claims_start_before_anything_else_can_fail(stage: Stage, shared: Database) -> None:
+    """A lease is kept from the claim on: without its run it would be kept for ever."""
+    one, other = (await submit(shared)).id, (await submit(shared)).id
+    deliveries = [asking_for(shared, one), asking_for(shared, other)]
+
+    async def be_gone() -> None:
+        raise ZeroDivisionError
+
+    deliveries[0].ack = be_gone  # type: ignore[method-assign]
+    claims: list[Claim] = []
+    with pytest.raises(ZeroDivisionError):
+        await stage.executor.claim_all(deliveries, "priority", claims.append)
+    assert [claim.id for claim in claims] == [one, other]
 
 
 async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, shared: Database) -> None:
@@ -195,14 +242,14 @@ async def test_what_nobody_may_claim_now_is_acked_and_changes_nothing(
 
 async def test_what_has_no_handler_here_waits_for_another(stage: Stage, shared: Database) -> None:
     earlier = asking_for(shared, (await submit(shared, "other")).id)
-    await stage.executor.handle_command(earlier, "priority")
+    await stage.handle(earlier)
     assert [signal for signal in stage.emitted if signal.event == "no_handler"] == [
         NoHandler("other", stage.emitted[0].task_id, "noop")  # type: ignore[attr-defined]
     ]
     stage.emitted.clear()
     task_id = (await submit(shared, "other")).id
     delivery = asking_for(shared, task_id)
-    await stage.executor.handle_command(delivery, "priority")
+    await stage.handle(delivery)
     assert delivery.end == ("ack", None)
     row = await row_of(shared, task_id)
     assert (row["status"], row["attempt"]) == ("queued", 0)
@@ -276,7 +323,7 @@ async def test_without_postgres_everything_is_given_back(shared: Database) -> No
     table, descriptor = SharedLeaseTable.create(4)
     stage = Stage(away, table)
     for body in (encoded(command()), b"no json"):
-        for deliver in (stage.door.receive, lambda copy: stage.executor.handle_command(copy, "priority")):
+        for deliver in (stage.door.receive, stage.handle):
             delivery = Copy(shared, body)
             await deliver(delivery)
             assert delivery.end is not None
@@ -292,7 +339,7 @@ async def test_a_message_judged_twice_has_one_letter(stage: Stage, shared: Datab
     """Its end did not reach the broker."""
     for count in (1, 2):
         delivery = Copy(shared, b"no json", count=count)
-        await stage.executor.handle_command(delivery, "priority")
+        await stage.handle(delivery)
         assert delivery.end == ("term", "bad_json")
     assert len(await fetch(shared, "select from grns.dead_letters")) == 1
     assert len(await fetch(shared, "select from grns.events where kind = 'dlq.message.rejected'")) == 1
@@ -302,7 +349,7 @@ async def test_a_command_of_another_kind_is_not_served(stage: Stage, shared: Dat
     document = command() | {"kind": "cmd.task.cancel", "payload": {"task_id": "gr-0"}}
     delivery = Copy(shared, encoded(document))
     delivery.subject = "cmd.task.cancel.v1"
-    await stage.executor.handle_command(delivery, "priority")
+    await stage.handle(delivery)
     assert delivery.end == ("term", "unexpected_kind")
 
 
@@ -310,7 +357,7 @@ async def test_a_command_never_runs_a_task_twice(stage: Stage, shared: Database)
     task_id = (await submit(shared)).id
     for _ in range(3):
         delivery = asking_for(shared, task_id)
-        await stage.executor.handle_command(delivery, "priority")
+        await stage.handle(delivery)
         assert delivery.end == ("ack", None)
     assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
 

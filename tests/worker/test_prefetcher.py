@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import pytest
 
+from grns.model.outcome import Claim
 from grns.nats.consumer import Consumer
 from grns.nats.delivery import Delivery
 from grns.worker.leases import LeaseManager, SharedLeaseTable
 from grns.worker.prefetcher import Prefetcher, PriorityBuffer
 from grns.worker.slots import Slots
+from tests.worker.test_leases import owned
 
 
 class Command(Delivery):
@@ -65,7 +68,10 @@ class Stage:
     def __init__(self, table: SharedLeaseTable, size: int) -> None:
         self.slots = Slots(size)
         self.leases = LeaseManager(table, lease_seconds=15.0, emit=lambda fact: None)
-        self.prefetcher = Prefetcher(slots=self.slots, leases=self.leases, follow=self.follow)
+        self.prefetcher = Prefetcher(
+            slots=self.slots, leases=self.leases, claim=self.claim, start=self.start, batch_limit=100
+        )
+        self.runs: set[asyncio.Task[None]] = set()
         self.urgent, self.idle = self.buffer(0), self.buffer(3)
         self.started: list[str] = []
         self.may_end: dict[str, asyncio.Event] = {}
@@ -77,12 +83,26 @@ class Stage:
         buffer.consumer = source
         return buffer, source
 
-    async def follow(self, delivery: Delivery, source: str) -> None:
-        """Run one delivery."""
-        self.started.append(delivery.subject)
+    async def claim(self, deliveries: Sequence[Delivery], start: Callable[[Claim], None]) -> None:
+        """Claim the tasks of all deliveries."""
+        for delivery in deliveries:
+            start(owned(delivery.subject))
+            await delivery.ack()
+
+    def start(self, claim: Claim) -> None:
+        """Run a claim."""
+        run = asyncio.create_task(self.run(claim))
+        self.runs.add(run)
+        run.add_done_callback(self.runs.discard)
+
+    async def run(self, claim: Claim) -> None:
+        """Run until it may end."""
+        self.started.append(claim.id)
+        began_at = time.monotonic()
         if not self.is_over:
-            await self.may_end.setdefault(delivery.subject, asyncio.Event()).wait()
-        await delivery.ack()
+            await self.may_end.setdefault(claim.id, asyncio.Event()).wait()
+        self.prefetcher.note_run(time.monotonic() - began_at)
+        self.slots.give()
 
     def receive(self, buffer: tuple[PriorityBuffer, Source], *names: str) -> list[Command]:
         """Let deliveries arrive."""
@@ -91,33 +111,36 @@ class Stage:
             self.prefetcher.receive(buffer[0], command)
         return commands
 
+    async def settle(self) -> None:
+        """Let what can start do so."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
     async def end(self, *names: str) -> None:
-        """Let deliveries end, and wait until they have."""
-        before = set(self.prefetcher.running)
+        """Let runs end, and what they make room for start."""
         for name in names:
             self.may_end.setdefault(name, asyncio.Event()).set()
-        while len(before & self.prefetcher.running) > len(before) - len(names):
-            await asyncio.wait(before & self.prefetcher.running, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.sleep(0)
+        await self.settle()
 
     async def be_quick(self) -> None:
-        """Let so many short tasks run that the intake fetches ahead."""
+        """Let so many short tasks run that commands are fetched ahead."""
         for number in range(20):
             name = f"quick-{number}"
             self.may_end[name] = asyncio.Event()
             self.may_end[name].set()
             self.receive(self.urgent, name)
-            await asyncio.wait(self.prefetcher.running)
-            await asyncio.sleep(0)
+            await self.settle()
         self.started.clear()
 
     async def clear(self) -> None:
         """Let everything end."""
         self.is_over = True
-        for may_end in self.may_end.values():
-            may_end.set()
-        while self.prefetcher.running:
-            await asyncio.wait(self.prefetcher.running)
+        for _ in range(100):
+            for may_end in self.may_end.values():
+                may_end.set()
+            await self.settle()
+        assert not self.runs
+        assert not self.prefetcher.running
 
 
 @pytest.fixture
@@ -134,7 +157,7 @@ async def stage() -> AsyncIterator[Stage]:
 async def test_no_more_start_than_there_are_slots(stage: Stage) -> None:
     await stage.be_quick()
     commands = stage.receive(stage.urgent, "a", "b", "c", "d")
-    await asyncio.sleep(0)
+    await stage.settle()
     assert stage.started == ["a", "b"]
     assert stage.slots.free == 0
     await stage.end("a")
@@ -149,7 +172,7 @@ async def test_no_more_start_than_there_are_slots(stage: Stage) -> None:
 async def test_the_most_urgent_starts_first_and_equals_in_their_order(stage: Stage) -> None:
     await stage.be_quick()
     stage.receive(stage.idle, "idle-1", "idle-2", "idle-3", "idle-4")
-    await asyncio.sleep(0)
+    await stage.settle()
     stage.receive(stage.urgent, "urgent-1", "urgent-2")
     for name in ("idle-1", "idle-2", "urgent-1", "urgent-2"):
         await stage.end(name)
@@ -159,21 +182,20 @@ async def test_the_most_urgent_starts_first_and_equals_in_their_order(stage: Sta
 async def test_while_tasks_are_long_what_cannot_start_is_given_back(stage: Stage) -> None:
     """Another worker may have a slot for it. Nothing is known of these tasks yet: they may be long."""
     commands = stage.receive(stage.urgent, "a", "b", "c")
-    await asyncio.sleep(0)
+    await stage.settle()
     assert stage.started == ["a", "b"]
     assert commands[2].settled == ["nak"]
-    assert stage.urgent[0].held == 2
-    assert stage.urgent[1].depth == 2, "no more than is held"
+    assert (stage.urgent[0].held, stage.urgent[1].depth) == (0, 0), "no more than can start"
 
 
 async def test_where_tasks_have_become_long_the_least_urgent_is_given_back(stage: Stage) -> None:
     await stage.be_quick()
     idle = stage.receive(stage.idle, "a", "b", "c", "d")
-    await asyncio.sleep(0)
+    await stage.settle()
     stage.prefetcher._mean_seconds = 60.0
     urgent = stage.receive(stage.urgent, "e")
-    await asyncio.sleep(0)
-    assert [one.settled for one in (*idle, *urgent)] == [[], [], [], ["nak"], []]
+    await stage.settle()
+    assert [one.settled for one in (*idle, *urgent)] == [["ack"], ["ack"], [], ["nak"], []]
     assert [waiting.delivery.subject for waiting in stage.prefetcher.waiting] == ["e", "c"]
 
 
@@ -181,7 +203,7 @@ async def test_buffers_may_be_added_in_any_order(stage: Stage) -> None:
     await stage.be_quick()
     late = stage.buffer(1)
     stage.receive(stage.idle, "a", "b", "c")
-    await asyncio.sleep(0)
+    await stage.settle()
     stage.receive(late, "d")
     for name in ("a", "b"):
         await stage.end(name)
@@ -190,8 +212,8 @@ async def test_buffers_may_be_added_in_any_order(stage: Stage) -> None:
 
 async def test_a_free_slot_is_fetched_for_in_each_buffer(stage: Stage) -> None:
     stage.receive(stage.idle, "a")
-    await asyncio.sleep(0)
-    assert (stage.urgent[1].depth, stage.idle[1].depth) == (1, 2)
+    await stage.settle()
+    assert (stage.urgent[1].depth, stage.idle[1].depth) == (1, 1)
 
 
 async def test_while_tasks_are_short_buffers_fetch_ahead(stage: Stage) -> None:
@@ -205,16 +227,17 @@ async def test_a_slot_that_somebody_else_gives_back_is_used(stage: Stage) -> Non
     stage.slots.try_take()
     stage.slots.try_take()
     stage.receive(stage.urgent, "a")
-    await asyncio.sleep(0)
+    await stage.settle()
     assert stage.started == []
     stage.slots.give()
-    await asyncio.sleep(0)
+    await stage.settle()
     assert stage.started == ["a"]
 
 
 async def test_what_waits_for_long_is_kept_from_being_delivered_again(stage: Stage) -> None:
     await stage.be_quick()
     stage.receive(stage.urgent, "a", "b", "c")
+    await stage.settle()
     free = stage.leases.free_slots
     stage.prefetcher.keep_waiting()
     assert stage.leases.free_slots == free, "not yet"
@@ -239,7 +262,7 @@ async def test_slots_of_the_book_are_left_for_what_runs(stage: Stage) -> None:
 async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Stage) -> None:
     await stage.be_quick()
     commands = stage.receive(stage.urgent, "a", "b", "c", "d")
-    await asyncio.sleep(0)
+    await stage.settle()
     for waiting in stage.prefetcher.waiting:
         waiting.since -= 10.0
     free = stage.leases.free_slots
@@ -262,7 +285,7 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
     if is_quick:
         await stage.be_quick()
     (running,) = stage.receive(stage.urgent, "a")
-    await asyncio.sleep(0)
+    await stage.settle()
     for why in ("heartbeat", "heartbeat", "pause"):
         stage.slots.hold(why)
     assert (stage.slots.taken, stage.slots.free > 0, stage.slots.try_take()) == (1, False, False)
@@ -273,11 +296,12 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
     assert stage.idle[1].depth <= 0 or stage.idle[0].held == stage.idle[1].depth
     assert late.settled == ([] if is_quick else ["nak"]), "where tasks are long another worker has it"
     stage.slots.resume("heartbeat")
-    await asyncio.sleep(0)
+    await stage.settle()
     assert (stage.slots.is_held, stage.started) == (True, ["a"]), "there is another reason"
     for _ in range(2):
         stage.slots.resume("pause")
-    await asyncio.sleep(0)
+    await stage.settle()
     assert stage.started == (["a", "b"] if is_quick else ["a"])
-    assert stage.slots.taken == stage.idle[0].held == (1 if is_quick else 0)
+    assert stage.slots.taken == (1 if is_quick else 0)
+    assert stage.idle[0].held == 0
     assert stage.idle[1].depth > 0
