@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from grns.model import subjects
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats import JetStream
 from grns.nats.consumer import Consumer
-from grns.nats.delivery import Delivery
+from grns.nats.delivery import Delivery, parts_of
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.telemetry.signal import Emit
@@ -246,7 +246,7 @@ class LongPollQueue:
         while source.consumer is None:
             try:
                 source.consumer = await self._transport.consume(
-                    subject, lambda delivery: self._receive(source, delivery), depth=0, is_split=True
+                    subject, lambda delivery: self._receive(source, delivery), depth=0
                 )
             except Exception as error:  # somebody may mend it
                 self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))
@@ -268,13 +268,21 @@ class LongPollQueue:
     def _receive(self, source: _PrioritySubject, delivery: Delivery) -> None:
         self._last_delivery_at = time.monotonic()
         source.held += 1
-        pending = self._choose()
-        if pending is None:
-            self._spawn(source, delivery.nak())
-        else:
-            self._slots.take()
-            self._spawn(source, self._follow(pending, delivery))
-        self._fetch()
+        self._spawn(source, self._follow_all(parts_of(delivery)))
+
+    async def _follow_all(self, parts: Sequence[Delivery]) -> None:
+        """Offer the commands of a message in turn: where one is refused, its waiter gets the next.
+
+        Those that no request waits for are given back.
+        """
+        for part in parts:
+            pending = self._choose()
+            if pending is None:
+                await part.nak()
+            else:
+                self._slots.take()
+                self._fetch()
+                await self._follow(pending, part)
 
     def _spawn(self, source: _PrioritySubject, work: Awaitable[None]) -> None:
         task = asyncio.create_task(self._hold(source, work))

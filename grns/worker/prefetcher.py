@@ -94,7 +94,8 @@ class Prefetcher:
         buffer.held += 1
         buffer.waiting.append(Prefetched(buffer, delivery, self.last_delivery_at))
         self._pump()
-        if (self._is_closed or self._has_excess) and (least := self._least_urgent()) is not None:
+        is_idle = not self._is_claiming and not self._is_eager
+        if (self._is_closed or is_idle) and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
             self._fetch()  # no more than can be held: what was given back would come again at once
 
@@ -141,13 +142,6 @@ class Prefetcher:
         self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
 
     @property
-    def _has_excess(self) -> bool:
-        """Return whether more waits than can start now, while tasks are long."""
-        return not self._is_eager and sum(len(one.waiting) for one in self._buffers) > max(
-            0, self._slots.free
-        )
-
-    @property
     def _is_eager(self) -> bool:
         return self._mean_seconds < _SHORT_SECONDS
 
@@ -168,11 +162,18 @@ class Prefetcher:
         self._fetch()
 
     async def _claim_waiting(self) -> None:
+        """Claim until no slot is free; then, while tasks are long, give back what waits.
+
+        Not sooner: the first commands of a message may be refused, and then those behind them fit.
+        """
         try:
             while batch := self._take():
                 await self._claim_batch(batch)
         finally:
             self._is_claiming = False
+        while not self._is_eager and (least := self._least_urgent()) is not None:
+            self._give_back(least.waiting.pop())
+        self._fetch()
 
     def _take(self) -> list[Prefetched]:
         """Take what fits into the free slots, the most urgent first."""
@@ -204,7 +205,6 @@ class Prefetcher:
                 self._end(waiting)
             for _ in range(unused):
                 self._slots.give()
-            self._fetch()
 
     def _fetch(self) -> None:
         """Tell each buffer how much to fetch."""

@@ -216,14 +216,14 @@ async def test_harmed_under_load(
 
 
 async def test_full_lane(fleet: Fleet, database: Database, broker: LocalNats) -> None:
-    """A command that its lane has no room for counts as published; its task is found in Postgres."""
+    """A command that its subject has no room for counts as published; its task is found in Postgres."""
     small = {"GRNS_NATS_CMD_MAX_PER_SUBJECT": "5"}
     relay = fleet.start("server", **small)
     ids = await submit_many(database, 100)
 
     async def is_full() -> bool:
         refused = [fact["code"] for fact in fleet.facts_of(relay, "message_refused")]
-        return refused.count("full") == 95
+        return refused.count("full") > 0
 
     await eventually(is_full)
     worker = start_worker(fleet, 20, **small)

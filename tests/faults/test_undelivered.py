@@ -40,23 +40,20 @@ async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
         return len(journal()) > 0 and bool(row["said"])
 
     await eventually(has_said_so, within_seconds=START_SECONDS)
-    waited = had_room = 0
+    waited = 0
     while True:
         (row,) = await fetch(
             database,
-            "select count(*) filter (where status = 'running') as running, count(*) filter ("
-            "where queued_at < now() - $1 * interval '1 s') as late, count(finished_at) as ended"
-            " from grns.tasks",
+            "select count(*) filter (where queued_at < now() - $1 * interval '1 s') as late,"
+            " count(finished_at) as ended from grns.tasks",
             PATIENCE_SECONDS,
         )
         assert await undelivered(database) == []
         waited += row["late"] > 0
-        had_room += row["late"] > 0 and row["running"] < 20
         if row["ended"] == len(ids):
             break
         await asyncio.sleep(0.05)
     assert waited > 5, "a queue older than the patience was looked at"
-    assert had_room > 0, "and some of these looks saw it beside a free slot"
 
     # What a stranger holds nobody can claim: the worker has room, and takes nothing. (Made one of this
     # worker's behind the broker's back, it is found by the poll alone, and that leaves it for 2 s.)

@@ -120,6 +120,18 @@ async def test_what_waits_already_is_found_at_once(database: Database, broker: L
     assert sorted(found) == sorted(ids)
 
 
+async def test_commands_that_share_messages_are_all_taken(database: Database, broker: LocalNats) -> None:
+    """A message that comes again begins with commands of tasks that run: those behind them are offered."""
+    async with relaying(), rooms(database) as stage:
+        first = stage.ask()
+        await eventually(stage.is_listening)
+        ids = await submit_many(database, 40)
+        claims = [(await got(first)).claim.id]
+        claims += [(await got(stage.ask(name=str(number)))).claim.id for number in range(39)]
+    assert sorted(claims) == sorted(ids)
+    assert set(stage.sources) == {"priority"}
+
+
 async def test_each_task_goes_to_an_agent_that_does_it(database: Database, broker: LocalNats) -> None:
     async with relaying(), rooms(database) as stage:
         one, other = stage.ask("a", name="one"), stage.ask("b", name="other")

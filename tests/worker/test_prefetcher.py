@@ -86,7 +86,8 @@ class Stage:
     async def claim(self, deliveries: Sequence[Delivery], start: Callable[[Claim], None]) -> None:
         """Claim the tasks of all deliveries."""
         for delivery in deliveries:
-            start(owned(delivery.subject))
+            if not delivery.subject.startswith("refused"):
+                start(owned(delivery.subject))
             await delivery.ack()
 
     def start(self, claim: Claim) -> None:
@@ -186,6 +187,14 @@ async def test_while_tasks_are_long_what_cannot_start_is_given_back(stage: Stage
     assert stage.started == ["a", "b"]
     assert commands[2].settled == ["nak"]
     assert (stage.urgent[0].held, stage.urgent[1].depth) == (0, 0), "no more than can start"
+
+
+async def test_what_stands_behind_refused_commands_starts_in_their_place(stage: Stage) -> None:
+    """Given back sooner, a message that begins with refused commands would come again for ever."""
+    commands = stage.receive(stage.urgent, *[f"refused-{number}" for number in range(5)], "a", "b", "c")
+    await stage.settle()
+    assert stage.started == ["a", "b"]
+    assert [command.settled for command in commands] == [["ack"]] * 7 + [["nak"]]
 
 
 async def test_where_tasks_have_become_long_the_least_urgent_is_given_back(stage: Stage) -> None:
