@@ -271,10 +271,7 @@ class LongPollQueue:
         self._spawn(source, self._follow_all(parts_of(delivery)))
 
     async def _follow_all(self, parts: Sequence[Delivery]) -> None:
-        """Offer the commands of a message in turn: where one is refused, its waiter gets the next.
-
-        Those that no request waits for are given back.
-        """
+        """Offer the commands of a message in turn: where one is refused, its waiter gets the next."""
         for part in parts:
             pending = self._choose()
             if pending is None:
