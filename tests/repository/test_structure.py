@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -37,3 +38,9 @@ def test_statement_names_are_unique() -> None:
     names = Counter(path.stem for path in ROOT.glob("*/sql/*.sql"))
     assert [name for name, count in names.items() if count > 1] == []
     assert len(names) == len(paths())
+
+
+def test_contributing_names_files_that_exist() -> None:
+    named = re.findall(r"`(grns/[a-z_/.]+)`", (ROOT.parent / "CONTRIBUTING.md").read_text())
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT.parent / name).exists()] == []
