@@ -18,7 +18,7 @@ async def as_tenant(database: Database, workspace: str) -> AsyncIterator[Session
     """Lend a session that sees and changes what is of one workspace, inside a transaction.
 
     Role and setting are the transaction's: with it they end, however it ends, and the connection goes back
-    as it came. Raises `UnusableError` where the database cannot confine anybody: `obstacle` says why.
+    as it came. Raises `UnusableError` where the database cannot isolate workspaces: `obstacle` says why.
     """
     async with database.transaction() as connection:
         if not await run(connection, "become_tenant", subjects.token(workspace, name="workspace")):

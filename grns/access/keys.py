@@ -21,7 +21,7 @@ from grns.postgres.paging import Page
 MOST_KEYS = 1000
 
 # What the secret of a key that does not exist is held against: refusing it takes as long.
-_NOBODYS = bytes(32)
+_NO_SECRET = bytes(32)
 
 
 async def create_key(
@@ -113,7 +113,7 @@ async def revoke_key(
 
 
 async def has_keys(database: Database) -> bool:
-    """Say whether anybody has ever made a key: from then on each request has to show one."""
+    """Return whether a key was ever created: from then on each request needs one."""
     found: bool = (await database.run("has_keys"))[0]["has_keys"]
     return found
 
@@ -126,14 +126,14 @@ async def authenticate(database: Database, text: str) -> Principal:
     except InvalidInputError as error:
         raise ended_key() from error
     rows = await database.run("check_key", shown.id, None)
-    is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NOBODYS)
+    is_right = key.matches(shown.secret, rows[0]["secret_sha256"] if rows else _NO_SECRET)
     if not (rows and is_right and rows[0]["state"] == "valid"):
         raise ended_key()
     return await _holder(database, shown.id, rows[0])
 
 
 async def recognise(database: Database, key_id: str) -> Principal:
-    """Return whose key it is that somebody has shown before; `UnauthenticatedError` where it is not good any
+    """Return the principal of a key that was shown before; `UnauthenticatedError` if it is not valid any
     more."""
     return (await resume(database, key_id, None))[0]
 

@@ -13,7 +13,7 @@ Scope = Literal["read", "submit", "operate", "work", "admin"]
 
 MOST_POOLS = 100
 
-# What each lets somebody do.
+# What each permits.
 SCOPES: dict[Scope, str] = {
     "read": "look at everything",
     "submit": "create tasks",
@@ -56,7 +56,7 @@ class Principal:
     def may(self, scope: Scope, workspace: str | None) -> bool:
         """Say whether they may do what takes `scope`, in a workspace.
 
-        `admin` is all of them: whoever may make a key for anything may do anything.
+        `admin` is all of them: a user who may create any key may do anything.
         """
         return self.reaches(workspace) and (scope in self.scopes or "admin" in self.scopes)
 
@@ -74,7 +74,7 @@ def holder(
     return Principal(f"{_KEY}{key_id}", workspace, scopes, None if pools is None else frozenset(pools))
 
 
-# Whoever shows the token that the API printed at its start, until there is a key.
+# The holder of the token that the API printed at its start, until there is a key.
 BOOTSTRAP = Principal("bootstrap", None, frozenset({"admin"}))
 
 

@@ -18,7 +18,7 @@ class TokenKeys:
     """Signs and verifies claim tokens with the installation's secrets, which it reads again every 5 s.
 
     A token whose key it does not know makes it read them at once, but at most twice a second: tokens that
-    somebody makes up cannot keep Postgres busy.
+    are made up cannot keep Postgres busy.
     """
 
     def __init__(self, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The workspaces that somebody has made. Work may be submitted into any other one, too."""
+"""Workspaces that were created. Tasks may be submitted into any other one, too."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ async def list_workspaces(database: Database | Session, *, limit: int, after: st
 
 
 async def read_workspaces(database: Database | Session, workspace: str) -> list[dict[str, Any]]:
-    """Return what is known of one workspace: nothing, where nobody has made it."""
+    """Return one workspace, nothing if it was not created."""
     return [dict(row) for row in await database.run("read_workspaces", workspace)]

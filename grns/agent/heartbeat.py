@@ -102,7 +102,7 @@ class LeaseRenewer:
         return None
 
     def _ask(self, task: Kept) -> str | None:
-        """Renew once; returns why the task is over, None where it is not, or nobody knows yet."""
+        """Renew once; return why the task is over, None if it is not or that is unknown."""
         sent_at = time.monotonic()
         left = task.expires_at - _margin(task) - sent_at
         if left <= 0:
@@ -114,9 +114,7 @@ class LeaseRenewer:
         except GrnsError:  # away, or a key that was revoked: it may be mended before the lease is over
             self._hurry(task)
             return None
-        if (
-            not isinstance(answer, dict) or "cancel_requested" not in answer
-        ):  # somebody in between has answered
+        if not isinstance(answer, dict) or "cancel_requested" not in answer:  # a proxy has answered
             self._hurry(task)
             return None
         task.expires_at = max(task.expires_at, sent_at + task.lease_seconds)

@@ -81,7 +81,7 @@ class AgentHttp:
         """Send a body, and return the answer's, None where it has none; wait for it so long at most.
 
         Raises the error that the problem stands for: `UnavailableError` where nothing was done,
-        `OutcomeUnknownError` where nobody knows.
+        `OutcomeUnknownError` if there was no answer.
         """
         return await self._send("POST", path, body, seconds)
 

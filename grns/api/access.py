@@ -22,22 +22,22 @@ from grns.postgres.database import Database, Session
 from grns.tasks.pause_pools import PoolPauses
 
 _KEYS = "/api/v1/keys"
-# Where a door of ours that has let somebody in says who it is. Nobody can send it.
+# The principal that the dashboard has authenticated. No client can send it.
 PRINCIPAL = "grns.principal"
 
 
 @dataclass(frozen=True)
 class RequestContext:
-    """Somebody who was let in, and the workspace that they are in."""
+    """An authorized request: its principal and its workspace."""
 
     context: ApiContext
     principal: Principal
     workspace: str
-    traceparent: str | None = None  # the header of whoever asks, which may be anything
+    traceparent: str | None = None  # the client's header, which may be anything
 
     @property
     def trace_id(self) -> str | None:
-        """The trace that whoever asks is in: what they submit belongs there, unless it says otherwise."""
+        """The client's trace: tasks that it submits belong there, unless they name another."""
         found = None if self.traceparent is None else read_traceparent(self.traceparent)
         return found[0] if found else self.context.spans.current_trace()
 
@@ -118,9 +118,9 @@ _SCOPES: dict[object, Scope] = {}
 
 
 def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = False) -> Any:
-    """Return the dependency that lets in whoever has a scope; `everywhere`: and is bound to no workspace.
+    """Return the dependency that requires a scope; `everywhere`: and a key of all workspaces.
 
-    With `may_be_first`, it also lets in whoever shows the bootstrap token.
+    With `may_be_first`, the bootstrap token is accepted, too.
     """
 
     async def request_context(

@@ -263,7 +263,7 @@ async def read_queue_status(request_context: Reader) -> Response:
 
 
 async def _disconnected(request: Request) -> None:
-    """Return once whoever asks has gone."""
+    """Return once the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -272,7 +272,7 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
     context = request_context.context
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or context.http_lease_seconds
-    # One life of a worker, as far as anybody can tell them apart from here.
+    # One life of a worker, as far as requests tell them apart.
     said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
     parts = (request_context.workspace, request_context.actor, *said, *types)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]

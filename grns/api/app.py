@@ -113,7 +113,7 @@ def bare() -> FastAPI:
 async def _refuse(request: Request, error: Exception) -> Response:
     said = problem.of(error)
     if said.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise error  # one that nobody here should meet: whoever looks for it finds it in the log
+        raise error  # a bug: it goes to the log
     if isinstance(error, UnavailableError):
         context: ApiContext = request.app.state.context
         context.emit(RequestFailed(request.scope.get(OPERATION, "none"), str(error)))

@@ -1,4 +1,4 @@
-"""One connection of a client: closed where nothing comes of it for long, so that nobody can keep them all."""
+"""One connection of a client: closed if it is idle for long, so that no client can occupy them all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WatchedConnection(H11Protocol):
     """uvicorn's connection, looked at now and then.
 
     It is closed where it looks as it did the last time: without a request, with one that does not become
-    whole, or with an answer that nobody reads. However slowly bytes come, a request has to be there by then.
+    whole, or with an answer that is not read. However slowly bytes come, a request has to be there by then.
     One that is idle is closed at once where another one needs its place.
     """
 

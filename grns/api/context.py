@@ -34,11 +34,11 @@ _MOST_OF_WORKSPACE = 200
 
 @dataclass
 class ApiContext:
-    """One process' desk. `workspace` is where whoever is bound to none is, unless they name one.
+    """What the routes of one process share. `workspace` is for keys of all workspaces that name none.
 
     `metrics` are those of the process, as Prometheus reads them. Agents wait for a task no longer than
-    `http_wait_seconds`, and have it for `http_lease_seconds` where they do not say otherwise. The token of
-    the `invitation` is all that lets anybody in without a key.
+    `http_wait_seconds`, and have it for `http_lease_seconds` where they do not say otherwise. Without
+    a key, only the token of the `invitation` is admitted.
     """
 
     database: Database
@@ -85,7 +85,7 @@ class IsolationState:
         self._is_there: bool | None = None
 
     async def is_there(self) -> bool:
-        """Say whether whoever is bound to a workspace can be confined to it."""
+        """Return whether keys of one workspace can be confined to it."""
         if self._is_there is None:
             self._is_there = await access.obstacle(self._database) is None
         return self._is_there
@@ -94,7 +94,7 @@ class IsolationState:
 class QueryLimiter:
     """How many requests of one workspace may ask the database at a time: the others have the rest of it.
 
-    What a filter looks at may be large, and whoever asks for that again and again is in nobody else's way.
+    A filter may have much to scan: clients that use it again and again do not hold up other workspaces.
     """
 
     def __init__(self, most: int) -> None:

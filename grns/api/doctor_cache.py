@@ -1,4 +1,4 @@
-"""The doctor's rounds: the installation is examined now and then, however often somebody asks."""
+"""Findings of the doctor: the installation is examined now and then, however often clients ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FRESH_SECONDS = 5.0
 
 
 class DoctorCache:
-    """Examines the installation now and then, however often somebody asks."""
+    """Examines the installation now and then, however often clients ask."""
 
     def __init__(self, examine: Callable[[], Awaitable[Snapshot]]) -> None:
         self._examine = examine

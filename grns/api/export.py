@@ -82,7 +82,7 @@ async def _list_messages(
 
 
 async def _lines(request_context: RequestContext, ids: list[str], whole: Whole) -> AsyncIterator[bytes]:
-    """Read some at a time, as fast as somebody takes them; who was deleted meanwhile is left out."""
+    """Read some at a time, as fast as the client takes them, without those that were deleted meanwhile."""
     for first in range(0, len(ids), _AT_ONCE):
         async with request_context.reading() as database:
             found = await whole(request_context, database, ids[first : first + _AT_ONCE])

@@ -22,7 +22,7 @@ class Readiness(BaseModel):
 
 
 class HealthProbe:
-    """Asks Postgres now and then, however often somebody asks us."""
+    """Asks Postgres now and then, however often it is asked."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The token of the URL that a process prints at its start, for whoever started it."""
+"""The bootstrap token, in the URL that a process prints at its start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Invitation:
 
     Without a `key`, the token creates the first API key of the installation and does nothing else: it is
     worthless once there is a key. With a key, as under `grns dev`, its URL opens the dashboard with that key
-    for as long as the process runs. The token is kept nowhere: whoever can read Postgres or a file of grns
+    for as long as the process runs. The token is stored nowhere: who can read Postgres or a file of grns
     does not learn it.
     """
 

@@ -1,4 +1,4 @@
-"""Operations: what somebody wants done to every task that a filter finds."""
+"""Bulk operations: changes to every task that matches a filter."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class SecurityHeaders:
             trace_id = secrets.token_hex(16)
             self._emit(RequestCrashed(_operation(scope), trace_id, traceback.format_exc()))
             if status:
-                raise  # half of an answer is out: whoever reads it is to see that it is not whole
+                raise  # half of an answer is sent: its reader must see that it is not whole
             await ProblemAnswer(problem.of(error), trace_id=trace_id)(scope, receive, note)
         finally:
             seconds = time.monotonic() - began_at

@@ -28,7 +28,7 @@ _NAME = "api"
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals of the process to whoever runs its services."""
+    """Leaves the signals of the process to the code that runs its services."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -89,7 +89,7 @@ class ApiServer:
         context.emit(ServiceStopped(_NAME))
 
     def stop(self) -> None:
-        """Ask for the end: no new connection is taken, streams end, and nobody waits for tasks."""
+        """Ask for the end: no new connection is taken, streams and long polls end."""
         self._context.stopping.set()
         self._context.agent_claims.stop()
         self._server.should_exit = True

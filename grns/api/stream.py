@@ -24,7 +24,7 @@ _PAGE = 200
 _PAUSE_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _SILENCE_SECONDS = 15.0
-# After this long a stream ends, and whoever comes again shows that they still may.
+# A stream ends after this long: a client that reconnects is authenticated again.
 _LONGEST_SECONDS = 600.0
 _RETRY_MILLISECONDS = 1000
 
@@ -34,7 +34,7 @@ async def stream(request_context: RequestContext, wanted: EventQuery, after: str
 
     It ends soon after the key is revoked or has expired; who comes again is then answered with 401.
 
-    No more than one page waits for whoever reads slowly: the next one is read once it has been sent.
+    A slow client holds one page at most: the next one is read once it has been sent.
     """
     behind = (await request_context.context.tail.bounds()).settled if after is None else place(after)
     ended = asyncio.Event()
@@ -77,7 +77,7 @@ async def _lines(
             yield b"".join(map(_line, found))
             told_at, told = time.monotonic(), found[-1]["seq"]
         elif time.monotonic() > told_at + _SILENCE_SECONDS:
-            # An id without data: whoever comes again begins there.
+            # An id without data: a client that reconnects begins there.
             yield (f"id: {seen}\n" if seen > told else "").encode() + b": nothing new\n\n"
             told_at, told = time.monotonic(), seen
         is_behind, behind = seen > behind, seen

@@ -49,10 +49,10 @@ class App:
     def __post_init__(self) -> None:
         self.telemetry = Telemetry(*self.listeners)
 
-    def trace(self, service: str, *, is_guest: bool = False) -> None:
+    def trace(self, service: str, *, is_embedded: bool = False) -> None:
         """Export spans if the settings name a collector. Raises SettingsError if it cannot.
 
-        A guest runs in a program of the user and leaves its tracer and loggers unchanged.
+        An embedded client runs in a program of the user and leaves its tracer and loggers unchanged.
         """
         if self.settings.otlp_endpoint is None:
             return
@@ -66,7 +66,7 @@ class App:
         if not endpoint.startswith(("http://", "https://")):
             raise SettingsError("GRNS_OTLP_ENDPOINT must be an HTTP URL such as http://127.0.0.1:4318")
         self.spans = spans = open_spans(endpoint, service=service)
-        if not is_guest:
+        if not is_embedded:
             take_over(spans)
 
     def database(self, name: str, *, size: int | None = None) -> Database:

@@ -40,7 +40,7 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
     if actor is not None:
         check_actor(actor)
     app = App(load(**settings), (LoggingListener(),))
-    app.trace("client", is_guest=True)
+    app.trace("client", is_embedded=True)
     handlers_database = app.handlers_database()
     try:
         async with (

@@ -24,7 +24,7 @@ from grns.worker.claims import Claimant, Claims
 from grns.worker.executor import Claimer
 from grns.worker.finishes import Finishes
 
-# How long lanes get to bring what they have, before somebody who will not wait is told that it is nothing.
+# How long priority subjects get to deliver before a request that does not wait gets the answer "nothing".
 _LEAST_WAIT_SECONDS = 0.25
 _ROOM_SECONDS = 60.0
 _MOST_WAITING, _MOST_OF_ONE = 300, 100
@@ -83,7 +83,7 @@ class HttpClaims:
     async def next_task(self, seeking: WaitingWorker, gone: asyncio.Future[None]) -> AssignedTask | None:
         """Return a task for an agent, None where there was none in time, or `gone` was done before.
 
-        What was claimed for somebody who has gone, or for a key that ended meanwhile, is given back.
+        A claim for a client that has gone, or for a key that ended meanwhile, is given back.
         Raises `RateLimitedError`, `InvalidInputError`, and `UnauthenticatedError` if the key has ended.
         """
         who, began_at = seeking.claimant, time.monotonic()
@@ -178,7 +178,7 @@ class HttpClaims:
         return queue
 
     def _look_in(self, key: tuple[str, str]) -> None:
-        """Close a room in which nobody has waited for a while; look again where somebody does."""
+        """Close queues in which no request has waited for a while."""
         queue = self._queues.get(key)
         if queue is None:
             return

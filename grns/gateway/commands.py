@@ -1,7 +1,7 @@
 """Execute the commands of other systems, end their deliveries, and answer requests.
 
 A command is acknowledged once its effect has committed, and comes again until then; a request comes once,
-and whoever sent it hears what became of it, or asks again under the same message id. Nothing is done twice.
+and the sender gets the outcome, or asks again under the same message id. Nothing is done twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from grns.worker.executor import UNKNOWN_TASK_DELAYS
 
 _COMMAND, _REQUEST = "command", "request"
 _READ_AT_ONCE = 20  # tasks with all that is in them
-_BURIED_AT_ONCE = 20
+_REJECTED_AT_ONCE = 20
 _UNKEPT_SECONDS = 5.0
 _NO_REPLY = "no inbox to answer to: send it as a command, cmd. instead of req."
 _JSON = {"Content-Type": "application/json"}
@@ -73,7 +73,7 @@ class CommandHandler:
         self._emit = emit
         self._spans = spans
         self._tasks: Batch[tuple[str, str], Task | None] = Batch(self._read_tasks, limit=_READ_AT_ONCE)
-        self._rejected: Batch[RejectedMessage, None] = Batch(self._bury_all, limit=_BURIED_AT_ONCE)
+        self._rejected: Batch[RejectedMessage, None] = Batch(self._reject_all, limit=_REJECTED_AT_ONCE)
 
     async def follow(self, delivery: Delivery) -> float:
         """Carry out a command and end its delivery.
@@ -85,7 +85,7 @@ class CommandHandler:
             wanted = command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
         except (InvalidInputError, ConflictError) as error:
-            return await self._bury(delivery, problem.of(error).code, error)
+            return await self._reject(delivery, problem.of(error).code, error)
         except NotFoundError as error:
             return await self._wait_for_task(delivery, error)
         except UnavailableError as error:
@@ -153,7 +153,7 @@ class CommandHandler:
 
     # Commands
 
-    async def _bury(self, delivery: Delivery, reason: str, error: GrnsError) -> float:
+    async def _reject(self, delivery: Delivery, reason: str, error: GrnsError) -> float:
         self._emit(CommandHandled(_kind(delivery.subject), _COMMAND, reason, None, None))
         dead_letters = DeadLetterQueue(self._database, emit=self._emit)
         is_kept = False
@@ -164,7 +164,7 @@ class CommandHandler:
     async def _wait_for_task(self, delivery: Delivery, error: NotFoundError) -> float:
         """Give back what names a task that may still be uncommitted; finally keep it as a dead letter."""
         if delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
-            return await self._bury(delivery, "unknown_task", error)
+            return await self._reject(delivery, "unknown_task", error)
         with suppress(GrnsError):
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
         return 0.0
@@ -224,9 +224,9 @@ class CommandHandler:
             found |= {(workspace, task_id): task for task_id, task in tasks.items()}
         return [found.get(one) for one in wanted]
 
-    async def _bury_all(self, corpses: Sequence[RejectedMessage]) -> list[None]:
-        await store_rejected(self._database, corpses)
-        return [None] * len(corpses)
+    async def _reject_all(self, rejected: Sequence[RejectedMessage]) -> list[None]:
+        await store_rejected(self._database, rejected)
+        return [None] * len(rejected)
 
 
 def _kind(subject: str) -> str:

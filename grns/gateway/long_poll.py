@@ -31,7 +31,7 @@ from grns.worker.poller import Poller
 from grns.worker.slots import Slots
 
 _OPEN_AGAIN_SECONDS = 5.0
-_NOBODY_HERE_SECONDS = 10.0
+_UNUSED_SECONDS = 10.0
 _WATCH_SECONDS = 0.5
 _MOST_MISSED = 100
 
@@ -155,7 +155,7 @@ class LongPollQueue:
         self._loops = [asyncio.create_task(loop) for loop in loops]
 
     async def close(self) -> None:
-        """Look no more, and give back what has come and nobody has got."""
+        """Stop polling, and give back deliveries that no request has got."""
         opening, *daemons = self._loops
         opening.cancel()
         self._poll_loop.stop()
@@ -248,7 +248,7 @@ class LongPollQueue:
                 source.consumer = await self._transport.consume(
                     subject, lambda delivery: self._receive(source, delivery), depth=0
                 )
-            except Exception as error:  # somebody may mend it
+            except Exception as error:  # an operator may mend it
                 self._emit(TaskCrashed(type(error).__name__, f"{subject}: {error}"[:500]))
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
         self._fetch()
@@ -328,7 +328,7 @@ class LongPollQueue:
             await delivery.ack()
 
     async def _miss(self, answer: Unclaimed, delivery: Delivery) -> None:
-        """Let a task wait that nobody here serves now: whoever comes and does finds it."""
+        """Leave a task queued that no waiting request serves: one that does will find it."""
         if answer.task_type is not None and len(self._missed) < _MOST_MISSED:
             self._missed.add(answer.task_type)
         self._emit(TaskNotClaimed(answer.id, answer.reason))
@@ -360,7 +360,7 @@ class LongPollQueue:
         finally:
             for pending in chosen:
                 if not pending.given.done():
-                    pending.let_go()  # the floor gives its slot back
+                    pending.let_go()  # the poller gives its slot back
         return claims
 
     def _look_now(self) -> None:
@@ -371,7 +371,7 @@ class LongPollQueue:
         return await self._guarded(self._look_in_time)
 
     async def _look_in_time(self) -> float:
-        """Look when it is time for that, and as soon as the broker fails: the floor may pause for long."""
+        """Poll when it is time, and as soon as the broker fails: the poller's pause may be long."""
         was_failing, self._is_failing = self._is_failing, self._is_broker_failing()
         if time.monotonic() >= self._look_at or (self._is_failing and not was_failing):
             pause = await self._poller.tick()
@@ -382,9 +382,9 @@ class LongPollQueue:
         return await self._guarded(self._pause_watch.tick)
 
     async def _guarded(self, tick: Callable[[], Awaitable[float]]) -> float:
-        """Tick while somebody waits. A bug there ends the look, and not the room."""
+        """Tick while a request waits. A bug ends the tick, not the queue."""
         if not self._pending:
-            return _NOBODY_HERE_SECONDS
+            return _UNUSED_SECONDS
         try:
             return await tick()
         except GrnsError:
@@ -394,6 +394,6 @@ class LongPollQueue:
             return _OPEN_AGAIN_SECONDS
 
     def note_paused(self, task_type: str) -> None:
-        """Take note of a command whose task nobody may claim while it is paused."""
+        """Note a command whose task is paused."""
         if self._pause_watch.note(task_type):
             self._pause_loop.wake()

@@ -34,7 +34,7 @@ class _Seen:
 class WorkerRegistry:
     """Notes who is there. What cannot be written now is written with a later request.
 
-    Whose agent it is counts, too: whoever holds a token could write somebody else's agent into it.
+    The agent's key counts, too: a client that holds a token could write another client's agent into it.
     """
 
     def __init__(self, database: Database, *, emit: Emit) -> None:

@@ -1,4 +1,4 @@
-"""The request desk: has tasks created and cancelled for whoever asks over the bus, in any language.
+"""The command server: creates and cancels tasks for programs that ask over NATS, in any language.
 
 Commands (`cmd.task.submit.v1`) are fetched from the stream, as many as can be carried out soon. Requests
 (`req.task.submit.v1`) come as their senders like: beyond a window of them the others are turned away at once.

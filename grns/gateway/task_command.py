@@ -19,7 +19,7 @@ from grns.model.json import Limits
 
 @dataclass(frozen=True, slots=True)
 class TaskCommand:
-    """What somebody asks for: its own id, the kind, the workspace that its subject names, and the task."""
+    """A command or request: its own id, the kind, the workspace that its subject names, and the task."""
 
     message_id: UUID
     kind: str

@@ -44,7 +44,7 @@ class _Wakeup:
 
 
 class Wakeups:
-    """Looks every two seconds what waits, with one statement for each workspace, as long as anybody cares."""
+    """Looks every two seconds which tasks wait, with one statement a workspace, while there are URLs."""
 
     def __init__(self, *, database: Database, hosts: frozenset[str], http: HttpSender, emit: Emit) -> None:
         self._database = database
@@ -73,18 +73,18 @@ class Wakeups:
         )
 
     def begin(self) -> None:
-        """Look from now on, if nobody does."""
+        """Begin to look, unless it does already."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._loop.run())
 
     async def close(self) -> None:
-        """Nudge nobody any more."""
+        """Send no more nudges."""
         self._loop.stop()
         if self._running is not None:
             await asyncio.wait({self._running})
 
     async def tick(self) -> float:
-        """Nudge whoever has something that waits for it, and say when to look again."""
+        """Nudge the agents that have a waiting task; return the seconds until the next look."""
         now = time.monotonic()
         for key, wakeup in list(self._wakeups.items()):
             if wakeup.kept_until <= now:

@@ -31,7 +31,7 @@ INVARIANTS = {
 # Those that ask what should have gone on by now; the others ask what has been written.
 OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed")
 _MOST_LATE = 1000
-# Commands may be lost, and the floor's poll, which finds what they were for, pauses for 10 s at most.
+# Commands may be lost; fallback polling, which finds their tasks, pauses for 10 s at most.
 _IDLE_SECONDS = 30.0
 
 

@@ -29,7 +29,7 @@ _PAGE = 500
 class LostMessage:
     """An event or a dead letter that was published and is not in the log.
 
-    `failover` is None where nobody has noted that one yet, `happened_at` the time in the message, `status`
+    `failover` is None if that one is not stored yet, `happened_at` the time in the message, `status`
     where its task is now: None where there is none.
     """
 
@@ -121,7 +121,7 @@ async def _missing(
 
 
 def _place(one: LostMessage) -> tuple[bool, int, datetime, str, int]:
-    """Return where it stands in the list; what a failover lost that nobody has noted yet comes last."""
+    """Return where it stands in the list; what a failover lost that is not stored yet comes last."""
     return one.failover is None, one.failover or 0, one.happened_at, one.task_id or "", one.version or 0
 
 

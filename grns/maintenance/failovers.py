@@ -15,7 +15,7 @@ class Failover:
     """Another server than before: another timeline, or another cluster altogether.
 
     `last_seen_at` is when the one before was seen last, as far as this one knows: what was lost is younger.
-    One that nobody has noted yet has no `id`; it was noticed just now.
+    One that is not stored yet has no `id`.
     """
 
     id: int | None
@@ -41,13 +41,13 @@ class Unlogged:
 
 
 async def note_server(database: Database) -> Failover | None:
-    """Note which server this is; returns the failover to whoever is the first to notice one."""
+    """Store which server this is; return the failover to the first process that notices one."""
     rows = await database.run("note_server")
     return Failover(*rows[0]) if rows else None
 
 
 async def unnoted_failover(database: Database) -> Failover | None:
-    """Return the failover that nobody has noted yet, if this is another server; it only reads."""
+    """Return the failover that is not stored yet, if this is another server; only read."""
     rows = await database.run("read_unnoted_failover")
     return Failover(*rows[0]) if rows else None
 

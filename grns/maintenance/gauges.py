@@ -1,4 +1,4 @@
-"""The meter: gauges that nobody's facts tell. What they are about may be just that nobody is there.
+"""Gauges that no signal tells, such as queues without workers.
 
 It asks Postgres and the broker, never what a process remembers; it reads what is counted, and the oldest
 of what waits, and costs no scan. Any number may read: they find the same.
@@ -31,24 +31,27 @@ class GaugeCollector:
     def chores(self) -> dict[str, Callable[[], Awaitable[bool]]]:
         """What there is to read, by name; each says that nothing is left to do at once."""
         return {
-            "queue_ages": self.read_lanes,
+            "queue_ages": self.read_queues,
             "states": self.read_states,
             "lags": self.read_lags,
             "workers": self.read_workers,
             "consumers": self.read_consumers,
         }
 
-    async def read_lanes(self) -> bool:
-        """Read how old the queues are, and what nobody serves."""
-        lanes = await gauge.queue_ages(self._database)
+    async def read_queues(self) -> bool:
+        """Read how old the queues are, and which have no worker."""
+        queues = await gauge.queue_ages(self._database)
         self._tell(
             metrics.QUEUE_OLDEST,
-            [((lane.workspace, lane.agent_type, str(lane.priority)), lane.oldest_seconds) for lane in lanes],
+            [
+                ((queue.workspace, queue.agent_type, str(queue.priority)), queue.oldest_seconds)
+                for queue in queues
+            ],
         )
         unserved: dict[tuple[str, str, str], float] = {}
-        for lane in lanes:
-            for task_type, seconds in lane.unserved_after_seconds.items():
-                place = (lane.workspace, lane.agent_type, task_type)
+        for queue in queues:
+            for task_type, seconds in queue.unserved_after_seconds.items():
+                place = (queue.workspace, queue.agent_type, task_type)
                 unserved[place] = max(seconds, unserved.get(place, 0.0))
         self._tell(metrics.UNSERVED_OLDEST, unserved.items())
         return False
@@ -87,7 +90,7 @@ class GaugeCollector:
         return False
 
     async def read_consumers(self) -> bool:
-        """Read how far the durables are behind; while the broker is away, nobody knows."""
+        """Read how far the durables are behind; nothing while the broker is away."""
         lags = await self._transport.lags() if self._transport.is_connected else ()
         for metric, numbers in (
             (metrics.CONSUMER_PENDING, [lag.pending for lag in lags]),

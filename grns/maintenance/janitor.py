@@ -55,8 +55,8 @@ class Janitor(PeriodicService):
             "partitions": self._keep_partitions,
             **GaugeCollector(database=database, transport=self.transport, emit=self.emit).chores,
             "pauses": self._end_pauses,
-            "paused_lanes": PausedSubjects(database=database, transport=self.transport).step,
-            "unserved": self._bury_unserved,
+            "paused_subjects": PausedSubjects(database=database, transport=self.transport).step,
+            "unserved": self._reject_unserved,
             "expired_messages": self._expire_messages,
             **{
                 rule.name: partial(
@@ -150,7 +150,7 @@ class Janitor(PeriodicService):
             self._expiry_at = time.monotonic() + _EXPIRY_EVERY_SECONDS
         return is_more_left
 
-    async def _bury_unserved(self) -> bool:
+    async def _reject_unserved(self) -> bool:
         if time.monotonic() < self._unserved_at:
             return False
         unserved_seconds = self.settings.unserved_after_seconds
@@ -159,11 +159,11 @@ class Janitor(PeriodicService):
             subjects.CMD_STREAM, older_than_seconds=unserved_seconds
         ):
             self.emit(RejectedMessageStored("unserved", message.subject, message.seq, "no durable serves it"))
-            corpse = RejectedMessage(
+            rejected = RejectedMessage(
                 "unserved", "no durable serves this subject", message.subject,
                 message.stream, message.seq, 0, message.headers, message.body,
             )  # fmt: skip
-            await store_rejected(self.database, [corpse])
+            await store_rejected(self.database, [rejected])
             await self.transport.discard(message.stream, message.seq)
         return False
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from grns.postgres.database import Database
 
-# Of more agent types than that nobody looks at each; of a lane the front is enough, see the statement.
+# Agent types at most; of each priority subject the front is enough, see the statement.
 _MOST_POOLS = 1000
 _FRONT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAge:
-    """One lane: for how long its oldest task has been queued (0: it is empty), and the oldest of each task
-    type among its first that no live worker has a handler for."""
+    """The tasks of one pool and priority: for how long the oldest has been queued (0: there is none), and the
+    oldest of each task type among the first that no live worker has a handler for."""
 
     workspace: str
     agent_type: str
@@ -46,7 +46,7 @@ class PoolCapacity:
 
 
 async def queue_ages(database: Database) -> Sequence[QueueAge]:
-    """Return the lanes that hold tasks or have live workers."""
+    """Return the priority subjects that have tasks or live workers."""
     return [
         QueueAge(
             row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"],

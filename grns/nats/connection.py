@@ -125,7 +125,7 @@ class ConnectionWatchdog:
 
 Hook = Callable[[], None]
 
-_FAREWELL_SECONDS = 1.0
+_LAST_PING_SECONDS = 1.0
 _MOST_BACKLOG = 4 * 1024 * 1024
 _DRAIN_SECONDS = 0.005
 
@@ -202,7 +202,7 @@ class Connection:
         if self._closing:
             return
         if self.is_connected and self._client is not None:
-            await self._client.ping(within_seconds=_FAREWELL_SECONDS)
+            await self._client.ping(within_seconds=_LAST_PING_SECONDS)
         self._closing = True
         self._up.set()
         if self._client is None:

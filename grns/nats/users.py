@@ -24,7 +24,7 @@ _DESK = ("submit", "cancel", "submit_workspaces", "cancel_workspaces")
 class User:
     """A NATS user and the subjects that it may publish and subscribe to. `purpose` is for people.
 
-    Its inboxes begin with `_INBOX_<name>`: nobody else can read the answers to its requests.
+    Its inboxes begin with `_INBOX_<name>`: no other user can read the answers to its requests.
     """
 
     name: str

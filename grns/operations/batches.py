@@ -19,7 +19,7 @@ from grns.tasks.search import list_tasks
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An operation that is ours to go on with, until somebody else takes it and raises its `epoch`."""
+    """An operation that this runner has, until another one takes it and raises its `epoch`."""
 
     id: int
     epoch: int
@@ -114,7 +114,7 @@ async def drop(database: Database, owner: str) -> None:
 async def next_batch(database: Database, taken: Taken, limit: int, limits: Limits) -> OperationBatch:
     """Return the next tasks that an operation is about; it may be none, with more behind them.
 
-    Those that have ended, or came, after it was asked for are none of it. Those that somebody has moved
+    Those that have ended, or came, after it was asked for are none of it. Those that were moved
     since they were found are in it, and will be counted as skipped.
     """
     if taken.is_exhausted:

@@ -1,4 +1,4 @@
-"""Operations: what somebody wants done to every task that a filter finds.
+"""Bulk operations: changes to every task that matches a filter.
 
 The same names everywhere: command line, HTTP, table.
 """
@@ -68,7 +68,7 @@ def _at_least_one_a_day(value: object) -> object:
 class OperationRequest(BaseModel):
     """The fields of an operation. `filter` is canonical, and finds only tasks to which it can be done.
 
-    It has to be said: nobody means all tasks by saying nothing. Whoever does says an empty one.
+    It is required: an operation on all tasks has an empty one.
 
     `canary`, `patch` (a merge patch of each payload) and `agent_type` (who is to run them instead) go with
     a redrive. Without a rate it goes as fast as it can.

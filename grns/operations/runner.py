@@ -1,8 +1,8 @@
-"""The operation runner: redrives, discards and cancels in bulk, batch by batch, as somebody has asked.
+"""The operation runner: redrives, discards and cancels in bulk, batch by batch.
 
 It takes the operation that is due first by raising its epoch, reads what comes next, and moves that in one
-statement, which also notes how far the operation is. Whoever is killed, frozen or cut off before that has
-committed has done nothing, and after it nothing that anybody would do again.
+statement, which also notes how far the operation is. A runner that is killed, frozen or cut off before the
+commit has done nothing; after the commit the batch is not done again.
 """
 
 from __future__ import annotations

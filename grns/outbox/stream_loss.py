@@ -41,7 +41,7 @@ class LossReplay:
     """A range of the log that is sent again, page by page, to the streams that have lost it.
 
     `since` is its start. A stream that loses messages again during the replay has lost them from there on:
-    nothing proves that anybody received them in between.
+    nothing proves that a subscriber received them in between.
     """
 
     since: int

@@ -9,7 +9,7 @@ from types import TracebackType
 class CancelScope:
     """Ends what the current asyncio task does in its block with `TimeoutError`, in time or when it is cut.
 
-    One is made for each attempt. As with `asyncio.timeout`, a task that somebody else
+    One is made for each attempt. As with `asyncio.timeout`, a task that other code
     cancelled meanwhile stays cancelled.
     """
 

@@ -20,7 +20,7 @@ _LONGEST_NOTE, _LONGEST_OWNER = 4000, 255
 
 
 class IssueUpdate(TypedDict, total=False):
-    """What somebody says of an issue; what is not named stays as it is."""
+    """Changes to an issue; fields that are left out stay."""
 
     state: State
     note: str | None
@@ -82,7 +82,7 @@ async def change_issue(
 ) -> dict[str, Any]:
     """Say something of an issue, and return it as it is then. The log has who said it.
 
-    `version` is the one that was looked at: `StaleVersionError` where somebody else has said something
+    `version` is the one that was looked at: `StaleVersionError` if another request has changed it
     since. Raises
     `InvalidInputError` and `NotFoundError`.
     """

@@ -1,9 +1,8 @@
-"""Pausing pools: nothing more of them is claimed, what runs goes on.
+"""Pause pools: nothing more of them is claimed, running tasks continue.
 
-A row in Postgres does it, which every claim looks at. That the lanes' durables are paused, too, only saves
-deliveries of what nobody may take. It is done for a minute at a time, for as long as the row is there: where
-the word that a pause is over does not reach the broker, the lanes go on by themselves, and until then the
-floor finds what waits.
+A row in Postgres pauses a pool: every claim reads it. The durables of its priority subjects are paused only
+to save deliveries of tasks that no worker may claim: for a minute at a time, as long as the row is there. If
+the broker does not hear of the end of a pause, they resume within a minute; until then polling finds tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from grns.postgres.database import Database, Session
 from grns.tasks import pauses as pause
 from grns.tasks.pauses import Pause
 
-_LANE_SECONDS = 60.0
+_PAUSE_SECONDS = 60.0
 _LONGEST_REASON = 1000
 _PAGE = 50
 
@@ -61,7 +60,7 @@ class PoolPauses:
             until=until,
         )
         if task_type is None:
-            await _pause_lanes(self._transport, begun)
+            await _pause_subjects(self._transport, begun)
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return begun
 
@@ -79,7 +78,7 @@ class PoolPauses:
             actor=actor,
         )
         if ended is not None and task_type is None:
-            await _set_lanes(self._transport, self._workspace, agent_type, 0.0)
+            await _set_subjects(self._transport, self._workspace, agent_type, 0.0)
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return ended
 
@@ -98,7 +97,7 @@ class PausedSubjects:
             return False
         found = await pause.of_whole_pools(self._database, self._after, _PAGE)
         for one in found:
-            await _pause_lanes(self._transport, one)
+            await _pause_subjects(self._transport, one)
         is_more_left = len(found) == _PAGE
         self._after = (found[-1].workspace, found[-1].agent_type) if is_more_left else ("", "")
         return is_more_left
@@ -110,18 +109,18 @@ def _check(agent_type: str, task_type: str | None) -> None:
         subjects.token(task_type, name="task_type")
 
 
-async def _pause_lanes(transport: JetStream, of: Pause) -> None:
+async def _pause_subjects(transport: JetStream, of: Pause) -> None:
     left = of.left_seconds
-    await _set_lanes(
-        transport, of.workspace, of.agent_type, _LANE_SECONDS if left is None else min(left, _LANE_SECONDS)
+    await _set_subjects(
+        transport, of.workspace, of.agent_type, _PAUSE_SECONDS if left is None else min(left, _PAUSE_SECONDS)
     )
 
 
-async def _set_lanes(transport: JetStream, workspace: str, agent_type: str, seconds: float) -> None:
+async def _set_subjects(transport: JetStream, workspace: str, agent_type: str, seconds: float) -> None:
     """Pause a pool's priority subjects for so long, or resume them, if the broker is there."""
 
-    async def set_lane(priority: int) -> None:
+    async def set_subject(priority: int) -> None:
         with suppress(GrnsError):
             await transport.pause(subjects.priority_subject(workspace, agent_type, priority), seconds=seconds)
 
-    await asyncio.gather(*(set_lane(priority) for priority in subjects.PRIORITIES))
+    await asyncio.gather(*(set_subject(priority) for priority in subjects.PRIORITIES))

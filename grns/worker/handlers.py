@@ -179,7 +179,7 @@ def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
 
 
 def _in_thread(function: Callable[..., Any], arguments: list[Any]) -> Any:
-    """Run a handler in a thread; a future cannot carry a `StopIteration`: whoever waited would wait on."""
+    """Run a handler in a thread; a future cannot carry a `StopIteration`: its waiter would wait on."""
     try:
         return function(*arguments)
     except StopIteration as error:
@@ -187,6 +187,6 @@ def _in_thread(function: Callable[..., Any], arguments: list[Any]) -> Any:
 
 
 def _look_away(future: asyncio.Future[Any]) -> None:
-    """Take the late result of a thread, so that nobody complains that it was never looked at."""
+    """Take the late result of a thread, so that asyncio does not warn that it was never retrieved."""
     if not future.cancelled():
         future.exception()

@@ -86,7 +86,7 @@ class Heartbeat:
         return _BEAT_SECONDS
 
     def _hurry(self) -> None:
-        """Renew all at once: somebody asks for the end of one of them."""
+        """Renew all at once: one of them is to be cancelled."""
         self._round_at = 0.0
         self._renewing.wake()
 

@@ -29,7 +29,7 @@ class HeartbeatProcess:
     """Runs `python -m grns heartbeat` beside a worker.
 
     What it needs to know goes in by its standard input, because a command line can be
-    read by everybody. The input stays open: its end tells the heartbeat process that the worker died.
+    readable by all users. The input stays open: its end tells the heartbeat process that the worker died.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
 from grns.worker.claims import Claimant
 
-# The pid of an agent over HTTP: nobody can name its process.
+# The pid of an HTTP worker: its process is unknown.
 NO_PROCESS = 0
 # Agents over HTTP that are known of a workspace; one more replaces the one that has been silent for longest.
 MOST_OVER_HTTP = 1000

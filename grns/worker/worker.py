@@ -273,7 +273,7 @@ class Worker:
 
     async def _wait(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        # What ends may have begun something else: the front door starts what it has claimed.
+        # A claim that ends may have started a run.
         while (running := self._running | self.prefetcher.running) and (rest := deadline - loop.time()) > 0:
             await asyncio.wait(running, timeout=rest)
 

@@ -1,2 +1,2 @@
--- Says whether anybody has ever made a key.
+-- Returns whether a key was ever created.
 select exists (select from grns.api_keys) as has_keys

@@ -1,2 +1,2 @@
--- Lets nobody else make a key until the transaction ends.
+-- Keeps other transactions from creating keys until this one ends.
 lock table grns.api_keys in share row exclusive mode

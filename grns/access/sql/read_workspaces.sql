@@ -1,4 +1,4 @@
--- Reads a workspace, if somebody has made it. $1 workspace
+-- Reads a workspace, if it was created. $1 workspace
 select w.workspace, w.created_at, w.created_by
 from grns.workspaces w
 where w.workspace = $1

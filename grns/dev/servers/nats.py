@@ -26,7 +26,7 @@ class LocalNats(Server):
     `binary` is the server program; by default that of the extra `grns[dev]`, then the system's.
     """
 
-    _farewell = signal.SIGTERM
+    _stop_signal = signal.SIGTERM
 
     def __init__(
         self,

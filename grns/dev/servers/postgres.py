@@ -32,7 +32,7 @@ class LocalPostgres(Server):
     the postmaster; its backends then end too.
     """
 
-    _farewell = signal.SIGINT
+    _stop_signal = signal.SIGINT
     # An earlier server on the same data may need a moment to end: its backends hold the shared memory, or the
     # watchdog is about to kill the postmaster.
     _passing = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')

@@ -25,7 +25,7 @@ class Server(ABC):
     All calls block and may come from any thread, one at a time. Also a context manager.
     """
 
-    _farewell: ClassVar[signal.Signals]
+    _stop_signal: ClassVar[signal.Signals]
     _passing: ClassVar[Sequence[str]] = ()
 
     def __init__(self, data: Path, *, port: int | None, preferred_port: int | None) -> None:
@@ -64,7 +64,7 @@ class Server(ABC):
     def stop(self) -> None:
         """Shut down cleanly, with SIGKILL after 30 seconds; does nothing when the server does not run."""
         if self._process is not None:
-            self._process.stop(self._farewell, timeout_seconds=_STOP_SECONDS)
+            self._process.stop(self._stop_signal, timeout_seconds=_STOP_SECONDS)
 
     def kill(self) -> None:
         """Crash the server with SIGKILL; what it has committed or acknowledged stays on disk."""

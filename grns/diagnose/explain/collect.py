@@ -1,6 +1,6 @@
 """Why a task is where it is: read from the tables, from the log and from the broker, and put into sentences.
 
-It only reads, and waits for nobody's locks. The broker is asked where it can tell something, which is of a
+It only reads, and waits for no lock. The broker is asked where it can tell something, which is of a
 task that is queued; without it the rest is told all the same.
 """
 
@@ -25,7 +25,7 @@ class Explainer:
     """Explains tasks of one workspace.
 
     `database` may be a session that is confined to it; `whole` is not, and is asked for the daemons alone.
-    The transport may be connected or not. Whoever is bound to the workspace (`is_bound`) is not told whose
+    The transport may be connected or not. A key of one workspace (`is_bound`) does not learn whose
     transactions there are in the database.
     """
 

@@ -1,4 +1,4 @@
-"""What is around a task, read for whoever wants to know why it is where it is."""
+"""Read what explains the status of a task."""
 
 from __future__ import annotations
 

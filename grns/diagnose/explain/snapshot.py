@@ -19,7 +19,7 @@ class PoolWorkers:
     """Who may run a task: the live workers of its agent type, and those of them that have a handler for it.
 
     `task_types` are what any of the live ones handle, `silent_workers` those that neither ended in order nor
-    were heard of for a lease, and `silent_seconds` is since when nobody was; None where nobody is known.
+    were heard of for a lease, and `silent_seconds` is since when none was; None if none is known.
     """
 
     workers: int = 0

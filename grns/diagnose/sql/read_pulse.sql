@@ -1,6 +1,6 @@
 -- Reads the traces that daemons leave: who leads, how old the oldest row is that is not published and that is not
 -- counted, when reapers and janitors looked last, and for how long leases have been over, tasks due and operations
--- waiting that nobody has gone on with. Each look reads one row of one index. $1 a number of the log, null for none
+-- waiting that no service has processed. Each look reads one row of one index. $1 a number of the log, null for none
 select lr.until > now() as relay_has_leader, lr.owner as relay_owner, c.low as published_up_to, s.last_value as log_high,
     coalesce(extract(epoch from clock_timestamp() - u.created_at), 0)::double precision as lag_seconds,
     $1::bigint is null or $1 <= c.low or c.published @> $1::bigint as is_published,

@@ -1,5 +1,5 @@
 -- Reads a task, whole, and what is around it, in one moment: the workers of its pool, its owner, what is queued before
--- it, and who has locked its row. Whoever has locked or refers to a row is its `xmax`, as long as their transaction
+-- it, and who has locked its row. A transaction that has locked or refers to a row is its `xmax`, as long as their transaction
 -- is open (it may be a number of another kind where several do).
 -- $1 id, $2 workspace, $3 up to how many tasks before it are counted, $4 up to how many task types are told
 select now() as now,

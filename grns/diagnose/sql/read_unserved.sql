@@ -1,5 +1,5 @@
 -- Says which task types wait in pools where no live worker handles them and nothing is paused, by the oldest of each
--- lane. $1 workspace, $2 agent_types, $3 how many tasks of a lane are looked at
+-- priority. $1 workspace, $2 agent_types, $3 how many tasks of a priority are read
 select q.agent_type, q.task_type, count(*) as count,
     extract(epoch from now() - min(q.queued_at))::double precision as oldest_seconds
 from (

@@ -38,7 +38,7 @@ serving as (
     ) as r
     where r.task_types is not null
 )
--- Lane by lane, in the order of the index that claims use: where nobody is idle, no queue is read.
+-- By priority subject, in the order of the index that claims use: where no worker is idle, no queue is read.
 (select distinct on (o.queued_at, o.id) o.id as task_id, 'undelivered' as invariant,
     'queued since ' || o.queued_at || ', while workers of ' || i.agent_type || ' have room and take nothing' as detail
 from serving i

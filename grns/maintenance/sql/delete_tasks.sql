@@ -1,4 +1,4 @@
--- Deletes ended tasks past their retention, one page of ids at a time; what somebody has locked stays for another walk.
+-- Deletes ended tasks past their retention, one page of ids at a time; locked tasks stay for another run.
 -- How many have gone is noted for the counter: no event tells of it.
 -- `coalesce` keeps the planner from looking each id up in the index of what has ended, while that is still small.
 -- $1 after this id, $2 rows to look at, $3 retention of succeeded and cancelled, $4 of dead and failed, in seconds

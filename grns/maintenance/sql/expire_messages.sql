@@ -1,4 +1,4 @@
--- Deletes the oldest open messages of workspaces that keep too many, and logs each. Workspaces that nobody created
+-- Deletes the oldest open messages of workspaces that keep too many, and logs each. Workspaces that were not created
 -- share one bound: otherwise a publisher could invent a workspace for each message.
 -- $1 messages and $2 bytes that a workspace may keep, $3 rows at most
 with kept as (

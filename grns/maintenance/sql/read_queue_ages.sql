@@ -1,8 +1,8 @@
--- Says of each lane that holds tasks, or has live workers, how long its oldest task has been queued (0: it is
+-- Returns for each priority subject that has tasks, or has live workers, how long its oldest task has been queued (0: it is
 -- empty), and of its oldest tasks those that no live worker of their agent type has a handler for: of which types,
--- and for how long the first of each has been queued. What is paused nobody has to serve. As what is served goes
--- away, what is not comes to the front: no more than the front of each lane is read.
--- $1 how many agent types at most, $2 how many tasks of a lane
+-- and for how long the first of each has been queued. Paused tasks need no worker. As what is served goes
+-- away, what is not comes to the front: no more than the front of each queue is read.
+-- $1 how many agent types at most, $2 how many tasks of a priority
 with recursive step as (
     (select t.workspace, t.agent_type, 1 as place
     from grns.tasks t
@@ -35,7 +35,7 @@ pools as (
     select s.workspace collate "C", s.agent_type collate "C" from serving s
     limit $1
 ),
-lanes as (
+queues as (
     select p.workspace, p.agent_type, r.priority, f.oldest_at, f.task_types, f.oldest_ats
     from pools p
     cross join generate_series(0, 3) as r (priority)
@@ -71,4 +71,4 @@ select l.workspace, l.agent_type, l.priority,
         from unnest(l.oldest_ats) with ordinality as u (at, place)
         order by u.place
     ) as unserved_after_seconds
-from lanes l
+from queues l

@@ -1,5 +1,5 @@
 -- Looks at an operation's canary: where it has succeeded, the others may follow; where it has ended otherwise, the
--- operation pauses, and somebody decides. Answers with the operation's state, and nothing where it is not ours.
+-- operation pauses for a decision. Answers with the operation's state, and nothing where it is not ours.
 -- $1 operation, $2 epoch, $3 when to look again, in seconds
 with held as (
     select o.id, o.canary_task_id

@@ -1,5 +1,5 @@
--- Opens one batch of an operation's tasks again: those that nobody has touched since they were read. In the same
--- statement the operation notes how far it is: whoever dies, or whom somebody stops, has moved all of it or nothing.
+-- Opens one batch of an operation's tasks again: those that have not changed since they were read. In the same
+-- statement the operation notes its progress: a runner that dies or is stopped has moved all of the batch or nothing.
 -- Answers with the operation's state, and how many were moved; with nothing where it is not ours to move any more.
 -- `coalesce` keeps the planner from looking for them among all that have ended.
 -- $1 operation, $2 epoch, $3 ids, $4 versions and $5 times of the last change, as they were read, $6 new payloads
@@ -55,7 +55,7 @@ logged as (
         left(r.was, 1)::"char", (select h.created_by from held h),
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', (select h.created_by from held h),
-            -- of what nobody has dealt with yet: a cancelled task had no error to mend, a discarded one was dealt with
+            -- of open errors: a cancelled task had no error to mend, a discarded one was dealt with
             'fingerprint', case when r.was <> 'cancelled' and not r.was_discarded then r.fingerprint end,
             'operation_id', $1::text, 'why', (select h.reason from held h))
     from redriven r

@@ -1,5 +1,5 @@
--- Takes the operation that is due first, for a while: whoever had it before can move nothing more. It is behind the
--- others from now on, until a batch says when it is due: one that fails each time is in nobody's way.
+-- Takes the operation that is due first, for a while: the runner that had it before can move nothing more. It is behind the
+-- others from now on, until a batch says when it is due: one that fails each time does not hold up others.
 -- $1 owner, $2 lease in seconds, $3 when it is due again unless a batch says so, in seconds
 with chosen as (
     select o.id

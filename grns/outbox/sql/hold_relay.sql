@@ -1,6 +1,6 @@
 -- Renews the relay's lease and persists how far the log has been published, if the epoch is still ours; and
 -- if this is still the server that the cursor was read from: behind a pooler a failover breaks no connection, and
--- numbers that were published there may be other rows here. Returns its transaction's id: whoever took a number of the
+-- numbers that were published there may be other rows here. Returns its transaction's id: a transaction that took a number of the
 -- log before has a lower one.
 -- $1 epoch, $2 lease in seconds, $3 low, $4 and $5 bounds of what is published beyond,
 -- $6 and $7 which GRNS_EVT it was, and the highest number that it acknowledged, $8 and $9 from where on it has lost

@@ -1,4 +1,4 @@
--- Notes how far a replay is, if the epoch is still ours and nobody has withdrawn it. $1 epoch, $2 its number,
+-- Notes how far a replay is, if the epoch is still ours and the replay is not withdrawn. $1 epoch, $2 its number,
 -- $3 first number of its stretch, $4 all up to here is acknowledged, $5 last number, $6 stored, $7 duplicates
 update grns.replays r
 set started_at = coalesce(r.started_at, now()), first_seq = $3, after_seq = $4, up_to_seq = $5, stored = $6,

@@ -1,6 +1,6 @@
 -- Reads one page of the log, and of it only what a replay is about. The page's last number comes with each row (one
 -- row with nulls where there is nothing of it): what is asked for may stand far apart, and to go on until enough is
--- found could take longer than anybody waits for an answer. Where what is wanted is large, the page ends before its
+-- found could take longer than a client waits. Where what is wanted is large, the page ends before its
 -- last row: it would take as long to send.
 -- $1 after this number, $2 up to this number, $3 rows at most, $4 since, $5 until, $6 workspace, each null for all,
 -- $7 patterns of kinds, $8 bytes of payload at most, and the rest of one row more

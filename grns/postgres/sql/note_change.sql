@@ -1,4 +1,4 @@
--- Notes in the log what somebody has changed: of a task, if one is named, as its version is by now.
+-- Writes a change to the log: of a task, if one is named, with its present version.
 -- $1 workspace, $2 kind, $3 who did, $4 payload, $5 the task's id, null where it is about none
 insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, causation_id, actor, payload)
 select coalesce(t.version, 0), $1::text, $5::text, $2::text, t.attempt,

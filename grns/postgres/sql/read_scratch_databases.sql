@@ -1,4 +1,4 @@
--- Reads which scratch databases of ours are left over: whoever makes one has a session under its name from before it
+-- Reads which scratch databases of ours are left over: a program that makes one has a session under its name from before it
 -- is made until it is gone, and has others in it.
 select d.datname::text as name
 from pg_database d

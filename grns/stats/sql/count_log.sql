@@ -1,6 +1,6 @@
 -- Counts rows of the log, and with them moves the cursor: all of it or nothing, and nothing where another counter leads
 -- by now, or where not all of these rows are there (a server that was failed over to may lack some). The counts are
--- exact whenever it ends in between. Returns its transaction's id: whoever took a number of the log before has a
+-- exact whenever it ends in between. Returns its transaction's id: a transaction that took a number of the log before has a
 -- lower one; and how old the latest of the rows is.
 -- $1 epoch, $2 moves so far, $3 lease in seconds, $4 and $5 bounds of the numbers to count, $6 how many they are,
 -- $7 all up to here is counted then, $8 and $9 bounds of what is counted beyond, $10 kinds of events that move a task,

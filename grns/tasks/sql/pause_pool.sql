@@ -1,7 +1,7 @@
 -- Pauses a pool, or one task type of it; where it is paused already, for another reason or time from now on.
 -- Without a row nothing was paused: the time is past.
 -- $1 workspace, $2 agent_type, $3 task_type ('' is all of the pool), $4 who asks for it, $5 reason, $6 until then or,
--- where null, $7 for so many seconds; both null: until somebody resumes it
+-- where null, $7 for so many seconds; both null: until it is resumed
 insert into grns.pauses as p (workspace, agent_type, task_type, paused_by, reason, until)
 select $1, $2, $3, $4, $5, u.until
 from (select coalesce($6, now() + $7::double precision * interval '1 second') as until) as u

@@ -1,5 +1,5 @@
 -- Says of pools how many live workers they have, how many slots and running tasks these had at their last heartbeats,
--- and of each lane, most urgent first, how many tasks are queued, and for how long the oldest one has been.
+-- and of each priority, most urgent first, how many tasks are queued, and for how long the oldest one has been.
 -- $1 workspace, $2 agent_types, $3 up to how many tasks of a priority are counted
 select w.agent_type, h.workers, h.slots, h.running, l.queued, l.oldest_seconds
 from unnest($2::text[]) with ordinality as w (agent_type, place)

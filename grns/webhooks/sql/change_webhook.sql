@@ -1,4 +1,4 @@
--- Changes a webhook, if it is as whoever asks has seen it, and tells the log. One that is enabled is told of that event
+-- Changes a webhook, if it is unchanged since the client read it, and logs it. One that is enabled is told of that event
 -- and of what comes behind it. $1 workspace, $2 id, $3 the version that was seen (null: whatever it is), $4 names of
 -- what changes, $5 URL, $6 kinds, $7 the same as a regular expression, $8 description, $9 whether it is enabled,
 -- $10 who asks

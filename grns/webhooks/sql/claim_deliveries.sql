@@ -1,4 +1,4 @@
--- Takes deliveries that are due, some of each webhook, for a while: whoever had one before can note nothing of it any
+-- Takes deliveries that are due, some of each webhook, for a while: a sender that had one before can note nothing of it any
 -- more, and where nothing is noted it is due again. Each comes with all that it takes to be sent: where to, the event
 -- (null where that is not in the log any more), the secrets, and what time it is.
 -- $1 who takes them (a new id each time), $2 whether of webhooks that fail or of the others, $3 of one webhook at most,

@@ -1,8 +1,8 @@
 -- Looks through what the log has behind the cursor, notes for each event which webhooks are told of it, and moves the
--- cursor: all of it or nothing, and nothing where somebody else is at it. It goes no farther than the log is settled:
+-- cursor: all of it or nothing, and nothing while another sender does it. It goes no farther than the log is settled:
 -- below that no number turns up any more. Where no webhook is told of anything that is older, that is passed over.
 -- Answers with how far it is then, how far the log is settled, how many deliveries were made, and how old the latest
--- event that was looked at is; with nothing where somebody else is at it. $1 numbers of the log at most
+-- event that was looked at is; with nothing while another sender does it. $1 numbers of the log at most
 with held as (
     select c.id, c.low from grns.webhook_cursor c where c.id = 1 for update skip locked
 ),

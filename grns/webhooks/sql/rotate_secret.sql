@@ -1,5 +1,5 @@
 -- Gives a webhook a new secret, and tells the log. The one before is good for a while, those before that one are not.
--- No row where there is no such webhook, or somebody else does the same. $1 workspace, $2 id, $3 secret,
+-- No row where there is no such webhook, or another request does the same. $1 workspace, $2 id, $3 secret,
 -- $4 for how many seconds the one before is good, $5 who asks
 with known as (
     select w.id, w.workspace, w.kinds, w.is_enabled

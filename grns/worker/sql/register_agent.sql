@@ -1,5 +1,5 @@
 -- Makes a worker known. Of agents over HTTP, which have no process (pid 0), a workspace has no more rows than the newest:
--- anybody may invent names, so the row of the one that has been silent for longest makes room.
+-- clients may invent names, so the row of the one that has been silent for longest makes room.
 -- $1 agent_id, $2 workspace, $3 agent_type, $4 host, $5 pid, $6 version, $7 concurrency, $8 task types,
 -- $9 lease in seconds, $10 agents over HTTP at most
 with crowd as (

@@ -1,4 +1,4 @@
--- Renews all leases of a worker: answers for each whether it holds, whether somebody else has
+-- Renews all leases of a worker: answers for each whether it holds, whether another attempt has
 -- the row locked just now, or whether it is lost; and brings requests to cancel.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 lease in seconds, $5 workspaces
 with held as (

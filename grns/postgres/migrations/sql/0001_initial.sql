@@ -99,7 +99,7 @@ create trigger tasks_transition after update of status on grns.tasks for each ro
     execute function grns.refuse_transition();
 
 -- ---------------------------------------------------------------- events: log, outbox, history
--- The default of `seq` takes the transaction's id before the number: whoever sees a number
+-- The default of `seq` takes the transaction's id before the number: a reader that sees a number
 -- missing can then tell, from a snapshot, when its transaction has ended (see the relay).
 create sequence grns.events_seq as bigint cache 1;
 
@@ -116,7 +116,7 @@ create table grns.events (
     trace_id     text not null,
     causation_id uuid,
     payload      json not null,
-    -- Not now(), which is when the transaction began: whoever looks for a time goes by the order of the numbers.
+    -- Not now(), which is when the transaction began: searches by time rely on the order of the numbers.
     created_at   timestamptz not null default clock_timestamp(),
     was          "char",                       -- the status before: see LETTERS in grns/model/task.py
     task_type    text,                         -- if known: saves the stats aggregator a look at the task
@@ -135,7 +135,7 @@ from pg_inherits i
 join pg_class c on c.oid = i.inhrelid
 where i.inhparent = 'grns.events'::regclass;
 
--- A partition is made as a plain table and attached: that waits for nobody who writes.
+-- A partition is made as a plain table and attached: that waits for no writer.
 create function grns.add_log_partition(rows_per_partition bigint) returns text language plpgsql as $$
 declare
     lower_seq bigint;
@@ -224,7 +224,7 @@ create table grns.reaper_state (
 ) with (fillfactor = 10);
 insert into grns.reaper_state default values;
 
--- What somebody has asked the relay to publish again: a stretch of the log. Ended ones go when the log does.
+-- Requested replays: ranges of the log that the relay publishes again. Ended ones go when the log does.
 create table grns.replays (
     id           bigint generated always as identity primary key,
     workspace    text,                             -- null: of all
@@ -654,7 +654,7 @@ $$;
 insert into grns.count_cursor default values;
 
 -- ---------------------------------------------------------------- workspaces, keys
--- Those that somebody has made. Work may be submitted into any other one, too.
+-- Workspaces that were created. Tasks may be submitted into any other one, too.
 create table grns.workspaces (
     workspace  text collate "C" primary key,
     created_at timestamptz not null default now(),
@@ -709,7 +709,7 @@ create table grns.tenant_rights (
     relation text primary key,
     rights   text
 );
--- Whether whoever is connected may become a tenant: before 16 each member of a role may.
+-- Whether the session's user may become a tenant: before 16 each member of a role may.
 create function grns.may_be_tenant() returns boolean language sql stable as $$
     select exists (
         select from pg_roles r
@@ -717,7 +717,7 @@ create function grns.may_be_tenant() returns boolean language sql stable as $$
             case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end))
 $$;
 
--- Makes the role, if it may, and gives it its rights. Its policies are restrictive, and another one lets everybody see
+-- Makes the role, if it may, and gives it its rights. Its policies are restrictive, and another one lets every role see
 -- everything: row-level security takes nothing from those who have been granted the tables, and the owner, whom it
 -- leaves alone, does not pay for it. Safe to repeat: it does what is missing. False where there is no role.
 create function grns.isolate_workspaces() returns boolean language plpgsql as $$
@@ -788,10 +788,10 @@ language sql stable security definer set search_path = pg_catalog as $$
     where t.next_attempt_at is not null and t.next_attempt_at >= behind
     order by t.next_attempt_at offset most - 1 limit 1
 $$;
--- They read all rows, whoever calls them: `isolate_workspaces` grants them to tenants alone.
+-- They read all rows for every caller: `isolate_workspaces` grants them to tenants alone.
 revoke execute on function grns.edge_of_latest(text, integer), grns.edge_of_due(timestamptz, integer) from public;
 
--- Filters that somebody has saved. What is read back is parsed again: the text is as the parser writes it.
+-- Saved filters. What is read back is parsed again: the text is as the parser writes it.
 create table grns.saved_filters (
     workspace text collate "C" not null,
     name      text collate "C" not null,
@@ -802,7 +802,7 @@ create table grns.saved_filters (
 );
 
 -- ---------------------------------------------------------------- operations
--- What somebody wants done to every task that a filter finds. A runner does it batch by batch, and notes how far it
+-- Bulk operations: changes to every task that matches a filter. A runner does them batch by batch, and notes how far it
 -- is in the statement that moves a batch.
 create table grns.operations (
     id              bigint generated always as identity primary key,
@@ -867,7 +867,7 @@ create table grns.operation_tasks (
 -- Notes what came of one batch, and returns the operation's state after it. Only the statements that move batches
 -- call it: they hold the operation's row, and have seen that it is still theirs to move. `chosen` is the canary, where
 -- the batch was it.
--- Who is late by up to a second makes up for that; a longer pause gives nobody the right to a burst.
+-- Who is late by up to a second makes up for that; a longer pause permits no burst.
 create function grns.note_batch(
     batch_of bigint, new_cursor text, is_end boolean, chosen text, tasks bigint, skips jsonb
 ) returns text language plpgsql as $$
@@ -923,7 +923,7 @@ create table grns.pauses (
     paused_at  timestamptz not null default now(),
     paused_by  text not null,
     reason     text,
-    until      timestamptz,                           -- null: until somebody resumes it
+    until      timestamptz,                           -- null: until it is resumed
     primary key (workspace, agent_type, task_type)
 );
 
@@ -951,7 +951,7 @@ create table grns.webhooks (
 create index webhooks_listed on grns.webhooks (workspace, id) where deleted_at is null;
 create index webhooks_enabled on grns.webhooks (workspace) where is_enabled;
 
--- In a table of their own: whoever may look at webhooks may not look at these.
+-- In a table of their own: roles that may read webhooks may not read these.
 create table grns.webhook_secrets (
     id         bigint generated always as identity primary key,
     webhook_id text collate "C" not null,
