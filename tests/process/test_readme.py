@@ -81,7 +81,8 @@ async def test_readme_followed_from_submit_to_redrive(
         by_sql = await from_sql(database_url)
         await client.wait(by_sql, timeout_seconds=LIMIT_SECONDS)
 
-        listing, explaining, redriving = commands(block("sh", "grns issue list"))
+        listing, explaining, redriving_one, redriving = commands(block("sh", "grns issue list"))
+        assert redriving_one == "grns task redrive TASK_ID"
         await eventually(lambda: shows(listing, "only https"))
         assert "only https" in await typed(explaining.replace("TASK_ID", task_id))
         await typed(f"{redriving} --yes")
