@@ -27,8 +27,8 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 # The first part of a kind names its stream.
 STREAMS = ("cmd", "evt", "dlq")
-# Commands of one wave and subject are published in at least so many messages.
-_FEWEST_MESSAGES = 4
+# So many commands of one wave and subject share messages.
+_MANY_COMMANDS = 64
 
 
 def waves(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
@@ -57,7 +57,7 @@ def chunks(wave: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
         else:
             yield (entry,)
     for rows in commands.values():
-        size = max(1, min(len(rows) // _FEWEST_MESSAGES, subjects.MOST_ENVELOPES))
+        size = subjects.MOST_ENVELOPES if len(rows) >= _MANY_COMMANDS else 1
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
 

@@ -168,8 +168,8 @@ MUTANTS = (
     ),
     Mutant(
         "a command acked before its claim", "tests", ("a delivery ends once",),
-        (Edit("grns/worker/executor.py", "        claim = await self.claim(command, delivery, source)\n",
-              "        await delivery.ack()\n        claim = await self.claim(command, delivery, source)\n"),),
+        (Edit("grns/worker/executor.py", "        failpoint.reach(\"worker.before_claim\")\n",
+              "        for _, delivery in commands:\n            await delivery.ack()\n"),),
         "tests/worker/test_executor.py::test_a_command_is_acked_when_its_claim_has_committed",
     ),
     Mutant(

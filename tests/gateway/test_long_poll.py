@@ -125,9 +125,9 @@ async def test_commands_that_share_messages_are_all_taken(database: Database, br
     async with relaying(), rooms(database) as stage:
         first = stage.ask()
         await eventually(stage.is_listening)
-        ids = await submit_many(database, 40)
+        ids = await submit_many(database, 80)
         claims = [(await got(first)).claim.id]
-        claims += [(await got(stage.ask(name=str(number)))).claim.id for number in range(39)]
+        claims += [(await got(stage.ask(name=str(number)))).claim.id for number in range(79)]
     assert sorted(claims) == sorted(ids)
     assert set(stage.sources) == {"priority"}
 
