@@ -288,6 +288,12 @@ async def test_what_a_killed_run_leaves_the_next_one_removes(
     assert len(await streams(broker)) == 3
     assert directories(tmp_path) == [name]
 
+    async def has_no_session() -> bool:
+        """A statement goes on for a while though its client was killed."""
+        sessions = "select count(*) from pg_stat_activity where datname = $1"
+        return int(await admin.fetchval(sessions, name)) == 0
+
+    await eventually(has_no_session, within_seconds=60.0)
     run = start("--tasks", "100")
     assert await run.end() == 0, run.err
     assert f"removed {name}, left by a killed run" in run.err
