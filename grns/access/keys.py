@@ -4,24 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
 
 from grns.access import principals as access
-from grns.access.principals import Principal
+from grns.access.principals import Principal, Scope
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError
 from grns.model import api_key as key
 from grns.model import subjects
 from grns.model.api_key import ApiKey
 from grns.model.envelope import rfc3339
 from grns.postgres import audit_log as change
-from grns.postgres.database import Connection, Database, Row, Session, run
-from grns.postgres.paging import Page
+from grns.postgres.database import Connection, Database, Row, Session, build, run
+from grns.postgres.paging import Page, page_of
 
 # Keys of one workspace that are neither revoked nor expired.
 MOST_KEYS = 1000
 
 # What the secret of a key that does not exist is held against: refusing it takes as long.
 _NO_SECRET = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """An API key without its secret. A null workspace means all workspaces, null pools mean all pools."""
+
+    id: str
+    workspace: str | None
+    name: str
+    scopes: list[Scope]
+    pools: list[str] | None
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    last_used_at: datetime | None
+    state: Literal["valid", "expired", "revoked"]
 
 
 async def create_key(
@@ -33,8 +53,8 @@ async def create_key(
     expires_seconds: float | None = None,
     pools: Collection[str] | None = None,
     actor: str | None,
-) -> tuple[ApiKey, dict[str, Any]]:
-    """Make a key; returns it, which can be shown now and never again, and its row.
+) -> tuple[ApiKey, KeyInfo]:
+    """Create a key; return it, which can be shown now and never again, and what is known of it.
 
     `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. `pools` are the
     agent types that it may claim tasks of and finish them; None: all. Raises `InvalidInputError`,
@@ -58,41 +78,40 @@ async def create_key(
         )  # fmt: skip
         if not rows:
             raise NotFoundError(f"there is no workspace {workspace}")
-        row = dict(rows[0])
-        expires_at = row["expires_at"]
-        told = {
+        info = build(KeyInfo, rows[0])
+        payload = {
             "key_workspace": workspace,
             "scopes": in_order,
             "pools": its_pools,
-            "expires_at": expires_at and rfc3339(expires_at),
+            "expires_at": info.expires_at and rfc3339(info.expires_at),
         }
-        await _note(connection, "evt.key.created", row, actor, told)
-    return made, row
+        await _note(connection, "evt.key.created", info, actor, payload)
+    return made, info
 
 
-async def create_first_key(database: Database | Session, **said: Any) -> tuple[ApiKey, dict[str, Any]]:
+async def create_first_key(database: Database | Session, **fields: Any) -> tuple[ApiKey, KeyInfo]:
     """Make a key as `create_key` does; `UnauthenticatedError` if there is one already."""
     async with database.transaction() as connection:
         await run(connection, "lock_keys")  # of several that look at once, one finds none
         if (await run(connection, "has_keys"))[0]["has_keys"]:
             raise UnauthenticatedError("there is a key already: the bootstrap token is worthless")
-        return await create_key(Session(connection), **said)
+        return await create_key(Session(connection), **fields)
 
 
 async def list_keys(
     database: Database | Session, *, workspace: str | None, limit: int, after: str | None = None
-) -> Page:
+) -> Page[KeyInfo]:
     """Return a workspace's keys, or with None all there are, the latest first; the last id is the cursor."""
-    rows = await database.run("list_keys", workspace, after, limit + 1)
-    return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["id"] if rows[limit:] else None)
+    found = await database.fetch(KeyInfo, "list_keys", workspace, after, limit + 1)
+    return page_of(found, limit, lambda key: key.id)
 
 
-async def read_key(database: Database | Session, key_id: str, *, workspace: str | None) -> dict[str, Any]:
-    """Return one key of a workspace, or with None of any; `NotFoundError` where there is none."""
-    rows = await database.run("read_key", key_id, workspace)
-    if not rows:
+async def read_key(database: Database | Session, key_id: str, *, workspace: str | None) -> KeyInfo:
+    """Return one key of a workspace, or with None of any; raises `NotFoundError` if it does not exist."""
+    found = await database.fetch(KeyInfo, "read_key", key_id, workspace)
+    if not found:
         raise NotFoundError(f"there is no key {key_id}")
-    return dict(rows[0])
+    return found[0]
 
 
 async def revoke_key(
@@ -103,12 +122,10 @@ async def revoke_key(
     Raises `NotFoundError`.
     """
     async with database.transaction() as connection:
-        rows = await run(connection, "revoke_key", key_id, workspace, actor)
-        if not rows:
-            raise NotFoundError(f"there is no key {key_id}")
-        is_new: bool = rows[0]["is_new"]
+        info = await read_key(Session(connection), key_id, workspace=workspace)
+        is_new = bool(await run(connection, "revoke_key", key_id, workspace, actor))
         if is_new:
-            await _note(connection, "evt.key.revoked", dict(rows[0]), actor, {})
+            await _note(connection, "evt.key.revoked", info, actor, {})
     return is_new
 
 
@@ -172,13 +189,13 @@ def ended_key() -> UnauthenticatedError:
 
 
 async def _note(
-    connection: Connection, kind: str, row: dict[str, Any], actor: str | None, more: dict[str, Any]
+    connection: Connection, kind: str, info: KeyInfo, actor: str | None, more: dict[str, Any]
 ) -> None:
     """Log what became of a key; those of all workspaces belong to no workspace's events."""
     await change.note(
         connection,
-        workspace=row["workspace"] or subjects.INSTALLATION,
+        workspace=info.workspace or subjects.INSTALLATION,
         kind=kind,
         actor=actor,
-        payload={"key_id": row["id"], "name": row["name"], **more},
+        payload={"key_id": info.id, "name": info.name, **more},
     )

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
 
 from grns.errors import ConflictError, InvalidInputError
 from grns.model import subjects
 from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session, run
-from grns.postgres.paging import Page
+from grns.postgres.paging import Page, page_of
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A workspace."""
+
+    workspace: str
+    created_at: datetime
+    created_by: str | None
 
 
 async def create_workspace(database: Database | Session, workspace: str, *, actor: str | None) -> None:
@@ -28,12 +38,14 @@ async def create_workspace(database: Database | Session, workspace: str, *, acto
         )
 
 
-async def list_workspaces(database: Database | Session, *, limit: int, after: str | None = None) -> Page:
+async def list_workspaces(
+    database: Database | Session, *, limit: int, after: str | None = None
+) -> Page[Workspace]:
     """Return workspaces by their names; the cursor is the last one's."""
-    rows = await database.run("list_workspaces", after, limit + 1)
-    return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["workspace"] if rows[limit:] else None)
+    found = await database.fetch(Workspace, "list_workspaces", after, limit + 1)
+    return page_of(found, limit, lambda one: one.workspace)
 
 
-async def read_workspaces(database: Database | Session, workspace: str) -> list[dict[str, Any]]:
+async def read_workspaces(database: Database | Session, workspace: str) -> list[Workspace]:
     """Return one workspace, nothing if it was not created."""
-    return [dict(row) for row in await database.run("read_workspaces", workspace)]
+    return await database.fetch(Workspace, "read_workspaces", workspace)

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from grns.access.keys import ended_key
 from grns.api.access import Agent, Reader, RequestContext
 from grns.api.answer import Answer
-from grns.api.pool import PoolRow
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
 from grns.errors import NotFoundError
@@ -27,7 +26,7 @@ from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
 from grns.model.submission import AgentType, MaxAttempts, Token
 from grns.stats.counts import count_states
-from grns.tasks.pools import list_pools
+from grns.tasks.pools import PoolState, list_pools
 from grns.worker.claims import Claimant
 
 routes = router("queue")
@@ -141,7 +140,7 @@ class QueueStatus(BaseModel):
     states: dict[str, int]
     total: int
     waiting: dict[str, int]
-    pools: list[PoolRow]
+    pools: list[PoolState]
     has_more: bool
 
 

@@ -20,6 +20,7 @@ from grns.api import (
     export,
     issue,
     key,
+    message,
     operation,
     pool,
     probe,
@@ -28,7 +29,6 @@ from grns.api import (
     task,
     webhook,
 )
-from grns.api import message as letter
 from grns.api.answer import ProblemAnswer
 from grns.api.context import ApiContext
 from grns.api.document import completed
@@ -45,7 +45,7 @@ _NOUNS = (
     task,
     agent,
     explain,
-    letter,
+    message,
     export,
     issue,
     operation,

@@ -15,7 +15,7 @@ from grns.api.request import Moment
 from grns.api.route import router
 from grns.dead_letters import listing
 from grns.errors import InvalidInputError
-from grns.stats.counts import count_states, read_minutes
+from grns.stats.counts import StepCounts, count_states, read_minutes
 
 routes = router("counts")
 
@@ -30,30 +30,10 @@ class CountsResponse(BaseModel):
     total: int
 
 
-class Step(BaseModel):
-    """Counts of one time step that starts at `at`. Each sum covers as many values as the count next to it."""
-
-    at: datetime
-    submitted: int
-    claimed: int
-    succeeded: int
-    failed: int
-    dead: int
-    cancelled: int
-    retried: int
-    expired: int
-    released: int
-    redriven: int
-    queue_count: int
-    queue_ms_sum: int
-    run_count: int
-    run_ms_sum: int
-
-
 class Steps(BaseModel):
     """Counts between two times. Empty steps are left out."""
 
-    items: list[Step]
+    items: list[StepCounts]
     since: datetime
     until: datetime
     step_seconds: int

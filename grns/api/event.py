@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Header, Query, Request
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from grns.api.access import Reader
@@ -16,31 +14,14 @@ from grns.api.route import router
 from grns.api.stream import EVENT_STREAM, stream
 from grns.errors import InvalidInputError
 from grns.outbox import events as event
-from grns.outbox.events import EventQuery, place
+from grns.outbox.events import EventQuery, LogEvent, place
 
 routes = router("events")
 
 
-class EventRow(BaseModel):
-    """A row of the event log."""
-
-    seq: int
-    version: int
-    message_id: str
-    workspace: str
-    task_id: str | None
-    kind: str
-    attempt: int | None
-    trace_id: str
-    causation_id: str | None
-    actor: str | None
-    payload: dict[str, Any]
-    created_at: datetime
-
-
 @routes.get(
     "/events",
-    response_model=PageOf[EventRow],
+    response_model=PageOf[LogEvent],
     responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "Events"}},
 )
 async def list_events(

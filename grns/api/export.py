@@ -15,6 +15,7 @@ from grns.api.page import Cursor
 from grns.api.route import router
 from grns.api.task import FilterText, SavedName, together
 from grns.dead_letters import listing
+from grns.dead_letters.listing import DeadLetter
 from grns.dead_letters.message import document
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import parse
@@ -23,6 +24,7 @@ from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.tasks import read
 from grns.tasks import search as task_page
+from grns.tasks.search import TaskSummary
 
 routes = router("dead letters")
 
@@ -61,20 +63,20 @@ async def export_dead_letters(
         if what == "task":
             # What needs a person is what can be redriven.
             needy = parse(request(action="redrive", filter=str(wanted)).filter)
-            page = await task_page.list_tasks(
+            page: Page[TaskSummary] | Page[DeadLetter] = await task_page.list_tasks(
                 database, workspace=request_context.workspace, wanted=needy, limit=limit, after=cursor
             )
         else:
             page = await _list_messages(request_context, database, limit, cursor)
     headers = {} if page.next_cursor is None else {NEXT: page.next_cursor}
-    ids = [str(row["id"]) for row in page.rows]
+    ids = [row.id for row in page.rows]
     lines = _lines(request_context, ids, _tasks if what == "task" else _messages)
     return StreamingResponse(lines, media_type=LINES, headers=headers)
 
 
 async def _list_messages(
     request_context: RequestContext, database: Database | Session, limit: int, cursor: str | None
-) -> Page:
+) -> Page[DeadLetter]:
     wanted = listing.DeadFilter(listing.MESSAGE)
     return await listing.list_dead(
         database, workspace=request_context.workspace, wanted=wanted, limit=limit, after=cursor
@@ -100,7 +102,7 @@ async def _messages(
     triage, found = request_context.triage(database), list[Any]()
     for dead_letter_id in ids:
         try:
-            found.append(document(await triage.letter(UUID(dead_letter_id))))
+            found.append(document(await triage.message(UUID(dead_letter_id))))
         except NotFoundError:
             continue
     return found

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import Header, Path, Query
-from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
@@ -14,47 +12,18 @@ from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, Moment, strict_body
 from grns.api.route import router
-from grns.api.task import FilterText, SavedName, TaskRow, edition_in, together
+from grns.api.task import FilterText, SavedName, edition_in, together
 from grns.errors import InvalidInputError
 from grns.model.filter import parse
-from grns.stats.issues import IssueUpdate, State, change_issue
+from grns.stats.issues import Issue, IssueDetail, IssueUpdate, State, change_issue
 from grns.stats.issues import list_issues as store_list
 from grns.stats.issues import read_issue as store_read
 from grns.tasks import search as task_page
+from grns.tasks.search import TaskSummary
 
 routes = router("issues")
 
 Fingerprint = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The issue's fingerprint.")]
-
-
-class IssueRow(BaseModel):
-    """Failures with one fingerprint. `trend` has the count of each of the last 24 hours."""
-
-    fingerprint: str
-    error_class: str
-    message: str
-    sample_task_id: str
-    first_seen: datetime
-    last_seen: datetime
-    total: int
-    open_count: int
-    state: State
-    state_by: str | None
-    state_at: datetime
-    note: str | None
-    owner: str | None
-    snoozed_until: datetime | None
-    version: int
-    trend: list[int]
-
-
-class IssueDetail(IssueRow):
-    """An issue, and with which task types, workers, versions and messages it was seen how often."""
-
-    facets: dict[str, dict[str, int]] = Field(
-        description="By `task_type`, `worker`, `error` and `version`: how often each value was seen."
-        " `version` is that of grns in the worker, or what an HTTP worker names as its own."
-    )
 
 
 class UpdateIssueRequest(Body):
@@ -66,7 +35,7 @@ class UpdateIssueRequest(Body):
     snoozed_until: Moment | None = None
 
 
-@routes.get("/issues", response_model=PageOf[IssueRow])
+@routes.get("/issues", response_model=PageOf[Issue])
 async def list_issues(
     request_context: Reader,
     state: Annotated[list[State] | None, Query(description="Only those that are there.")] = None,
@@ -112,7 +81,7 @@ async def edit_issue(
     return _shown(changed)
 
 
-@routes.get("/issues/{fingerprint}/tasks", response_model=PageOf[TaskRow])
+@routes.get("/issues/{fingerprint}/tasks", response_model=PageOf[TaskSummary])
 async def list_issue_tasks(
     request_context: Reader,
     fingerprint: Fingerprint,
@@ -132,8 +101,8 @@ async def list_issue_tasks(
         )
 
 
-def _shown(issue: dict[str, Any]) -> Answer:
-    return Answer(issue, headers=etag(str(issue["version"])))
+def _shown(issue: IssueDetail) -> Answer:
+    return Answer(issue, headers=etag(str(issue.version)))
 
 
 def _version(edition: str | None) -> int | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from grns.access import keys as store
-from grns.access import workspaces as workspaces
+from grns.access import workspaces
+from grns.access.keys import KeyInfo
 from grns.access.principals import BOOTSTRAP, MOST_POOLS, Scope
+from grns.access.workspaces import Workspace
 from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
@@ -26,24 +28,8 @@ KeyId = Annotated[str, Path(pattern="^[0-9a-f]{20}$", description="The key's id.
 Everywhere = Annotated[bool, Query(description="Of all workspaces; for keys of all of them.")]
 
 
-class KeyRow(BaseModel):
-    """An API key without its secret. A null workspace means all workspaces, null pools mean all pools."""
-
-    id: str
-    workspace: str | None
-    name: str
-    scopes: list[Scope]
-    pools: list[str] | None
-    created_at: datetime
-    created_by: str | None
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    revoked_by: str | None
-    last_used_at: datetime | None
-    state: Literal["valid", "expired", "revoked"]
-
-
-class NewKey(KeyRow):
+@dataclass(frozen=True, slots=True)
+class NewKey(KeyInfo):
     """A key that was made just now, with its secret: it is shown this once."""
 
     key: str
@@ -60,14 +46,6 @@ class CreateKeyRequest(Body):
     pools: Annotated[list[Token], Field(min_length=1, max_length=MOST_POOLS)] | None = None
     expires_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
     all_workspaces: Annotated[bool, Field(strict=True)] = False
-
-
-class WorkspaceRow(BaseModel):
-    """A workspace."""
-
-    workspace: str
-    created_at: datetime
-    created_by: str | None
 
 
 class CreateWorkspaceRequest(Body):
@@ -98,7 +76,7 @@ async def create_key(
             raise PermissionDeniedError("the first key has the scope admin and is of all workspaces")
         create = store.create_first_key
     async with request_context.writing() as database:
-        made, row = await create(
+        made, info = await create(
             database,
             workspace=workspace,
             name=body.name,
@@ -107,12 +85,11 @@ async def create_key(
             pools=body.pools,
             actor=request_context.actor,
         )
-    unused = dict.fromkeys(("revoked_at", "revoked_by", "last_used_at")) | {"state": "valid"}
     location = {"Location": f"{PREFIX}/keys/{made.id}"}
-    return Answer({**row, **unused, "key": made.reveal()}, status_code=201, headers=location)
+    return Answer(NewKey(**asdict(info), key=made.reveal()), status_code=201, headers=location)
 
 
-@routes.get("/keys", response_model=PageOf[KeyRow])
+@routes.get("/keys", response_model=PageOf[KeyInfo])
 async def list_keys(
     request_context: Admin, all_workspaces: Everywhere = False, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -124,14 +101,14 @@ async def list_keys(
         )
 
 
-@routes.get("/keys/{key_id}", response_model=KeyRow)
+@routes.get("/keys/{key_id}", response_model=KeyInfo)
 async def read_key(request_context: Admin, key_id: KeyId) -> Response:
     """Return a key without its secret."""
     async with request_context.reading() as database:
         return Answer(await store.read_key(database, key_id, workspace=request_context.principal.workspace))
 
 
-@routes.post("/keys/{key_id}/revoke", response_model=KeyRow)
+@routes.post("/keys/{key_id}/revoke", response_model=KeyInfo)
 async def revoke_key(request_context: Admin, key_id: KeyId) -> Response:
     """Revoke a key."""
     workspace = request_context.principal.workspace
@@ -152,13 +129,13 @@ async def create_workspace(
     return Answer({"workspace": body.workspace}, status_code=201)
 
 
-@routes.get("/workspaces", response_model=PageOf[WorkspaceRow])
+@routes.get("/workspaces", response_model=PageOf[Workspace])
 async def list_workspaces(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspaces. A key that is bound to one sees only that one."""
     async with request_context.reading() as database:
         if request_context.is_everywhere:
             return answer(await workspaces.list_workspaces(database, limit=limit, after=name_in(cursor)))
-        found: list[dict[str, Any]] = await workspaces.read_workspaces(database, request_context.workspace)
+        found = await workspaces.read_workspaces(database, request_context.workspace)
     return listed(found)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
@@ -17,45 +16,12 @@ from grns.api.request import Reason, ReasonBody, around, strict_body
 from grns.api.route import router
 from grns.api.task import FilterText, SavedName, together
 from grns.dead_letters import listing
-from grns.dead_letters.message import MessagePatch, document
+from grns.dead_letters.listing import DeadLetter
+from grns.dead_letters.message import DeadLetterDocument, MessagePatch, document
 from grns.errors import ConflictError, UnavailableError
 from grns.model.json import dumps
 
 routes = router("dead letters")
-
-
-class DeadLetter(BaseModel):
-    """A dead or failed task, or a rejected message: `what` says which."""
-
-    id: str
-    what: Literal["task", "message"]
-    name: str
-    reason: str | None
-    at: datetime
-    attempts: int | None
-    status: str
-    fingerprint: str | None
-
-
-class DeadLetterDocument(BaseModel):
-    """A rejected message. `body_text` is null if its bytes are not text."""
-
-    id: UUID
-    workspace: str
-    state: str
-    reason: str
-    detail: str
-    subject: str
-    stream: str
-    stream_seq: int
-    delivery_count: int
-    headers: dict[str, str]
-    body_base64: str
-    body_text: str | None
-    body_size: int
-    body_sha256: str
-    created_at: datetime
-    updated_at: datetime
 
 
 class ResendRequest(Reason):
@@ -91,7 +57,7 @@ async def list_dead_letters(
 async def read_message(request_context: Reader, message_id: UUID) -> Response:
     """Return a rejected message."""
     async with request_context.reading() as database:
-        return Answer(document(await request_context.triage(database).letter(message_id)))
+        return Answer(document(await request_context.triage(database).message(message_id)))
 
 
 @routes.post("/messages/{message_id}/resend", response_model=DeadLetterDocument)
@@ -115,11 +81,11 @@ async def resend_message(
     patch = None if is_unchanged else MessagePatch(body.subject, body.headers, content)
     async with request_context.writing() as database:
         triage = request_context.triage(database)
-        await triage.letter(message_id)
+        await triage.message(message_id)
         if not request_context.context.transport.is_connected:
             raise UnavailableError("messages are sent again through the broker, and it does not answer")
         await triage.resend(message_id, actor=request_context.actor, reason=body.reason, mend=patch)
-        return Answer(document(await triage.letter(message_id)))
+        return Answer(document(await triage.message(message_id)))
 
 
 @routes.post("/messages/{message_id}/discard", response_model=DeadLetterDocument)
@@ -127,7 +93,7 @@ async def discard_message(request_context: Operator, body: ReasonBody, message_i
     """Discard a rejected message: hide it from lists."""
     async with request_context.writing() as database:
         triage = request_context.triage(database)
-        if not await triage.discard_letters([message_id], actor=request_context.actor, reason=body.reason):
-            found = await triage.letter(message_id)
-            raise ConflictError(f"message {message_id} was {found['state']} before")
-        return Answer(document(await triage.letter(message_id)))
+        if not await triage.discard_messages([message_id], actor=request_context.actor, reason=body.reason):
+            found = await triage.message(message_id)
+            raise ConflictError(f"message {message_id} was {found.state} before")
+        return Answer(document(await triage.message(message_id)))

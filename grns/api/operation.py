@@ -81,8 +81,7 @@ async def list_operations(
             limit=limit,
             after=None if cursor is None else place(cursor),
         )
-    rest = None if page.next_cursor is None else str(page.next_cursor)
-    return listed([_shown(one) for one in page.operations], rest)
+    return listed([_shown(one) for one in page.rows], page.next_cursor)
 
 
 @routes.get("/operations/{number}", response_model=Operation)

@@ -32,7 +32,7 @@ class PageOf(BaseModel, Generic[Item]):
     is_partial: bool
 
 
-def answer(page: Page) -> Answer:
+def answer(page: Page[Any]) -> Answer:
     """Return a page as it is sent."""
     return listed(page.rows, page.next_cursor, is_partial=page.is_partial)
 

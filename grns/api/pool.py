@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
@@ -18,57 +17,13 @@ from grns.errors import ConflictError, InvalidInputError
 from grns.model.submission import Token
 from grns.tasks import pools as store
 from grns.tasks.pauses import Pause
-from grns.worker.registry import list_agents
+from grns.tasks.pools import PoolState
+from grns.worker.registry import WorkerState, list_agents
 
 routes = router("pools")
 
 _LONGEST_SECONDS = 366 * 86_400.0
 AgentType = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The pool's agent type.")]
-
-
-class PriorityBacklog(BaseModel):
-    """The queued tasks of one priority.
-
-    If `has_more` is true, there are more: at most a thousand are counted.
-    """
-
-    priority: int
-    queued: int
-    has_more: bool
-    oldest_seconds: float | None
-
-
-class PoolRow(BaseModel):
-    """A pool. `slots` and `running` are as of its workers' last heartbeats."""
-
-    workspace: str
-    agent_type: str
-    workers: int
-    slots: int
-    running: int
-    queued: int
-    has_more: bool
-    oldest_seconds: float | None
-    priorities: list[PriorityBacklog]
-    pauses: list[Pause]
-
-
-class WorkerRow(BaseModel):
-    """A worker that has not stopped. If it is not alive, it sent no heartbeat for a lease."""
-
-    agent_id: str
-    agent_type: str
-    host: str
-    pid: int
-    version: str
-    concurrency: int
-    running: int
-    task_types: list[str]
-    lease_seconds: float
-    started_at: datetime
-    last_seen_at: datetime
-    worked_at: datetime
-    is_alive: bool
 
 
 class PauseRequest(Reason):
@@ -87,7 +42,7 @@ class ResumeRequest(Body):
     task_type: Token | None = None
 
 
-@routes.get("/pools", response_model=PageOf[PoolRow])
+@routes.get("/pools", response_model=PageOf[PoolState])
 async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List pools with workers, queued tasks or a pause."""
     async with request_context.reading() as database:
@@ -135,7 +90,7 @@ async def resume_pool(
     return Answer(ended)
 
 
-@routes.get("/workers", response_model=PageOf[WorkerRow])
+@routes.get("/workers", response_model=PageOf[WorkerState])
 async def list_workers(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List workers by pool."""
     async with request_context.reading() as database:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -16,19 +15,11 @@ from grns.api.request import Body, strict_body
 from grns.api.route import router
 from grns.model.filter import LONGEST, TERMS, Kind, complete, parse
 from grns.tasks import saved_filters as saved_filter
+from grns.tasks.saved_filters import SavedFilter
 
 routes = router("filters")
 
 Name = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The filter's name.")]
-
-
-class SavedFilter(BaseModel):
-    """A saved filter."""
-
-    name: str
-    text: str
-    saved_by: str | None
-    saved_at: datetime
 
 
 class SaveFilterRequest(Body):

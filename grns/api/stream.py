@@ -15,7 +15,7 @@ from grns.api.access import RequestContext
 from grns.api.answer import dumps
 from grns.errors import UnavailableError
 from grns.outbox import events as event
-from grns.outbox.events import EventQuery, place
+from grns.outbox.events import EventQuery, LogEvent, place
 from grns.telemetry.service_signals import RequestFailed
 
 EVENT_STREAM = "text/event-stream"
@@ -75,7 +75,7 @@ async def _lines(
             await _pause(request_context, _AWAY_SECONDS)
         if found:
             yield b"".join(map(_line, found))
-            told_at, told = time.monotonic(), found[-1]["seq"]
+            told_at, told = time.monotonic(), found[-1].seq
         elif time.monotonic() > told_at + _SILENCE_SECONDS:
             # An id without data: a client that reconnects begins there.
             yield (f"id: {seen}\n" if seen > told else "").encode() + b": nothing new\n\n"
@@ -87,7 +87,7 @@ async def _lines(
 
 async def _next(
     request_context: RequestContext, wanted: EventQuery, behind: int
-) -> tuple[list[dict[str, Any]], int]:
+) -> tuple[list[LogEvent], int]:
     log = await request_context.context.tail.bounds()
     if log.settled <= behind:
         return [], behind
@@ -102,7 +102,7 @@ async def _pause(request_context: RequestContext, seconds: float) -> None:
             await request_context.context.stopping.wait()
 
 
-def _line(row: dict[str, Any]) -> bytes:
+def _line(row: LogEvent) -> bytes:
     # What JSON has as it is, a reader of lines may take for a line's end: U+2028 and its like.
     data = json.dumps(json.loads(dumps(row)))
-    return f"id: {row['seq']}\nevent: {row['kind']}\ndata: {data}\n\n".encode()
+    return f"id: {row.seq}\nevent: {row.kind}\ndata: {data}\n\n".encode()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader, RequestContext, Submitter
@@ -20,13 +19,16 @@ from grns.errors import InvalidInputError, NotFoundError
 from grns.model.field_types import Reason as ReasonText
 from grns.model.filter import Filter, parse
 from grns.model.submission import Edit, Submission, edit, edition
-from grns.model.task import Status, Task
+from grns.model.task import Task
+from grns.model.timeline import Attempt
 from grns.outbox import events as event
+from grns.outbox.events import LogEvent
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.tasks import read as store
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks import search as task_page
+from grns.tasks.search import TaskSummary
 
 routes = router("tasks")
 
@@ -39,68 +41,11 @@ _TRANSITIONS_AT_ONCE = 1000
 _EDITION = re.compile(r'"([!#-~]{0,100})"')
 
 
-class TaskRow(BaseModel):
-    """A task in a list."""
-
-    id: str
-    task_type: str
-    agent_type: str
-    priority: int
-    status: Status
-    version: int
-    attempt: int = Field(description="Number of the latest attempt. It only grows.")
-    uncounted_attempts: int = Field(
-        description="Attempts that do not count: before a redrive, or given back at a shutdown."
-    )
-    max_attempts: int | None = Field(
-        description="How many attempts count at most; null if only the handler says so, and has not yet."
-    )
-    owner_agent_id: str | None
-    fingerprint: str | None
-    error_class: str | None = Field(description="Class of the latest error; null of a task that succeeded.")
-    trace_id: str
-    idempotency_key: str | None
-    created_at: datetime
-    updated_at: datetime
-    queued_at: datetime | None
-    next_attempt_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    lease_until: datetime | None
-    discarded_at: datetime | None
-
-
 class TaskCount(BaseModel):
     """The number of tasks that match a filter; a lower bound if it is not exact."""
 
     count: int
     is_exact: bool
-
-
-class AttemptRow(BaseModel):
-    """An attempt: who claimed it and when, how and when it ended."""
-
-    attempt: int
-    agent_id: str | None
-    claimed_at: datetime
-    ended_at: datetime | None
-    outcome: str | None
-    reason: str | None
-
-
-class TaskEvent(BaseModel):
-    """An event of a task."""
-
-    seq: int
-    version: int
-    message_id: str
-    kind: str
-    attempt: int | None
-    trace_id: str
-    causation_id: str | None
-    actor: str | None
-    payload: dict[str, Any]
-    created_at: datetime
 
 
 class TaskEdit(Edit):
@@ -144,7 +89,7 @@ async def create_task(
     return Answer(submitted(made), status_code=201 if made.is_new else 200, headers=location)
 
 
-@routes.get("/tasks", response_model=PageOf[TaskRow])
+@routes.get("/tasks", response_model=PageOf[TaskSummary])
 async def list_tasks(
     request_context: Reader,
     text: FilterText = "",
@@ -228,7 +173,7 @@ async def discard_task(request_context: Operator, body: ReasonBody, task_id: Tas
         return await _outcome(request_context, database, task_id, answers[task_id])
 
 
-@routes.get("/tasks/{task_id}/events", response_model=PageOf[TaskEvent])
+@routes.get("/tasks/{task_id}/events", response_model=PageOf[LogEvent])
 async def list_task_events(
     request_context: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -238,7 +183,7 @@ async def list_task_events(
         return answer(await _events(request_context, database, task_id, behind=behind, limit=limit))
 
 
-@routes.get("/tasks/{task_id}/attempts", response_model=PageOf[AttemptRow])
+@routes.get("/tasks/{task_id}/attempts", response_model=PageOf[Attempt])
 async def list_attempts(request_context: Reader, task_id: TaskId, cursor: Cursor = None) -> Response:
     """List the latest attempts in the event log, in order. A cursor leads to earlier ones."""
     before = None if cursor is None else event.place(cursor)
@@ -293,7 +238,7 @@ async def _outcome(
 
 async def _events(
     request_context: RequestContext, database: Database | Session, task_id: str, *, behind: int, limit: int
-) -> Page:
+) -> Page[LogEvent]:
     """Return events of a task of theirs; `NotFoundError` where there is neither an event nor the task."""
     page = await event.list_task_events(
         database, task_id, workspace=request_context.workspace, limit=limit, behind=behind

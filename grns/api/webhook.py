@@ -5,12 +5,11 @@ A URL may hold a secret: its path is shown to those alone who could change it.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal, cast
-from uuid import UUID
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, cast
 
 from fastapi import Header, Path, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from grns.api.access import Admin, Operator, Reader, RequestContext
@@ -25,8 +24,8 @@ from grns.outbox.events import place as number_in
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
 from grns.webhooks import service as store
-from grns.webhooks.deliveries import State
-from grns.webhooks.service import WebhookUpdate
+from grns.webhooks.deliveries import State, WebhookDelivery
+from grns.webhooks.service import Webhook, WebhookUpdate
 
 routes = router("webhooks")
 
@@ -37,55 +36,11 @@ Kinds = Annotated[list[str], Field(min_length=1, max_length=webhook.MOST_KINDS)]
 Description = Annotated[str, Field(min_length=1, max_length=webhook.LONGEST_DESCRIPTION)]
 
 
-class WebhookRow(BaseModel):
-    """A webhook.
-
-    Keys that may not change it see only the host of its URL. If grns disabled it, `disabled_reason` says
-    why: `failing` (nothing was delivered for days), `gone` (it answered 410) or `backlog` (too many
-    deliveries wait).
-    """
-
-    id: str
-    workspace: str
-    url: str
-    kinds: list[str]
-    description: str | None
-    is_enabled: bool
-    disabled_reason: Literal["failing", "gone", "backlog"] | None
-    failing_since: datetime | None
-    last_delivered_at: datetime | None
-    version: int
-    created_at: datetime
-    created_by: str
-    changed_at: datetime
-    changed_by: str | None
-    secret_since: datetime
-    old_secret_until: datetime | None
-
-
-class SignedWebhook(WebhookRow):
+@dataclass(frozen=True, slots=True)
+class SignedWebhook(Webhook):
     """A webhook with its new secret, which is shown this once."""
 
     secret: str
-
-
-class DeliveryRow(BaseModel):
-    """A delivery of an event to a webhook. `due_at` is the time of the next attempt, null during one."""
-
-    seq: int
-    webhook_id: str
-    message_id: UUID
-    kind: str
-    task_id: str | None
-    created_at: datetime
-    state: State
-    attempts: int
-    due_at: datetime | None
-    attempted_at: datetime | None
-    duration_ms: int | None
-    status_code: int | None
-    error: str | None
-    ended_at: datetime | None
 
 
 class CreateWebhookRequest(Body):
@@ -120,7 +75,7 @@ async def create_webhook(
 ) -> Response:
     """Create a webhook. The answer shows its secret once."""
     async with request_context.writing() as database:
-        secret, row = await store.create_webhook(
+        secret, created = await store.create_webhook(
             database,
             workspace=request_context.workspace,
             url=body.url,
@@ -129,11 +84,11 @@ async def create_webhook(
             guard=request_context.context.webhook_guard,
             actor=request_context.actor,
         )
-    location = {"Location": f"{PREFIX}/webhooks/{row['id']}"}
-    return Answer({**row, "secret": secret.reveal()}, status_code=201, headers=location)
+    location = {"Location": f"{PREFIX}/webhooks/{created.id}"}
+    return Answer(SignedWebhook(**asdict(created), secret=secret.reveal()), status_code=201, headers=location)
 
 
-@routes.get("/webhooks", response_model=PageOf[WebhookRow])
+@routes.get("/webhooks", response_model=PageOf[Webhook])
 async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """List the workspace's webhooks, the latest first."""
     async with request_context.reading() as database:
@@ -143,7 +98,7 @@ async def list_webhooks(request_context: Reader, limit: Limit = 50, cursor: Curs
     return listed([_shown(request_context, row) for row in page.rows], page.next_cursor)
 
 
-@routes.get("/webhooks/{webhook_id}", response_model=WebhookRow)
+@routes.get("/webhooks/{webhook_id}", response_model=Webhook)
 async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Response:
     """Return a webhook without its secrets."""
     async with request_context.reading() as database:
@@ -153,7 +108,7 @@ async def read_webhook(request_context: Reader, webhook_id: WebhookId) -> Respon
         )
 
 
-@routes.patch("/webhooks/{webhook_id}", response_model=WebhookRow)
+@routes.patch("/webhooks/{webhook_id}", response_model=Webhook)
 async def edit_webhook(
     request_context: Admin,
     body: Annotated[UpdateWebhookRequest, strict_body(UpdateWebhookRequest, code="bad_webhook")],
@@ -174,7 +129,7 @@ async def edit_webhook(
     return _answer(request_context, changed)
 
 
-@routes.delete("/webhooks/{webhook_id}", response_model=WebhookRow)
+@routes.delete("/webhooks/{webhook_id}", response_model=Webhook)
 async def delete_webhook(request_context: Admin, webhook_id: WebhookId) -> Response:
     """Delete a webhook, and return it."""
     async with request_context.writing() as database:
@@ -193,17 +148,17 @@ async def rotate_webhook_secret(
 ) -> Response:
     """Rotate the signing secret. The old one stays valid for a while. The answer shows the new one once."""
     async with request_context.writing() as database:
-        secret, row = await store.rotate_secret(
+        secret, rotated = await store.rotate_secret(
             database,
             webhook_id,
             workspace=request_context.workspace,
             overlap_seconds=body.overlap_seconds,
             actor=request_context.actor,
         )
-    return Answer({**row, "secret": secret.reveal()})
+    return Answer(SignedWebhook(**asdict(rotated), secret=secret.reveal()))
 
 
-@routes.post("/webhooks/{webhook_id}/ping", response_model=DeliveryRow)
+@routes.post("/webhooks/{webhook_id}/ping", response_model=WebhookDelivery)
 async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Response:
     """Send a test event to a webhook."""
     async with request_context.writing() as database:
@@ -215,7 +170,7 @@ async def ping_webhook(request_context: Operator, webhook_id: WebhookId) -> Resp
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries", response_model=PageOf[DeliveryRow])
+@routes.get("/webhooks/{webhook_id}/deliveries", response_model=PageOf[WebhookDelivery])
 async def list_deliveries(
     request_context: Reader,
     webhook_id: WebhookId,
@@ -237,7 +192,7 @@ async def list_deliveries(
         )
 
 
-@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", response_model=DeliveryRow)
+@routes.get("/webhooks/{webhook_id}/deliveries/{seq}", response_model=WebhookDelivery)
 async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Number) -> Response:
     """Return a delivery. The event itself is in the event log."""
     async with request_context.reading() as database:
@@ -246,7 +201,7 @@ async def read_delivery(request_context: Reader, webhook_id: WebhookId, seq: Num
         )
 
 
-@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", response_model=DeliveryRow)
+@routes.post("/webhooks/{webhook_id}/deliveries/{seq}/resend", response_model=WebhookDelivery)
 async def resend_delivery(request_context: Operator, webhook_id: WebhookId, seq: Number) -> Response:
     """Send a delivery again, with the same id."""
     async with request_context.writing() as database:
@@ -257,14 +212,14 @@ async def resend_delivery(request_context: Operator, webhook_id: WebhookId, seq:
         )
 
 
-def _answer(request_context: RequestContext, row: dict[str, Any]) -> Answer:
-    return Answer(_shown(request_context, row), headers=etag(str(row["version"])))
+def _answer(request_context: RequestContext, found: Webhook) -> Answer:
+    return Answer(_shown(request_context, found), headers=etag(str(found.version)))
 
 
-def _shown(request_context: RequestContext, row: dict[str, Any]) -> dict[str, Any]:
+def _shown(request_context: RequestContext, found: Webhook) -> Webhook:
     if request_context.principal.may("admin", request_context.workspace):
-        return row
-    return {**row, "url": place(row["url"])}
+        return found
+    return replace(found, url=place(found.url))
 
 
 def _version(edition: str | None) -> int | None:

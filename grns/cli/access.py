@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from grns.access import isolation, keys, token_keys, workspaces
+from grns.access.keys import KeyInfo
 from grns.access.principals import SCOPES
+from grns.access.workspaces import Workspace
 from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
@@ -22,9 +25,9 @@ _MEANINGS = "; ".join(f"{scope}: {meaning}" for scope, meaning in SCOPES.items()
 _KEYS = (
     Column("ID", "id"),
     Column("NAME", "name", may_shrink=True),
-    Column("WORKSPACE", lambda row: row["workspace"] or "all", may_shrink=True, spare=2),
-    Column("SCOPES", lambda row: " ".join(row["scopes"])),
-    Column("POOLS", lambda row: " ".join(row["pools"] or ["all"]), may_shrink=True, spare=5),
+    Column("WORKSPACE", lambda key: key.workspace or "all", may_shrink=True, spare=2),
+    Column("SCOPES", lambda key: " ".join(key.scopes)),
+    Column("POOLS", lambda key: " ".join(key.pools or ["all"]), may_shrink=True, spare=5),
     Column("STATE", "state", is_status=True),
     Column("CREATED", "created_at", is_age=True, spare=4),
     Column("EXPIRES", "expires_at", is_age=True, spare=3),
@@ -88,17 +91,17 @@ async def create_key(
     """
     workspace = None if is_everywhere else session.workspace
     with failure.hinting(missing=f"grns workspace create {workspace}"):
-        made, row = await keys.create_key(
+        made, info = await keys.create_key(
             session.database, workspace=workspace, actor=session.actor, pools=pools or None, **fields
         )
-    out.record({"key": made.reveal(), **row}, lambda: text(made.reveal()))
+    out.record({"key": made.reveal(), **asdict(info)}, lambda: text(made.reveal()))
     failure.note("store it now: it is not shown again, because grns keeps only its digest")
 
 
 @key.command("list", examples=["grns key list", "grns key list --all-workspaces -o json"])
 @_EVERYWHERE
 @paged(_KEYS, nothing="no such keys; --all-workspaces lists all", cursor=option.NAME_CURSOR)
-async def list_keys(session: CliSession, is_everywhere: bool, **page: Any) -> Page:
+async def list_keys(session: CliSession, is_everywhere: bool, **page: Any) -> Page[KeyInfo]:
     """List this workspace's keys, the latest first; with --all-workspaces, all keys."""
     workspace = None if is_everywhere else session.workspace
     return await keys.list_keys(session.database, workspace=workspace, **page)
@@ -110,8 +113,8 @@ async def list_keys(session: CliSession, is_everywhere: bool, **page: Any) -> Pa
 @with_session("read", missing="grns key list --all-workspaces")
 async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool) -> None:
     """Revoke a key. ID is as `list` shows it, or a whole key."""
-    row = await keys.read_key(session.database, key_id, workspace=None)
-    action = f"revoke key {key_id} ({row['name']}, {row['state']})"
+    info = await keys.read_key(session.database, key_id, workspace=None)
+    action = f"revoke key {key_id} ({info.name}, {info.state})"
     option.confirm(action, is_sure=is_sure, is_trial=is_trial)
     if not await keys.revoke_key(session.database, key_id, workspace=None, actor=session.actor):
         failure.print_error(f"key {key_id} was revoked before")
@@ -155,7 +158,7 @@ async def create_workspace(session: CliSession, name: str) -> None:
 
 @workspace.command("list", examples=["grns workspace list", "grns workspace list -o jsonl"])
 @paged(_WORKSPACES, nothing="no more workspaces", cursor=option.NAME_CURSOR)
-async def list_workspaces(session: CliSession, **page: Any) -> Page:
+async def list_workspaces(session: CliSession, **page: Any) -> Page[Workspace]:
     """List workspaces by name."""
     return await workspaces.list_workspaces(session.database, **page)
 

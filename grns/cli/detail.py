@@ -11,12 +11,16 @@ from typing import Any
 
 from grns.cli import failure
 from grns.cli.output import Cell, Column, Output, details, document, heading, passage, table
+from grns.cli.session import CliSession
 from grns.client.client import Client
 from grns.model.task import Task
-from grns.model.timeline import timeline
+from grns.model.timeline import Attempt
+from grns.outbox.events import read_attempts
 from grns.text import attempts_of, lasted, shortened
 
 _SUMMARY_WIDTH = 100
+# The attempts of a task are made of its latest transitions.
+_MOST_TRANSITIONS = 1000
 
 
 def _lasted(start: datetime, end: datetime | None) -> str:
@@ -55,8 +59,8 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
 _ATTEMPTS = (
     Column("#", "attempt"),
     Column("CLAIMED", "claimed_at"),
-    Column("LASTED", lambda row: _lasted(row["claimed_at"], row["ended_at"]), spare=1),
-    Column("ENDED AS", lambda row: row["outcome"] or "runs", is_status=True),
+    Column("LASTED", lambda attempt: _lasted(attempt.claimed_at, attempt.ended_at), spare=1),
+    Column("ENDED AS", lambda attempt: attempt.outcome or "runs", is_status=True),
     Column("WHY", "reason", may_shrink=True),
     Column("AGENT", "agent_id", may_shrink=True),
 )
@@ -66,14 +70,17 @@ _EVENTS = (
     Column("AT", "created_at"),
     Column("KIND", "kind"),
     Column("BY", "actor", may_shrink=True, spare=2),
-    Column("PAYLOAD", lambda row: summary(row["payload"]), may_shrink=True, wraps=True),
+    Column("PAYLOAD", lambda event: summary(event.payload), may_shrink=True, wraps=True),
 )
 
 
-async def show_task(client: Client, out: Output, task_id: str) -> None:
+async def show_task(session: CliSession, out: Output, task_id: str) -> None:
     """Show a task. Raises `NotFoundError`."""
-    task = await client.get(task_id)
-    attempts = timeline(await client.history(task_id))
+    task = await session.client.get(task_id)
+    page = await read_attempts(
+        session.database, task_id, workspace=session.workspace, limit=_MOST_TRANSITIONS
+    )
+    attempts = page.rows
     out.record({**asdict(task), "attempts": attempts}, lambda: _draw(task, attempts))
 
 
@@ -98,7 +105,7 @@ def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)
     return shortened(line, _SUMMARY_WIDTH) if sys.stdout.isatty() else line
 
 
-def _draw(task: Task, attempts: Sequence[Mapping[str, Any]]) -> None:
+def _draw(task: Task, attempts: Sequence[Attempt]) -> None:
     details(task, _FIELDS)
     document("payload", task.payload)
     if task.result is not None or task.status == "succeeded":

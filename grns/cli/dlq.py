@@ -169,7 +169,7 @@ async def _change(
     async for page in _pages(session, ids):
         closed: set[UUID] = set()
         if verb == "discard" and not is_trial:
-            closed = await session.triage.discard_letters(page, actor=session.actor, reason=reason)
+            closed = await session.triage.discard_messages(page, actor=session.actor, reason=reason)
         elif not is_trial:
             _require_broker(session)
         for message_id in page:
@@ -222,7 +222,7 @@ async def _pages(session: CliSession, ids: Sequence[UUID]) -> AsyncIterator[Sequ
             limit=_BATCH,
             after=after,
         )
-        yield [UUID(row["id"]) for row in page.rows]
+        yield [UUID(row.id) for row in page.rows]
         after = page.next_cursor
         if after is None:
             return
@@ -230,7 +230,7 @@ async def _pages(session: CliSession, ids: Sequence[UUID]) -> AsyncIterator[Sequ
 
 async def _state(session: CliSession, message_id: UUID) -> str:
     try:
-        state: str = (await session.triage.letter(message_id))["state"]
+        state = (await session.triage.message(message_id)).state
     except NotFoundError:
         return MISSING
     return state if state == "new" else f"{state} before"

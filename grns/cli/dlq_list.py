@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -20,8 +19,10 @@ from grns.cli.session import CliSession, with_session
 from grns.dead_letters import listing
 from grns.dead_letters import message as messages
 from grns.dead_letters.listing import MESSAGE, DeadFilter
+from grns.dead_letters.message import DeadLetterDocument, DeadMessage
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import Filter
+from grns.model.task import Task
 from grns.operations import model
 from grns.tasks import read, search
 from grns.text import sized
@@ -46,7 +47,7 @@ _MESSAGE: Sequence[tuple[str, Cell]] = (
     ("reason", "reason"),
     ("detail", "detail"),
     ("subject", "subject"),
-    ("stream", lambda row: f"{row['stream']} #{row['stream_seq']}"),
+    ("stream", lambda row: f"{row.stream} #{row.stream_seq}"),
     ("deliveries", "delivery_count"),
     ("workspace", "workspace"),
     ("created", "created_at"),
@@ -102,27 +103,27 @@ async def _list(
 async def show(session: CliSession, out: Output, dead_letter_id: str, is_raw: bool) -> None:
     """Show a rejected message with its bytes, or a dead task."""
     try:
-        message = await session.triage.letter(UUID(dead_letter_id))
+        message = await session.triage.message(UUID(dead_letter_id))
     except (ValueError, NotFoundError):
         if is_raw:
             raise InvalidInputError(
                 "bad_option", f"--raw is for messages, and {dead_letter_id} is not one"
             ) from None
-        await show_task(session.client, out, dead_letter_id)
+        await show_task(session, out, dead_letter_id)
         return
     if not is_raw:
         out.record(messages.document(message), lambda: _draw(message))
         return
     if sys.stdout.isatty():
         raise InvalidInputError("bad_option", "--raw could harm a terminal: write to a file or a pipe")
-    sys.stdout.buffer.write(message["body"])
+    sys.stdout.buffer.write(message.body)
 
 
-def _draw(message: Mapping[str, Any]) -> None:
-    body: bytes = message["body"]
+def _draw(message: DeadMessage) -> None:
+    body = message.body
     details(message, _MESSAGE)
-    if message["headers"]:
-        document("headers", message["headers"])
+    if message.headers:
+        document("headers", message.headers)
     part = f", its first {sized(_SHOWN_BYTES)}" if len(body) > _SHOWN_BYTES else ""
     heading(f"body ({sized(len(body))}{part})")
     is_text = messages.text(body) is not None
@@ -140,7 +141,7 @@ def _hexadecimal(body: bytes) -> list[str]:
     return lines
 
 
-Export = Callable[[CliSession, str | None], Awaitable[tuple[list[dict[str, Any]], str | None]]]
+Export = Callable[[CliSession, str | None], Awaitable[tuple[Sequence[Task | DeadLetterDocument], str | None]]]
 
 
 @click.command(
@@ -191,7 +192,7 @@ async def _export(session: CliSession, read_page: Export, after: str | None) -> 
 
 async def _export_tasks(
     query: str, session: CliSession, after: str | None
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[Sequence[Task | DeadLetterDocument], str | None]:
     page = await search.list_tasks(
         session.database,
         workspace=session.workspace,
@@ -199,12 +200,14 @@ async def _export_tasks(
         limit=_EXPORT_PAGE,
         after=after,
     )
-    ids = [str(row["id"]) for row in page.rows]
+    ids = [task.id for task in page.rows]
     tasks = await read.tasks(session.database, ids, session.workspace) if ids else {}
-    return [asdict(tasks[task_id]) for task_id in ids if task_id in tasks], page.next_cursor
+    return [tasks[task_id] for task_id in ids if task_id in tasks], page.next_cursor
 
 
-async def _export_messages(session: CliSession, after: str | None) -> tuple[list[dict[str, Any]], str | None]:
+async def _export_messages(
+    session: CliSession, after: str | None
+) -> tuple[Sequence[Task | DeadLetterDocument], str | None]:
     page = await listing.list_dead(
         session.database,
         workspace=session.workspace,
@@ -213,6 +216,6 @@ async def _export_messages(session: CliSession, after: str | None) -> tuple[list
         after=after,
     )
     rows = [
-        await listing.read_message(session.database, UUID(row["id"]), session.workspace) for row in page.rows
+        await listing.read_message(session.database, UUID(row.id), session.workspace) for row in page.rows
     ]
     return [messages.document(row) for row in rows if row is not None], page.next_cursor

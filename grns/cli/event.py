@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
 
@@ -21,11 +21,11 @@ from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
 from grns.cli.session import CliSession, with_session
 from grns.errors import UnavailableError
-from grns.outbox.events import EventQuery
+from grns.outbox.events import EventQuery, LogEvent
 from grns.runtime.signals import end_on_signals
 from grns.text import shortened
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[LogEvent]
 
 _PAUSE_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
@@ -196,19 +196,19 @@ async def _opened(
     return log
 
 
-def _print(out: Output, row: Mapping[str, Any]) -> None:
+def _print(out: Output, row: LogEvent) -> None:
     out.record(row, lambda: _draw(row))
 
 
-def _draw(row: Mapping[str, Any]) -> None:
+def _draw(row: LogEvent) -> None:
     """Write an event in one line, or in two on a narrow terminal."""
-    at = f"{row['created_at']:%H:%M:%S.%f}"[:12]
-    head = f"{at}Z  {row['kind']:<26}  {row['task_id'] or '-':<29}"
-    by = row["actor"] if row["actor"] and "actor" not in row["payload"] else None
-    payload = summary({"by": by, **row["payload"]})
+    at = f"{row.created_at:%H:%M:%S.%f}"[:12]
+    head = f"{at}Z  {row.kind:<26}  {row.task_id or '-':<29}"
+    by = row.actor if row.actor and "actor" not in row.payload else None
+    payload = summary({"by": by, **row.payload})
     width = shutil.get_terminal_size().columns
     if sys.stdout.isatty() and width < _WIDE:
-        text(f"{row['seq']:>6}  {head.rstrip()}")
+        text(f"{row.seq:>6}  {head.rstrip()}")
         text(f"{'':8}{shortened(payload, width - 8)}")
     else:
-        text(f"{row['seq']:>9}  {head}  {payload}")
+        text(f"{row.seq:>9}  {head}  {payload}")

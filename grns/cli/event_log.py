@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from grns.cli import failure
 from grns.cli.output import json_line
@@ -18,7 +18,7 @@ from grns.diagnose.daemons import read_pulse
 from grns.errors import ConflictError, InvalidInputError
 from grns.outbox import events as event
 from grns.outbox import log
-from grns.outbox.events import Bounds, EventQuery
+from grns.outbox.events import Bounds, EventQuery, LogEvent
 from grns.postgres.database import Database
 
 _PAGE = 500
@@ -83,7 +83,7 @@ class EventLog:
         """Let the next page read the high-water mark again."""
         self._bounds, self._end = None, None
 
-    async def page(self) -> Sequence[Mapping[str, Any]]:
+    async def page(self) -> Sequence[LogEvent]:
         """Return the next events. Call `keep` when they are done with."""
         bounds = await self._read_bounds()
         if self._end is None:
@@ -131,7 +131,7 @@ class EventFile:
         self._path = path
         self.last_seq = last_seq
 
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, rows: Sequence[LogEvent]) -> None:
         """Append rows, and flush them to the disk."""
         if not rows:
             return

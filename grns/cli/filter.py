@@ -18,6 +18,7 @@ from grns.model import filter as grammar
 from grns.model.filter import TERMS, Filter
 from grns.postgres.paging import Page
 from grns.tasks import saved_filters
+from grns.tasks.saved_filters import SavedFilter
 
 _FIELDS, _LIST = "grns task filter fields", "grns task filter list"
 
@@ -129,7 +130,7 @@ async def save(session: CliSession, out: Output, name: str, query: Filter) -> No
 
 @filters.command("list", examples=["grns task filter list", "grns task filter list -o json"])
 @paged(_SAVED_COLUMNS, nothing="no saved filters")
-async def list_saved(session: CliSession, **page: Any) -> Page:
+async def list_saved(session: CliSession, **page: Any) -> Page[SavedFilter]:
     """List saved filters."""
     return await saved_filters.list_saved(session.database, workspace=session.workspace, **page)
 

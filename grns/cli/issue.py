@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from grns.model.subjects import RELAY_NUDGE
 from grns.operations.model import Action
 from grns.postgres.paging import Page
 from grns.stats import issues
-from grns.stats.issues import IssueUpdate
+from grns.stats.issues import Issue, IssueDetail, IssueUpdate
 
 _LIST = "grns issue list"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -40,7 +40,7 @@ _COLUMNS = (
     Column("SEEN", "total", spare=3),
     Column("ERROR", "error_class", may_shrink=True),
     Column("MESSAGE", "message", may_shrink=True),
-    Column("24 HOURS", lambda row: sparkline(row["trend"]), spare=4),
+    Column("24 HOURS", lambda issue: sparkline(issue.trend), spare=4),
     Column("LAST", "last_seen", is_age=True, spare=1),
     Column("OWNER", "owner", may_shrink=True, spare=2),
 )
@@ -58,7 +58,7 @@ _FIELDS: list[tuple[str, Cell]] = [
     ("seen", "total"),
     ("first", "first_seen"),
     ("last", "last_seen"),
-    ("24 hours", lambda row: sparkline(row["trend"])),
+    ("24 hours", lambda issue: sparkline(issue.trend)),
     ("example", "sample_task_id"),
 ]
 _FACET_COLUMNS = (Column("COUNT", "count"), Column("VALUE", "value"))
@@ -72,7 +72,7 @@ def issue() -> None:
 @issue.command("list", examples=["grns issue list", "grns issue list --state new --state regressed"])
 @option.states_option(issues.STATES)
 @paged(_COLUMNS, nothing="no such issues")
-async def list_issues(session: CliSession, states: tuple[Any, ...], **page: Any) -> Page:
+async def list_issues(session: CliSession, states: tuple[Any, ...], **page: Any) -> Page[Issue]:
     """List issues, the latest seen first."""
     return await issues.list_issues(
         session.database, workspace=session.workspace, state=states or None, **page
@@ -85,8 +85,8 @@ async def list_issues(session: CliSession, states: tuple[Any, ...], **page: Any)
 @with_session("read", missing=_LIST)
 async def show(session: CliSession, out: Output, fingerprint: str) -> None:
     """Show an issue: an example, how often and where it was seen."""
-    row = await issues.read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
-    out.record(row, lambda: _draw(row))
+    found = await issues.read_issue(session.database, workspace=session.workspace, fingerprint=fingerprint)
+    out.record(found, lambda: _draw(found))
 
 
 def _add(verb: str, state: str, help_text: str, note: str) -> None:
@@ -172,15 +172,15 @@ async def _change(
         session.database, workspace=session.workspace, fingerprint=fingerprint, actor=session.actor, **change
     )
     await session.transport.nudge(RELAY_NUDGE)
-    snoozed_until = changed["snoozed_until"] if seconds else None
+    snoozed_until = changed.snoozed_until if seconds else None
     snoozed = f", and snoozed until {rfc3339(snoozed_until)}" if snoozed_until else ""
-    sentence = f"issue {fingerprint} is {changed['state']}{snoozed}"
+    sentence = f"issue {fingerprint} is {changed.state}{snoozed}"
     out.record(changed, lambda: failure.note(sentence))
 
 
-def _draw(row: Mapping[str, Any]) -> None:
-    details(row, _FIELDS)
-    for facet, counts in row["facets"].items():
+def _draw(issue: IssueDetail) -> None:
+    details(issue, _FIELDS)
+    for facet, counts in issue.facets.items():
         if counts:
             heading(_FACETS.get(facet, facet.replace("_", " ")))
             table([{"value": value, "count": count} for value, count in counts.items()], _FACET_COLUMNS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("NUMBER", "id"),
     Column("ACTION", "action"),
     Column("STATE", "state", is_status=True),
-    Column("MOVED", lambda row: f"{row['moved']}/{row['matched']}{'' if row['is_exact'] else '+'}"),
+    Column("MOVED", lambda row: f"{row.moved}/{row.matched}{'' if row.is_exact else '+'}"),
     Column("SKIPPED", "skipped", spare=3),
     Column("AGAIN", "failed_again", spare=4),
     Column("FILTER", "filter", may_shrink=True),
@@ -50,13 +50,12 @@ def operation() -> None:
 )
 @option.states_option([state.value for state in State])
 @paged(_COLUMNS, nothing="no such operations", cursor=option.Whole(2, 2**62, code="bad_cursor"))
-async def list_operations(session: CliSession, states: tuple[str, ...], **given: Any) -> Page:
+async def list_operations(session: CliSession, states: tuple[str, ...], **given: Any) -> Page[Operation]:
     """List operations, the latest first."""
     chosen = [State(state) for state in states] or None
-    page = await service.list_operations(
+    return await service.list_operations(
         session.database, workspace=session.workspace, states=chosen, **given
     )
-    return Page([asdict(row) for row in page.operations], cast(Any, page.next_cursor))  # a number
 
 
 @operation.command(examples=["grns operation show 17", "grns operation show 17 -o json"])

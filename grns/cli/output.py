@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, is_dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -27,7 +27,8 @@ _SHRUNK = 11
 _NOTHING = "-"
 _WIDEST = 1000
 
-Row = Mapping[str, Any]
+# A dataclass or a mapping.
+Row = Any
 Cell = str | Callable[[Any], object]
 
 STYLES = {
@@ -133,7 +134,7 @@ class Output:
             table(rows, columns, now=now)
 
     def page(
-        self, page: Page, columns: Sequence[Column], *, nothing: str, now: datetime | None = None
+        self, page: Page[Any], columns: Sequence[Column], *, nothing: str, now: datetime | None = None
     ) -> None:
         """Write one page of a list and, for people, that it is empty or has a next page."""
         around = {"next_cursor": page.next_cursor, "is_partial": page.is_partial}
@@ -296,6 +297,8 @@ def jsonable(value: object) -> object:
         return rfc3339(value)
     if isinstance(value, Enum):
         return value.value
+    if is_dataclass(value):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
     if isinstance(value, bytes):
         import base64
 

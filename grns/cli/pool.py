@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,28 +16,29 @@ from grns.cli.session import CliSession, paged, with_session
 from grns.errors import NotFoundError
 from grns.postgres.paging import Page
 from grns.tasks import pools
-from grns.tasks.pauses import in_force
+from grns.tasks.pauses import Pause, in_force
+from grns.tasks.pools import PoolState, PriorityBacklog
 from grns.text import lasted
-from grns.worker.registry import list_agents
+from grns.worker.registry import WorkerState, list_agents
 
 _PAGE = 1000
 
 _AGENT_TYPE = click.argument("agent_type", metavar="POOL", type=option.Token("agent_type"))
 
 
-def queued(row: Mapping[str, Any]) -> str:
+def queued(backlog: PoolState | PriorityBacklog) -> str:
     """Return how many tasks are queued; `+` for more than were counted."""
-    return f"{row['queued']}{'+' if row['has_more'] else ''}"
+    return f"{backlog.queued}{'+' if backlog.has_more else ''}"
 
 
-def by_priority(row: Mapping[str, Any]) -> str:
+def by_priority(pool: PoolState) -> str:
     """Return how many tasks are queued of each priority."""
-    return " ".join(map(queued, row["priorities"]))
+    return " ".join(map(queued, pool.priorities))
 
 
-def oldest(row: Mapping[str, Any]) -> str | None:
+def oldest(pool: PoolState) -> str | None:
     """Return how long the oldest queued task has waited."""
-    return None if row["oldest_seconds"] is None else lasted(row["oldest_seconds"])
+    return None if pool.oldest_seconds is None else lasted(pool.oldest_seconds)
 
 
 @click.group(cls=Group)
@@ -54,19 +55,19 @@ async def list_pools(session: CliSession, out: Output, limit: int, after: str | 
     page = await pools.list_pools(session.database, workspace=session.workspace, limit=limit, after=after)
     now = await session.now()
 
-    def paused(row: Mapping[str, Any]) -> str | None:
-        return "; ".join(described(pause) for pause in row["pauses"]) or None
+    def paused(pool: PoolState) -> str | None:
+        return "; ".join(map(described, pool.pauses)) or None
 
-    def described(pause: Mapping[str, Any]) -> str:
-        subject = "" if pause["task_type"] is None else f"{pause['task_type']}: "
-        until = "" if pause["until"] is None else f", resumes {age(pause['until'], now)}"
-        reason = "" if pause["reason"] is None else f" ({pause['reason']})"
-        return f"{subject}{age(pause['paused_at'], now)} by {pause['paused_by']}{until}{reason}"
+    def described(pause: Pause) -> str:
+        subject = "" if pause.task_type is None else f"{pause.task_type}: "
+        until = "" if pause.until is None else f", resumes {age(pause.until, now)}"
+        reason = "" if pause.reason is None else f" ({pause.reason})"
+        return f"{subject}{age(pause.paused_at, now)} by {pause.paused_by}{until}{reason}"
 
     columns = (
         Column("POOL", "agent_type"),
         Column("WORKERS", "workers", spare=2),
-        Column("RUNNING", lambda row: f"{row['running']}/{row['slots']}", spare=1),
+        Column("RUNNING", lambda pool: f"{pool.running}/{pool.slots}", spare=1),
         Column("QUEUED", queued),
         Column("BY PRIORITY", by_priority, spare=4),
         Column("OLDEST", oldest, spare=3),
@@ -104,10 +105,10 @@ async def pause(
     """Pause a pool, or one task type. Running tasks continue, queued tasks wait."""
     pauses = tools.pauses(session.app, session.database, session.transport)
     begun = await pauses.pause(agent_type, task_type, actor=session.actor, reason=reason, until=seconds)
-    (row,) = await pools.read_pools(session.database, session.workspace, [agent_type])
+    (state,) = await pools.read_pools(session.database, session.workspace, [agent_type])
     until = "until it is resumed" if begun.left_seconds is None else f"for {lasted(begun.left_seconds)}"
     out.record(asdict(begun), lambda: text(f"{_named(agent_type, task_type)} is paused {until}"))
-    if not row["workers"]:
+    if not state.workers:
         failure.note(f"pool {agent_type} has no live workers: is the name right?")
 
 
@@ -136,30 +137,30 @@ def _named(agent_type: str, task_type: str | None) -> str:
     return agent_type if task_type is None else f"{task_type} of {agent_type}"
 
 
-def _state(row: Any) -> str:
-    return "alive" if row["is_alive"] else "silent"
+def _state(worker: WorkerState) -> str:
+    return "alive" if worker.is_alive else "silent"
 
 
 _WORKERS = (
     Column("WORKER", "agent_id"),
-    Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
+    Column("RUNNING", lambda worker: f"{worker.running}/{worker.concurrency}"),
     Column("STATE", _state, is_status=True),
     Column("SEEN", "last_seen_at", is_age=True),
     Column("WORKED", "worked_at", is_age=True, spare=3),
-    Column("TASK TYPES", lambda row: " ".join(row["task_types"]), may_shrink=True),
-    Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
+    Column("TASK TYPES", lambda worker: " ".join(worker.task_types), may_shrink=True),
+    Column("HOST", lambda worker: f"{worker.host}:{worker.pid}", may_shrink=True, spare=2),
     Column("VERSION", "version", may_shrink=True, spare=1),
 )
 _WORKER: Sequence[tuple[str, Cell]] = (
     ("id", "agent_id"),
     ("status", _state),
     ("pool", "agent_type"),
-    ("running", lambda row: f"{row['running']} of {row['concurrency']} slots"),
-    ("task types", lambda row: " ".join(row["task_types"])),
+    ("running", lambda worker: f"{worker.running} of {worker.concurrency} slots"),
+    ("task types", lambda worker: " ".join(worker.task_types)),
     ("host", "host"),
     ("pid", "pid"),
     ("version", "version"),
-    ("lease", lambda row: f"{row['lease_seconds']:g} s"),
+    ("lease", lambda worker: f"{worker.lease_seconds:g} s"),
     ("started", "started_at"),
     ("last heartbeat", "last_seen_at"),
     ("last claim", "worked_at"),
@@ -168,7 +169,7 @@ _WORKER: Sequence[tuple[str, Cell]] = (
 
 @click.command("list", cls=Command, examples=["grns worker list", "grns worker list -o json"])
 @paged(_WORKERS, nothing="no workers")
-async def list_workers(session: CliSession, **page: Any) -> Page:
+async def list_workers(session: CliSession, **page: Any) -> Page[WorkerState]:
     """List workers by pool, HTTP workers and silent workers included."""
     return await list_agents(session.database, workspace=session.workspace, **page)
 
@@ -184,9 +185,9 @@ async def show_worker(session: CliSession, out: Output, worker_id: str) -> None:
     after: str | None = None
     while True:
         page = await list_agents(session.database, workspace=session.workspace, limit=_PAGE, after=after)
-        row = next((row for row in page.rows if row["agent_id"] == worker_id), None)
-        if row is not None:
-            out.details(row, _WORKER)
+        worker = next((one for one in page.rows if one.agent_id == worker_id), None)
+        if worker is not None:
+            out.details(worker, _WORKER)
             return
         after = page.next_cursor
         if after is None:

@@ -105,10 +105,10 @@ def paged(
     nothing: str,
     cursor: click.ParamType[Any] = option.CURSOR,
     missing: str | None = None,
-) -> Callable[[Callable[..., Awaitable[Page]]], Callable[..., None]]:
+) -> Callable[[Callable[..., Awaitable[Page[Any]]]], Callable[..., None]]:
     """Make a command that shows the page which a coroutine function returns, with its options."""
 
-    def decorate(function: Callable[..., Awaitable[Page]]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Awaitable[Page[Any]]]) -> Callable[..., None]:
         @wraps(function)
         async def show(session: CliSession, *, out: Output, **given: Any) -> None:
             out.page(await function(session, **given), columns, nothing=nothing, now=await session.now())

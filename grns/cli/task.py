@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +28,7 @@ from grns.postgres.paging import Page
 from grns.settings import load
 from grns.stats.counts import count_states
 from grns.tasks import search
+from grns.tasks.search import TaskSummary
 from grns.text import attempts_of
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
@@ -41,8 +41,8 @@ _LONGEST_NOTE_SECONDS = 60.0
 _PRIORITY_HELP = "0 critical … 3 background."
 
 
-def _attempts(row: Mapping[str, Any]) -> str:
-    return attempts_of(row["attempt"] - row["uncounted_attempts"], row["max_attempts"], "/")
+def _attempts(task: TaskSummary) -> str:
+    return attempts_of(task.attempt - task.uncounted_attempts, task.max_attempts, "/")
 
 
 _COLUMNS = (
@@ -163,7 +163,7 @@ async def list_tasks(
     task_type: str | None,
     agent_type: str | None,
     **page: Any,
-) -> Page:
+) -> Page[TaskSummary]:
     """List the tasks that match all TERMs, the latest first. Without a TERM, list all.
 
     TERM is status:dead, type:fetch_*, pool:worker, error:Timeout*, attempt:>2, age:<1h, payload.url:… or the
@@ -200,7 +200,7 @@ async def count_tasks(session: CliSession, out: Output, query: Filter, saved: st
 @with_session("read")
 async def show(session: CliSession, out: Output, task_id: str) -> None:
     """Show a task with its payload, result and attempts."""
-    await show_task(session.client, out, task_id)
+    await show_task(session, out, task_id)
 
 
 @task.command(examples=["grns task events TASK_ID", "grns task events TASK_ID -o jsonl"])
@@ -231,7 +231,7 @@ async def _wait(session: CliSession, out: Output, task_id: str, timeout: float |
     finally:
         noting.cancel()
         await asyncio.gather(noting, return_exceptions=True)
-    await show_task(session.client, out, task_id)
+    await show_task(session, out, task_id)
     if ended.status != "succeeded":
         raise click.exceptions.Exit(failure.FAILED)
 
@@ -284,7 +284,7 @@ def edit(out: Output, task_id: str, reason: str | None, **fields: Any) -> None:
 @with_session("write", conflict="grns task show {task_id}")
 async def _edit(session: CliSession, out: Output, change: Edit, reason: str | None, *, task_id: str) -> None:
     await session.triage.edit(task_id, change, actor=session.actor, reason=reason)
-    await show_task(session.client, out, task_id)
+    await show_task(session, out, task_id)
 
 
 @task.command(

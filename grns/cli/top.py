@@ -27,7 +27,8 @@ from grns.cli.session import CliSession, with_session
 from grns.diagnose.daemons import read_pulse
 from grns.errors import UnavailableError
 from grns.stats import counts
-from grns.tasks.pools import list_pools
+from grns.stats.counts import StepCounts
+from grns.tasks.pools import PoolState, list_pools
 from grns.text import lasted, safe
 from grns.worker.registry import list_agents
 
@@ -58,14 +59,14 @@ _MINUTE = timedelta(minutes=1)
 _WINDOW_SECONDS = 10.0
 
 
-def _paused(row: Mapping[str, Any]) -> str | None:
-    return ", ".join(pause["task_type"] or "all of it" for pause in row["pauses"]) or None
+def _paused(pool: PoolState) -> str | None:
+    return ", ".join(pause.task_type or "all of it" for pause in pool.pauses) or None
 
 
 _POOLS = (
     Column("POOL", "agent_type"),
     Column("WORKERS", "workers"),
-    Column("RUNNING", lambda row: f"{row['running']}/{row['slots']}"),
+    Column("RUNNING", lambda row: f"{row.running}/{row.slots}"),
     Column("QUEUED", queued),
     Column("P0 P1 P2 P3", by_priority),
     Column("OLDEST", oldest),
@@ -73,10 +74,10 @@ _POOLS = (
 )
 _WORKERS = (
     Column("WORKER", "agent_id"),
-    Column("RUNNING", lambda row: f"{row['running']}/{row['concurrency']}"),
+    Column("RUNNING", lambda row: f"{row.running}/{row.concurrency}"),
     Column("SEEN", "last_seen_at", is_age=True),
-    Column("ALIVE", lambda row: "yes" if row["is_alive"] else "no"),
-    Column("HOST", lambda row: f"{row['host']}:{row['pid']}", may_shrink=True, spare=2),
+    Column("ALIVE", lambda worker: "yes" if worker.is_alive else "no"),
+    Column("HOST", lambda row: f"{row.host}:{row.pid}", may_shrink=True, spare=2),
     Column("VERSION", "version", spare=1),
 )
 
@@ -164,7 +165,7 @@ async def read_snapshot(session: CliSession, rates: FollowRate) -> dict[str, Any
     rates.note(minutes, now)
     pools = await list_pools(database, workspace=workspace, limit=_MOST_POOLS)
     workers = await list_agents(database, workspace=workspace, limit=_MOST_WORKERS)
-    ages = [pool["oldest_seconds"] for pool in pools.rows if pool["oldest_seconds"] is not None]
+    ages = [pool.oldest_seconds for pool in pools.rows if pool.oldest_seconds is not None]
     return {
         "at": now,
         "workspace": workspace,
@@ -185,7 +186,7 @@ class FollowRate:
     """Rates from repeated reads of the counts per minute. After one read, those of the last whole minute."""
 
     def __init__(self) -> None:
-        self._minutes: dict[datetime, Mapping[str, Any]] = {}
+        self._minutes: dict[datetime, StepCounts] = {}
         self._totals: deque[tuple[datetime, dict[str, int]]] = deque()
 
     @staticmethod
@@ -193,10 +194,10 @@ class FollowRate:
         """Return the first minute to read."""
         return now.replace(second=0, microsecond=0) - 2 * _MINUTE
 
-    def note(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    def note(self, rows: Sequence[StepCounts], now: datetime) -> None:
         """Add the counts of minutes, as they are now."""
-        self._minutes |= {row["at"]: row for row in rows}
-        total = {name: sum(int(row[name]) for row in self._minutes.values()) for name in _SUMS}
+        self._minutes |= {row.at: row for row in rows}
+        total = {name: sum(getattr(row, name) for row in self._minutes.values()) for name in _SUMS}
         self._totals.append((now, total))
         while len(self._totals) > 2 and (now - self._totals[1][0]).total_seconds() >= _WINDOW_SECONDS:
             self._totals.popleft()
@@ -222,8 +223,8 @@ class FollowRate:
         seconds = (last_at - first_at).total_seconds()
         if seconds > 0:
             return seconds, {name: last[name] - first[name] for name in _SUMS}
-        minute = self._minutes.get(last_at.replace(second=0, microsecond=0) - _MINUTE, {})
-        return 60.0, {name: int(minute.get(name, 0)) for name in _SUMS}
+        minute = self._minutes.get(last_at.replace(second=0, microsecond=0) - _MINUTE)
+        return 60.0, {name: getattr(minute, name, 0) for name in _SUMS}
 
 
 def _mean(milliseconds: int, count: int) -> float | None:
@@ -287,7 +288,7 @@ def means(snapshot: Snapshot) -> str:
 
 
 def _title(snapshot: Snapshot) -> str:
-    running, slots = (sum(pool[name] for pool in snapshot["pools"]) for name in ("running", "slots"))
+    running, slots = (sum(getattr(pool, name) for pool in snapshot["pools"]) for name in ("running", "slots"))
     return (
         f"grns top  {safe(snapshot['workspace'])}  {snapshot['at']:%Y-%m-%d %H:%M:%S}Z"
         f"  {snapshot['total']:,} tasks, {running:,} of {slots:,} slots taken"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -16,8 +17,9 @@ from grns.settings import load
 from grns.text import lasted
 from grns.webhooks import deliveries as store
 from grns.webhooks import service
+from grns.webhooks.deliveries import WebhookDelivery
 from grns.webhooks.model import Secret, check_description, check_kinds, check_overlap
-from grns.webhooks.service import WebhookUpdate
+from grns.webhooks.service import Webhook, WebhookUpdate
 
 _LIST, _SHOW = "grns webhook list", "grns webhook show {webhook_id}"
 _KINDS = "such as evt.task.dead, evt.task.* (one word for each *), dlq.task.*. Repeatable."
@@ -31,16 +33,16 @@ _DESCRIPTION = click.option(
 )
 
 
-def _state(row: Any) -> str:
-    if not row["is_enabled"]:
-        return "disabled" if row["disabled_reason"] is None else f"disabled ({row['disabled_reason']})"
-    return "enabled" if row["failing_since"] is None else "failing"
+def _state(webhook: Webhook) -> str:
+    if not webhook.is_enabled:
+        return "disabled" if webhook.disabled_reason is None else f"disabled ({webhook.disabled_reason})"
+    return "enabled" if webhook.failing_since is None else "failing"
 
 
 _COLUMNS = (
     Column("ID", "id"),
     Column("URL", "url", may_shrink=True),
-    Column("KINDS", lambda row: " ".join(row["kinds"]), may_shrink=True),
+    Column("KINDS", lambda webhook: " ".join(webhook.kinds), may_shrink=True),
     Column("STATE", _state, is_status=True),
     Column("DELIVERED", "last_delivered_at", is_age=True, spare=1),
     Column("DESCRIPTION", "description", may_shrink=True, spare=2),
@@ -49,7 +51,7 @@ _COLUMNS = (
 _FIELDS: Sequence[tuple[str, Cell]] = (
     ("id", "id"),
     ("url", "url"),
-    ("kinds", lambda row: " ".join(row["kinds"])),
+    ("kinds", lambda webhook: " ".join(webhook.kinds)),
     ("description", "description"),
     ("workspace", "workspace"),
     ("state", _state),
@@ -67,8 +69,8 @@ _DELIVERIES = (
     Column("KIND", "kind"),
     Column("STATE", "state", is_status=True),
     Column("TRIED", "attempts"),
-    Column("ANSWER", lambda row: row["error"] or row["status_code"]),
-    Column("TOOK", lambda row: row["duration_ms"] and lasted(row["duration_ms"] / 1000), spare=2),
+    Column("ANSWER", lambda delivery: delivery.error or delivery.status_code),
+    Column("TOOK", lambda one: one.duration_ms and lasted(one.duration_ms / 1000), spare=2),
     Column("TASK", "task_id", spare=1),
     Column("CREATED", "created_at", is_age=True, spare=3),
     Column("DUE", "due_at", is_age=True),
@@ -100,19 +102,19 @@ async def create(session: CliSession, /, out: Output, **fields: Any) -> None:
 
     Requests are signed with it (Standard Webhooks); docs/webhooks.md shows how to verify them.
     """
-    secret, row = await service.create_webhook(
+    secret, created = await service.create_webhook(
         session.database,
         workspace=session.workspace,
         guard=session.app.settings.webhook_guard,
         actor=session.actor,
         **fields,
     )
-    _show_secret(out, secret, row)
+    _show_secret(out, secret, created)
 
 
 @webhook.command("list", examples=["grns webhook list", "grns webhook list -o json"])
 @paged(_COLUMNS, nothing="no webhooks", cursor=option.NAME_CURSOR)
-async def list_webhooks(session: CliSession, **page: Any) -> Page:
+async def list_webhooks(session: CliSession, **page: Any) -> Page[Webhook]:
     """List webhooks, the latest first."""
     return await service.list_webhooks(session.database, workspace=session.workspace, **page)
 
@@ -123,8 +125,8 @@ async def list_webhooks(session: CliSession, **page: Any) -> Page:
 @with_session("read", missing=_LIST)
 async def show(session: CliSession, out: Output, webhook_id: str) -> None:
     """Show a webhook, without its secrets."""
-    row = await service.read_webhook(session.database, webhook_id, workspace=session.workspace)
-    out.details(row, _FIELDS)
+    found = await service.read_webhook(session.database, webhook_id, workspace=session.workspace)
+    out.details(found, _FIELDS)
 
 
 @webhook.command(
@@ -148,7 +150,7 @@ def edit(out: Output, webhook_id: str, **given: Any) -> None:
 
 @with_session("read", missing=_LIST, conflict=_SHOW)
 async def _edit(session: CliSession, /, out: Output, change: WebhookUpdate, *, webhook_id: str) -> None:
-    row = await service.change_webhook(
+    changed = await service.change_webhook(
         session.database,
         webhook_id,
         workspace=session.workspace,
@@ -156,7 +158,7 @@ async def _edit(session: CliSession, /, out: Output, change: WebhookUpdate, *, w
         guard=session.app.settings.webhook_guard,
         **change,
     )
-    out.details(row, _FIELDS)
+    out.details(changed, _FIELDS)
 
 
 @webhook.command(examples=["grns webhook delete WEBHOOK_ID", "grns webhook delete WEBHOOK_ID --yes"])
@@ -165,8 +167,8 @@ async def _edit(session: CliSession, /, out: Output, change: WebhookUpdate, *, w
 @with_session("read", missing=_LIST, conflict=_SHOW)
 async def delete(session: CliSession, webhook_id: str, is_trial: bool, is_sure: bool) -> None:
     """Delete a webhook. Waiting deliveries are not sent."""
-    row = await service.read_webhook(session.database, webhook_id, workspace=session.workspace)
-    action = f"delete webhook {webhook_id} ({row['url']})"
+    found = await service.read_webhook(session.database, webhook_id, workspace=session.workspace)
+    action = f"delete webhook {webhook_id} ({found.url})"
     option.confirm(action, is_sure=is_sure, is_trial=is_trial)
     await service.delete_webhook(
         session.database, webhook_id, workspace=session.workspace, actor=session.actor
@@ -191,14 +193,14 @@ async def delete(session: CliSession, webhook_id: str, is_trial: bool, is_sure: 
 @with_session("read", missing=_LIST, conflict=_SHOW)
 async def rotate_secret(session: CliSession, out: Output, webhook_id: str, overlap_seconds: float) -> None:
     """Rotate the signing secret and print the new one once. The old one stays valid for a while."""
-    secret, row = await service.rotate_secret(
+    secret, rotated = await service.rotate_secret(
         session.database,
         webhook_id,
         workspace=session.workspace,
         overlap_seconds=overlap_seconds,
         actor=session.actor,
     )
-    _show_secret(out, secret, row)
+    _show_secret(out, secret, rotated)
 
 
 @webhook.command(examples=["grns webhook ping WEBHOOK_ID", "grns webhook ping WEBHOOK_ID -o json"])
@@ -209,8 +211,8 @@ async def ping(session: CliSession, out: Output, webhook_id: str) -> None:
     """Send a test event to a webhook."""
     workspace = session.workspace
     seq = await service.ping_webhook(session.database, webhook_id, workspace=workspace, actor=session.actor)
-    row = await store.read_delivery(session.database, webhook_id, seq, workspace=workspace)
-    out.record(row, lambda: text(str(row["seq"])))
+    delivery = await store.read_delivery(session.database, webhook_id, seq, workspace=workspace)
+    out.record(delivery, lambda: text(str(delivery.seq)))
     if out.is_table:
         failure.note(f"the result: grns webhook deliveries {webhook_id}")
 
@@ -226,7 +228,9 @@ async def ping(session: CliSession, out: Output, webhook_id: str) -> None:
     cursor=option.Whole(2, 2**62, code="bad_cursor"),
     missing=_LIST,
 )
-async def deliveries(session: CliSession, webhook_id: str, states: tuple[Any, ...], **page: Any) -> Page:
+async def deliveries(
+    session: CliSession, webhook_id: str, states: tuple[Any, ...], **page: Any
+) -> Page[WebhookDelivery]:
     """List a webhook's deliveries, the latest first."""
     return await store.list_deliveries(
         session.database, webhook_id, workspace=session.workspace, states=states or None, **page
@@ -252,8 +256,8 @@ async def resend(session: CliSession, out: Output, webhook_id: str, numbers: tup
     out.rows(rows, _RESENT)
 
 
-def _show_secret(out: Output, secret: Secret, row: dict[str, Any]) -> None:
-    out.record({"secret": secret.reveal(), **row}, lambda: text(secret.reveal()))
+def _show_secret(out: Output, secret: Secret, webhook: Webhook) -> None:
+    out.record({"secret": secret.reveal(), **asdict(webhook)}, lambda: text(secret.reveal()))
     if out.is_table:
-        failure.note(f"webhook {row['id']} sends to {row['url']}")
+        failure.note(f"webhook {webhook.id} sends to {webhook.url}")
     failure.note("store it now: it is not shown again, and only with it can you verify the requests")

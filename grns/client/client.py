@@ -25,6 +25,7 @@ from grns.model.json import Limits
 from grns.model.submission import Submission, submission
 from grns.model.task import TERMINAL, Status, Task
 from grns.nats import JetStream
+from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
@@ -257,9 +258,9 @@ class Client:
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"]: row["answer"] for row in rows}
 
-    async def history(self, task_id: str) -> list[dict[str, Any]]:
+    async def history(self, task_id: str) -> list[LogEvent]:
         """Return the events of a task, in order."""
-        return await read.history(self._database, _known_id(task_id), self._workspace)
+        return await history(self._database, _known_id(task_id), self._workspace)
 
     async def subscribe(
         self, name: str, handler: EventHandler, *, kinds: Sequence[str] = ("evt.task.*",), depth: int = 64

@@ -6,28 +6,44 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from sqlalchemy import Select, func, select
 
+from grns.dead_letters.message import DeadMessage
 from grns.errors import InvalidInputError
 from grns.model.filter import Filter
 from grns.model.task import Status
 from grns.postgres import query
-from grns.postgres.database import Connection, Database, Row, Session
-from grns.postgres.paging import Page, cursor, place
+from grns.postgres.database import Connection, Database, Row, Session, build
+from grns.postgres.paging import Page, cursor, page_of, place
 from grns.postgres.tables import dead_letters
 from grns.tasks import search as task_page
 from grns.tasks.search import MOST_COUNTED, Count
 
-TASK, MESSAGE = "task", "message"
+TASK: Final = "task"
+MESSAGE: Final = "message"
 
 _DEAD = frozenset({Status.DEAD, Status.FAILED})
 _LAST_UUID = UUID(int=2**128 - 1)
 
 # When something went wrong, and what: where a list of both kinds is cut.
 Place = tuple[datetime, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead or failed task, or a rejected message: `what` says which."""
+
+    id: str
+    what: Literal["task", "message"]
+    name: str
+    reason: str | None
+    at: datetime
+    attempts: int | None
+    status: str
+    fingerprint: str | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ async def now(database: Database | Session) -> datetime:
 
 async def list_dead(
     database: Database | Session, *, workspace: str, wanted: DeadFilter, limit: int, after: str | None = None
-) -> Page:
+) -> Page[DeadLetter]:
     """Return dead and failed tasks, and open messages that belong to no task."""
     if not wanted.has_messages:
         return await _tasks(database, workspace, wanted.tasks, limit, after)
@@ -86,15 +102,13 @@ async def count_dead(database: Database | Session, *, workspace: str, wanted: De
     return counts
 
 
-async def read_message(
-    database: Database | Session, message_id: UUID, workspace: str
-) -> dict[str, Any] | None:
+async def read_message(database: Database | Session, message_id: UUID, workspace: str) -> DeadMessage | None:
     """Return one message of the dead letters, whole, whatever became of it."""
     rows = await query.run(database, _message(message_id, workspace))
     return _whole(rows[0]) if rows else None
 
 
-async def lock_message(connection: Connection, message_id: UUID, workspace: str) -> dict[str, Any] | None:
+async def lock_message(connection: Connection, message_id: UUID, workspace: str) -> DeadMessage | None:
     """Lock and return one message; None if another transaction has it locked."""
     found = _message(message_id, workspace).with_for_update(skip_locked=True)
     rows = await query.fetch(connection, found)
@@ -105,37 +119,41 @@ def _message(message_id: UUID, workspace: str) -> Select[Any]:
     return select(dead_letters).where(dead_letters.c.id == message_id, dead_letters.c.workspace == workspace)
 
 
-def _whole(row: Row) -> dict[str, Any]:
-    return {**row, "headers": json.loads(row["headers"])}
+def _whole(row: Row) -> DeadMessage:
+    return build(DeadMessage, {**row, "headers": json.loads(row["headers"])})
 
 
 async def _tasks(
     database: Database | Session, workspace: str, wanted: Filter, limit: int, after: str | None
-) -> Page:
+) -> Page[DeadLetter]:
     page = await task_page.list_tasks(
         database, workspace=workspace, wanted=wanted, limit=limit, after=after, among=_DEAD
     )
     rows = [
-        {
-            "id": row["id"],
-            "what": TASK,
-            "name": row["task_type"],
-            "reason": row["error_class"],
-            "at": row["finished_at"],
-            "attempts": row["attempt"],
-            "status": row["status"],
-            "fingerprint": row["fingerprint"],
-        }
-        for row in page.rows
+        DeadLetter(
+            id=task.id,
+            what=TASK,
+            name=task.task_type,
+            reason=task.error_class,
+            at=task.finished_at or task.updated_at,
+            attempts=task.attempt,
+            status=task.status,
+            fingerprint=task.fingerprint,
+        )
+        for task in page.rows
     ]
     return Page(rows, page.next_cursor, page.is_partial)
 
 
-async def _messages(database: Database | Session, workspace: str, limit: int, behind: Place | None) -> Page:
+async def _messages(
+    database: Database | Session, workspace: str, limit: int, behind: Place | None
+) -> Page[DeadLetter]:
     at, named = behind or (None, None)
     rows = await database.run("list_letters", workspace, limit + 1, at, named and _number(named))
-    shown = [{**row, "id": str(row["id"]), "what": MESSAGE, "fingerprint": None} for row in rows[:limit]]
-    return Page(shown, _cursor(shown[-1]) if len(rows) > limit else None)
+    found = [
+        build(DeadLetter, {**row, "id": str(row["id"]), "what": MESSAGE, "fingerprint": None}) for row in rows
+    ]
+    return page_of(found, limit, _cursor)
 
 
 def _number(named: str) -> UUID:
@@ -146,7 +164,7 @@ def _number(named: str) -> UUID:
         return _LAST_UUID
 
 
-def _merged(found: Sequence[Page], limit: int) -> Page:
+def _merged(found: Sequence[Page[DeadLetter]], limit: int) -> Page[DeadLetter]:
     """Return one page of several, up to where the first of them ends: its rest comes before the others'."""
     rows = sorted((row for page in found for row in page.rows), key=_place, reverse=True)
     end = max((place(page.next_cursor) for page in found if page.next_cursor is not None), default=None)
@@ -157,9 +175,9 @@ def _merged(found: Sequence[Page], limit: int) -> Page:
     return Page(seen, end and cursor(*end), is_partial)
 
 
-def _place(row: dict[str, Any]) -> Place:
-    return row["at"], row["id"]
+def _place(row: DeadLetter) -> Place:
+    return row.at, row.id
 
 
-def _cursor(row: dict[str, Any]) -> str:
+def _cursor(row: DeadLetter) -> str:
     return cursor(*_place(row))

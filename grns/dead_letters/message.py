@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
-from typing import Any
 from uuid import UUID, uuid5
 
 from grns.errors import InvalidInputError
@@ -47,11 +48,54 @@ class ResentMessage:
     id: str
 
 
-def document(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as programs get it: its body as bytes, and as text where it is some."""
-    body: bytes = kept["body"]
-    record = {name: value for name, value in kept.items() if name != "body"}
-    return record | {"body_base64": body, "body_text": text(body), "body_size": len(body)}
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    """A message that could not be accepted. `state` is `new` until it is sent again or discarded."""
+
+    id: UUID
+    workspace: str
+    state: str
+    reason: str
+    detail: str
+    subject: str
+    stream: str
+    stream_seq: int
+    delivery_count: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+    body_sha256: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterDocument:
+    """A rejected message. `body_text` is null if its bytes are not text."""
+
+    id: UUID
+    workspace: str
+    state: str
+    reason: str
+    detail: str
+    subject: str
+    stream: str
+    stream_seq: int
+    delivery_count: int
+    headers: dict[str, str]
+    body_base64: str
+    body_text: str | None
+    body_size: int
+    body_sha256: str
+    created_at: datetime
+    updated_at: datetime
+
+
+def document(message: DeadMessage) -> DeadLetterDocument:
+    """Return a message as programs get it: its body in base64 and, if it is text, as text."""
+    values = {name: getattr(message, name) for name in message.__dataclass_fields__ if name != "body"}
+    body = message.body
+    encoded = base64.b64encode(body).decode()
+    return DeadLetterDocument(**values, body_base64=encoded, body_text=text(body), body_size=len(body))
 
 
 def text(body: bytes) -> str | None:

@@ -6,12 +6,11 @@ For many at once there are operations. Each thing done is an event with its acto
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 from uuid import UUID
 
 from grns.dead_letters import listing
-from grns.dead_letters import message as letter
-from grns.dead_letters.message import MessagePatch
+from grns.dead_letters import message as messages
+from grns.dead_letters.message import DeadMessage, MessagePatch
 from grns.errors import ConflictError, NotFoundError, StaleVersionError
 from grns.model import subjects
 from grns.model.json import Limits
@@ -83,7 +82,7 @@ class Triage:
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return answers
 
-    async def letter(self, dead_letter_id: UUID) -> dict[str, Any]:
+    async def message(self, dead_letter_id: UUID) -> DeadMessage:
         """Return a message that belongs to no task, whole, whatever became of it; `NotFoundError`."""
         found = await listing.read_message(self._database, dead_letter_id, self._workspace)
         if found is None:
@@ -98,12 +97,12 @@ class Triage:
         Raises:
             NotFound: no such message in this workspace.
             Conflict: it is closed, or another process sends or discards it now.
-            BadInput: the copy would not be a valid command of this workspace, see `letter.copy`.
+            BadInput: the copy would not be a valid command of this workspace, see `messages.copy`.
             Unavailable: the broker did not take it.
         """
         async with self._database.transaction() as connection:
             kept = await listing.lock_message(connection, dead_letter_id, self._workspace)
-            if kept is None or kept["state"] != "new":
+            if kept is None or kept.state != "new":
                 raise await self._refusal(dead_letter_id)
             # Sent before it is marked: after a crash between the two it is sent twice, never not at all.
             await self._transport.publish(self._copy(kept, mend))
@@ -113,28 +112,28 @@ class Triage:
             )  # fmt: skip
         await self._transport.nudge(subjects.RELAY_NUDGE)
 
-    async def discard_letters(
-        self, letter_ids: Collection[UUID], *, actor: str, reason: str | None = None
+    async def discard_messages(
+        self, message_ids: Collection[UUID], *, actor: str, reason: str | None = None
     ) -> set[UUID]:
         """Close messages; return those that were open."""
         rows = await self._database.run(
-            "close_dead_letters", list(letter_ids), self._workspace, "discarded", actor, reason, False
+            "close_dead_letters", list(message_ids), self._workspace, "discarded", actor, reason, False
         )
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return {row["id"] for row in rows}
 
-    def _copy(self, kept: dict[str, Any], mend: MessagePatch | None) -> Message:
-        wanted = letter.copy(
-            kept["id"], mend, subject=kept["subject"], headers=kept["headers"],
-            body=kept["body"], workspace=self._workspace, limits=self._envelope_limits,
+    def _copy(self, kept: DeadMessage, mend: MessagePatch | None) -> Message:
+        wanted = messages.copy(
+            kept.id, mend, subject=kept.subject, headers=kept.headers,
+            body=kept.body, workspace=self._workspace, limits=self._envelope_limits,
         )  # fmt: skip
         return Message(wanted.subject, wanted.body, wanted.id, wanted.headers)
 
     async def _refusal(self, dead_letter_id: UUID) -> ConflictError:
-        found = await self.letter(dead_letter_id)
-        if found["state"] == "new":
+        found = await self.message(dead_letter_id)
+        if found.state == "new":
             return ConflictError(f"message {dead_letter_id} is being changed by another request")
-        return ConflictError(f"message {dead_letter_id} was {found['state']} before")
+        return ConflictError(f"message {dead_letter_id} was {found.state} before")
 
     async def _task(self, task_id: str) -> Task:
         found = await read.tasks(self._database, [subjects.token(task_id, name="task id")], self._workspace)

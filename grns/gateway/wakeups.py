@@ -103,9 +103,9 @@ class Wakeups:
         """Return the agent types for which something waits that may be claimed."""
         pools = await read_pools(self._database, workspace, agent_types)
         return {
-            pool["agent_type"]
+            pool.agent_type
             for pool in pools
-            if pool["queued"] and all(pause["task_type"] is not None for pause in pool["pauses"])
+            if pool.queued and all(pause.task_type is not None for pause in pool.pauses)
         }
 
     async def _nudge(self, wakeups: list[_Wakeup]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 _ENDS = {
@@ -16,40 +18,39 @@ _ENDS = {
 }
 
 
-class Timeline:
-    """Collects attempts from events: worker, claim, end and outcome."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt: who claimed it and when, how and when it ended."""
 
-    def __init__(self) -> None:
-        self._attempts: dict[int, dict[str, Any]] = {}
-
-    def read(self, history: Iterable[Mapping[str, Any]]) -> None:
-        """Process the next events, in their order."""
-        for row in history:
-            number, payload = row["attempt"], row["payload"]
-            if row["kind"] == "evt.task.claimed":
-                self._attempts[number] = {
-                    "attempt": number,
-                    "agent_id": payload.get("agent_id"),
-                    "claimed_at": row["created_at"],
-                    "ended_at": None,
-                    "outcome": None,
-                    "reason": None,
-                }
-            elif row["kind"] in _ENDS and self._attempts.get(number, {"outcome": ""})["outcome"] is None:
-                self._attempts[number] |= {
-                    "ended_at": row["created_at"],
-                    "outcome": _ENDS[row["kind"]],
-                    "reason": payload.get("error_class") or payload.get("reason"),
-                }
-
-    @property
-    def attempts(self) -> list[dict[str, Any]]:
-        """The attempts so far, in their order."""
-        return [self._attempts[number] for number in sorted(self._attempts)]
+    attempt: int
+    agent_id: str | None
+    claimed_at: datetime
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    reason: str | None = None
 
 
-def timeline(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the attempts of a whole history."""
-    collected = Timeline()
-    collected.read(history)
-    return collected.attempts
+@dataclass(frozen=True, slots=True)
+class AttemptEvent:
+    """What an event says of an attempt."""
+
+    seq: int
+    kind: str
+    attempt: int
+    created_at: datetime
+    payload: dict[str, Any]
+
+
+def attempts(transitions: Iterable[AttemptEvent]) -> list[Attempt]:
+    """Return the attempts that transitions tell of, which are in order."""
+    found: dict[int, Attempt] = {}
+    for one in transitions:
+        attempt = found.get(one.attempt)
+        if one.kind == "evt.task.claimed":
+            found[one.attempt] = Attempt(one.attempt, one.payload.get("agent_id"), one.created_at)
+        elif one.kind in _ENDS and attempt is not None and attempt.outcome is None:
+            reason = one.payload.get("error_class") or one.payload.get("reason")
+            found[one.attempt] = replace(
+                attempt, ended_at=one.created_at, outcome=_ENDS[one.kind], reason=reason
+            )
+    return [found[number] for number in sorted(found)]

@@ -14,7 +14,7 @@ from grns.model.json import Limits, dumps, loads_stored, merge_patch
 from grns.operations.model import Action, State, since
 from grns.postgres.database import Database, Row
 from grns.postgres.paging import Page
-from grns.tasks.search import list_tasks
+from grns.tasks.search import TaskSummary, list_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ async def next_batch(database: Database, taken: Taken, limit: int, limits: Limit
     if taken.action is Action.CANCEL:
         return await _next_to_cancel(database, taken, limit)
     page = await _page(database, taken, limit, taken.page_cursor)
-    found = [_candidate(row) for row in page.rows if _is_of(taken, row)]
+    found = [_candidate(task) for task in page.rows if _is_of(taken, task)]
     if taken.patch is not None and found:
         found = await _patched(database, found, taken, limits)
     return OperationBatch(found, page.next_cursor, page.next_cursor is None)
@@ -136,7 +136,7 @@ async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Opera
     """
     before, _, behind = (taken.page_cursor or "0:").rpartition(":")
     page = await _page(database, taken, limit, behind or None)
-    found = [_candidate(row) for row in page.rows if _is_of(taken, row)]
+    found = [_candidate(task) for task in page.rows if _is_of(taken, task)]
     if found:  # what runs and was asked to end is still there
         rows = await database.run("read_moved", [one.id for one in found], taken.id)
         asked = {row["id"] for row in rows}
@@ -146,7 +146,7 @@ async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Opera
     return OperationBatch(found, f"{taken.moved}:", is_end=taken.moved == int(before or 0))
 
 
-async def _page(database: Database, taken: Taken, limit: int, behind: str | None) -> Page:
+async def _page(database: Database, taken: Taken, limit: int, behind: str | None) -> Page[TaskSummary]:
     return await list_tasks(
         database,
         workspace=taken.workspace,
@@ -156,14 +156,14 @@ async def _page(database: Database, taken: Taken, limit: int, behind: str | None
     )
 
 
-def _is_of(taken: Taken, row: dict[str, Any]) -> bool:
-    """Say whether a task was there, or had ended, when the operation was asked for."""
-    since_then: datetime = row["created_at" if taken.action is Action.CANCEL else "finished_at"]
-    return since_then <= taken.created_at
+def _is_of(taken: Taken, task: TaskSummary) -> bool:
+    """Return whether a task existed, or had ended, when the operation was created."""
+    since_then = task.created_at if taken.action is Action.CANCEL else task.finished_at
+    return since_then is not None and since_then <= taken.created_at
 
 
-def _candidate(row: dict[str, Any]) -> Candidate:
-    return Candidate(row["id"], row["version"], row["updated_at"])
+def _candidate(task: TaskSummary) -> Candidate:
+    return Candidate(task.id, task.version, task.updated_at)
 
 
 async def _patched(

@@ -13,7 +13,8 @@ from grns.model import filter as filters
 from grns.model.json import loads_stored
 from grns.operations.model import Action, OperationRequest, State
 from grns.postgres.database import Database, Row, Session
-from grns.tasks.search import count, list_tasks
+from grns.postgres.paging import Page, page_of
+from grns.tasks.search import TaskSummary, count, list_tasks
 
 _SAMPLED = 300
 _HIGHEST = 2**63 - 1
@@ -60,14 +61,6 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationPage:
-    """Some operations, and the number before which the rest begins; None where this is all."""
-
-    operations: list[Operation]
-    next_cursor: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class TypeCount:
     """How many of the tasks that were looked at are of a type, and one of them."""
 
@@ -96,10 +89,10 @@ async def preview(database: Database | Session, wanted: OperationRequest, *, wor
     return Preview(tasks.number, tasks.is_exact, _by_type(page.rows))
 
 
-def _by_type(rows: Sequence[dict[str, Any]]) -> list[TypeCount]:
+def _by_type(tasks: Sequence[TaskSummary]) -> list[TypeCount]:
     ids: dict[str, list[str]] = {}
-    for row in rows:
-        ids.setdefault(row["task_type"], []).append(row["id"])
+    for task in tasks:
+        ids.setdefault(task.task_type, []).append(task.id)
     counts = [TypeCount(task_type, len(found), found[0]) for task_type, found in ids.items()]
     return sorted(counts, key=lambda one: -one.tasks)
 
@@ -132,13 +125,12 @@ async def list_operations(
     states: Sequence[State] | None = None,
     limit: int,
     after: int | None = None,
-) -> OperationPage:
+) -> Page[Operation]:
     """Return operations, the latest first; `after` is the cursor of the page before."""
     last = _HIGHEST if after is None else after - 1
     named = None if states is None else [state.value for state in states]
     rows = await database.run("read_operations", workspace, named, 1, last, limit + 1)
-    found = [_operation(row) for row in rows[:limit]]
-    return OperationPage(found, found[-1].id if len(rows) > limit else None)
+    return page_of([_operation(row) for row in rows], limit, lambda one: str(one.id))
 
 
 async def pause_operation(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from grns.errors import InvalidInputError
 from grns.model.json import loads_stored
-from grns.model.timeline import timeline
-from grns.postgres.database import Database, Row, Session
+from grns.model.timeline import Attempt, AttemptEvent, attempts
+from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, bad_cursor
 
 # Numbers of the log that a page reads at most, of all workspaces.
@@ -20,6 +21,24 @@ MOST_BYTES = 8 * 1024 * 1024
 _MOST_KINDS = 20
 _KIND = re.compile(r"(evt|dlq|cmd)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 _HIGHEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A row of the event log."""
+
+    seq: int
+    version: int
+    message_id: str
+    workspace: str
+    task_id: str | None
+    kind: str
+    attempt: int | None
+    trace_id: str
+    causation_id: str | None
+    actor: str | None
+    payload: dict[str, Any]
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,7 @@ async def bounds(database: Database) -> Bounds:
 
 async def read_events(
     database: Database | Session, wanted: EventQuery, log: Bounds, *, behind: int, limit: int
-) -> tuple[list[dict[str, Any]], int]:
+) -> tuple[list[LogEvent], int]:
     """Return events after a number of the log, the oldest first, and the last number that was read.
 
     If that is below the high-water mark, there may be more.
@@ -74,17 +93,17 @@ async def read_events(
     start = max(behind, log.first - 1)
     end = min(start + MOST_LOOKED_AT, log.settled)
     found, is_cut = await _read(database, "read_events", wanted, start, end, limit)
-    return found, found[-1]["seq"] if is_cut else max(end, start)
+    return found, found[-1].seq if is_cut else max(end, start)
 
 
 async def list_events(
     database: Database | Session, wanted: EventQuery, log: Bounds, *, limit: int, after: str | None = None
-) -> Page:
+) -> Page[LogEvent]:
     """Return events up to the high-water mark, the latest first."""
     last = log.settled if after is None else min(log.settled, place(after) - 1)
     start = max(last - MOST_LOOKED_AT, log.first - 1)
     found, is_cut = await _read(database, "list_events", wanted, start, last, limit)
-    first = found[-1]["seq"] if is_cut else start + 1
+    first = found[-1].seq if is_cut else start + 1
     if first <= log.first:
         return Page(found, None)
     return Page(found, str(first), is_partial=len(found) < limit)
@@ -92,29 +111,37 @@ async def list_events(
 
 async def list_task_events(
     database: Database | Session, task_id: str, *, workspace: str, limit: int, behind: int = 0
-) -> Page:
+) -> Page[LogEvent]:
     """Return events of one task after a number of the log, in order; the cursor is such a number."""
     rows = await database.run("read_task_events", task_id, workspace, behind, limit + 1, MOST_BYTES)
     found = [_event(row) for row in rows[:limit]]
     is_cut = bool(rows) and rows[0]["found"] > len(found)
-    return Page(found, str(found[-1]["seq"]) if is_cut else None, is_partial=is_cut and len(found) < limit)
+    return Page(found, str(found[-1].seq) if is_cut else None, is_partial=is_cut and len(found) < limit)
 
 
 async def read_attempts(
     database: Database | Session, task_id: str, *, workspace: str, limit: int, before: int | None = None
-) -> Page:
+) -> Page[Attempt]:
     """Return the latest attempts of a task before a number of the log, in order.
 
     They are built from at most `limit` transitions; the cursor is the number before which to continue.
     """
     rows = await database.run("read_attempts", task_id, workspace, before, limit + 1)
-    found = [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows[:limit])]
+    found = [
+        build(AttemptEvent, {**row, "payload": loads_stored(row["payload"])})
+        for row in reversed(rows[:limit])
+    ]
     is_cut = len(rows) > limit
     if is_cut:  # attempts are complete: the end of one that began earlier belongs to the next page
-        begun = [at for at, row in enumerate(found) if row["kind"] == "evt.task.claimed"]
+        begun = [at for at, row in enumerate(found) if row.kind == "evt.task.claimed"]
         found = found[begun[0] :] if begun else []
-    first = found[0] if found else rows[limit - 1] if is_cut else None
-    return Page(timeline(found), str(first["seq"]) if is_cut and first else None)
+    first: int | None = found[0].seq if found else rows[limit - 1]["seq"] if is_cut else None
+    return Page(attempts(found), str(first) if is_cut else None)
+
+
+async def history(database: Database | Session, task_id: str, workspace: str) -> list[LogEvent]:
+    """Return all events of one task, in order."""
+    return [_event(row) for row in await database.run("read_history", task_id, workspace)]
 
 
 def place(said: str) -> int:
@@ -126,7 +153,7 @@ def place(said: str) -> int:
 
 async def _read(
     database: Database | Session, name: str, wanted: EventQuery, start: int, end: int, limit: int
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[LogEvent], bool]:
     """Return events, and whether the range may have more."""
     rows = await database.run(
         name, wanted.workspace, start, end, wanted.patterns, wanted.task_id, limit, MOST_BYTES
@@ -135,7 +162,5 @@ async def _read(
     return [_event(row) for row in rows], is_cut
 
 
-def _event(row: Row) -> dict[str, Any]:
-    event = {**row, "payload": loads_stored(row["payload"])}
-    del event["found"]
-    return event
+def _event(row: Row) -> LogEvent:
+    return build(LogEvent, {**row, "payload": loads_stored(row["payload"])})

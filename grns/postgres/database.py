@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -19,6 +19,7 @@ from grns.telemetry import failpoint
 
 Connection = asyncpg.Connection | PoolConnectionProxy
 Row = asyncpg.Record
+Noun = TypeVar("Noun")
 # Calls a function again and again until Postgres can be reached.
 Patiently = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
@@ -140,6 +141,10 @@ class Database:
         async with self.connection() as connection:
             return await run(connection, name, *arguments)
 
+    async def fetch(self, noun: type[Noun], name: str, *arguments: Any) -> list[Noun]:
+        """Run one statement as `run` does, and return its rows as objects of a dataclass."""
+        return [build(noun, row) for row in await self.run(name, *arguments)]
+
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """Lend one connection for a long time: once it breaks, all its statements fail."""
@@ -217,6 +222,10 @@ class Session:
         """Run one statement by its name, in a transaction of its own, and return its rows."""
         return await run(self._connection, name, *arguments)
 
+    async def fetch(self, noun: type[Noun], name: str, *arguments: Any) -> list[Noun]:
+        """Run one statement as `run` does, and return its rows as objects of a dataclass."""
+        return [build(noun, row) for row in await self.run(name, *arguments)]
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend the connection."""
@@ -273,6 +282,14 @@ async def run(connection: Connection, name: str, *arguments: Any) -> Sequence[Ro
         if failpoint.ARMED:  # the statement has committed, but its answer is lost
             failpoint.reach(f"{name}.answered", partial(_lose, connection))
     return rows
+
+
+def build(noun: type[Noun], row: Row | Mapping[str, Any]) -> Noun:
+    """Return a row as an object of a dataclass, whose fields are columns of it.
+
+    The row may have more columns, which describe the page. Raises `KeyError` if it lacks one.
+    """
+    return noun(**{name: row[name] for name in noun.__dataclass_fields__})  # type: ignore[attr-defined]
 
 
 def _lose(connection: Connection) -> None:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Generic, TypeVar
 
 from grns.errors import InvalidInputError
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True)
-class Page:
+class Page(Generic[Item]):
     """Some rows of a list, and the cursor of the next page; None on the last page.
 
     A page `is_partial` if it is not full although there may be more rows: it has read as many rows as one
     request may.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[Item]
     next_cursor: str | None
     is_partial: bool = False
+
+
+def page_of(found: Sequence[Item], limit: int, cursor_of: Callable[[Item], str]) -> Page[Item]:
+    """Return the first `limit` of the rows found; if there are more, with the cursor of the last one."""
+    rows = list(found[:limit])
+    return Page(rows, cursor_of(rows[-1]) if len(found) > limit else None)
 
 
 def cursor(*parts: datetime | str | int) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from grns.errors import InvalidInputError
 from grns.model.task import LETTERS, STATUS_AFTER, Status
@@ -35,6 +34,31 @@ class VisibleNumbers:
 
     spans: list[Span]
     xmin: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """Counts of one time step that starts at `at`. Each sum covers as many values as the count next to it.
+
+    `queue_ms_sum` has the time in the queue of claims, `run_ms_sum` the time of attempts that ended by
+    themselves.
+    """
+
+    at: datetime
+    submitted: int
+    claimed: int
+    succeeded: int
+    failed: int
+    dead: int
+    cancelled: int
+    retried: int
+    expired: int
+    released: int
+    redriven: int
+    queue_count: int
+    queue_ms_sum: int
+    run_count: int
+    run_ms_sum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +124,16 @@ async def read_minutes(
     until: datetime,
     step_seconds: int = 60,
     task_type: str | None = None,
-) -> list[dict[str, Any]]:
-    """Return what happened between two times, step by step, of one task type or of all.
+) -> list[StepCounts]:
+    """Return the counts of each time step between two times, of one task type or of all.
 
-    A row has the step's beginning (`at`), how many tasks were `submitted`, `claimed`, `succeeded`, `failed`,
-    `dead`, `cancelled`, `retried`, `expired`, `released` and `redriven` in it, and two sums of milliseconds
-    with how many they are of: `queue_ms_sum` of `queue_count` claims, `run_ms_sum` of `run_count` attempts
-    that came to their own end. Steps in which nothing happened have no row; too many are `InvalidInputError`.
+    Steps in which nothing happened are left out. Raises `InvalidInputError` for too many steps.
     """
     if step_seconds < 60 or (until - since).total_seconds() > _MOST_STEPS * step_seconds:
         raise InvalidInputError(
             "bad_step", f"a step is a minute at least, and of these there are {_MOST_STEPS} at most"
         )
-    rows = await database.run("read_minutes", workspace, since, until, step_seconds, task_type)
-    return [dict(row) for row in rows]
+    return await database.fetch(StepCounts, "read_minutes", workspace, since, until, step_seconds, task_type)
 
 
 # Where events lead, and what the letters in the log mean, as the statement takes them.

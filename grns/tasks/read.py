@@ -22,12 +22,6 @@ async def statuses(database: Database | Session, ids: Sequence[str], workspace: 
     }
 
 
-async def history(database: Database | Session, task_id: str, workspace: str) -> list[dict[str, Any]]:
-    """Return the rows of the log about one task, in order, payloads parsed."""
-    rows = await database.run("read_history", task_id, workspace)
-    return [{**row, "payload": loads_stored(row["payload"])} for row in rows]
-
-
 def task(row: Row | Mapping[str, Any]) -> Task:
     """Return one row as a task."""
     values: dict[str, Any] = dict(row)

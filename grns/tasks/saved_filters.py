@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import Filter, parse
 from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session, run
-from grns.postgres.paging import Page, bad_cursor, cursor, parts
+from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFilter:
+    """A saved filter."""
+
+    name: str
+    text: str
+    saved_by: str | None
+    saved_at: datetime
 
 
 async def save(
@@ -40,12 +53,11 @@ async def read(database: Database | Session, *, workspace: str, name: str) -> Fi
 
 async def list_saved(
     database: Database | Session, *, workspace: str, limit: int, after: str | None = None
-) -> Page:
-    """Return saved filters by their names: `name`, `text`, `saved_by` and `saved_at`."""
+) -> Page[SavedFilter]:
+    """Return saved filters by name."""
     name = "" if after is None else _name(after)
-    rows = await database.run("list_filters", workspace, limit + 1, name)
-    shown = [dict(row) for row in rows[:limit]]
-    return Page(shown, cursor(shown[-1]["name"]) if len(rows) > limit else None)
+    found = await database.fetch(SavedFilter, "list_filters", workspace, limit + 1, name)
+    return page_of(found, limit, lambda one: cursor(one.name))
 
 
 async def delete(database: Database | Session, *, workspace: str, name: str, actor: str | None) -> None:

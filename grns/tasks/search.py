@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Label, Select, and_, case, func, or_, select
 
 from grns.model.filter import Filter, Term
 from grns.model.task import REDRIVABLE, Status
 from grns.postgres import query
-from grns.postgres.database import Database, Row, Session
+from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
 from grns.tasks.filter_sql import Columns, Condition, conditions
 from grns.tasks.index_scan import AFTER_ALL, ENDED, EVERY_STATE, LATEST, IndexScan, Key, plans
@@ -23,11 +24,48 @@ MOST_COUNTED = 3_000
 
 # Statuses whose tasks an issue counts.
 _OPEN = frozenset({Status.DEAD, Status.FAILED})
-_SHOWN = (
-    "id", "task_type", "agent_type", "priority", "status", "version", "attempt", "uncounted_attempts",
-    "owner_agent_id", "fingerprint", "trace_id", "idempotency_key", "created_at", "updated_at",
-    "queued_at", "next_attempt_at", "started_at", "finished_at", "lease_until", "discarded_at",
-)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """A task in a list."""
+
+    id: str
+    task_type: str
+    agent_type: str
+    priority: int
+    status: Status
+    version: int
+    attempt: Annotated[int, Field(description="Number of the latest attempt. It only grows.")]
+    uncounted_attempts: Annotated[
+        int, Field(description="Attempts that do not count: before a redrive, or given back at a shutdown.")
+    ]
+    max_attempts: Annotated[
+        int | None,
+        Field(
+            description="How many attempts count at most; null if only the handler says so, and has not yet."
+        ),
+    ]
+    owner_agent_id: str | None
+    fingerprint: str | None
+    error_class: Annotated[
+        str | None, Field(description="Class of the latest error; null of a task that succeeded.")
+    ]
+    trace_id: str
+    idempotency_key: str | None
+    created_at: datetime
+    updated_at: datetime
+    queued_at: datetime | None
+    next_attempt_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    lease_until: datetime | None
+    discarded_at: datetime | None
+
+
+# What is not a column as it is.
+_COMPUTED = frozenset({"max_attempts", "error_class"})
+_COLUMNS = tuple(field.name for field in fields(TaskSummary) if field.name not in _COMPUTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +100,7 @@ async def list_tasks(
     limit: int,
     after: str | None = None,
     among: frozenset[Status] = EVERY_STATE,
-) -> Page:
+) -> Page[TaskSummary]:
     """Return a page of the tasks of a filter, limited to some statuses.
 
     The latest tasks come first. If the filter names statuses, or none of the latest tasks matches: running
@@ -117,7 +155,7 @@ def page_statement(scan: IndexScan, search: SearchQuery, after: Key, limit: int)
     is_match, is_last = search.condition(of), of.place == MOST_LOOKED_AT
     return (
         select(
-            *(of[name] for name in _SHOWN),
+            *(of[name] for name in _COLUMNS),
             func.coalesce(of.attempt_limit, of.max_attempts).label("max_attempts"),
             # a task that succeeded shows no error of an earlier attempt
             case((of.status != Status.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
@@ -174,8 +212,8 @@ def _start(scans: Sequence[Sequence[IndexScan]], after: str) -> tuple[Sequence[I
 
 async def _walk(
     database: Database | Session, search: SearchQuery, plan: Sequence[IndexScan], after: Key, limit: int
-) -> Page:
-    rows: list[dict[str, Any]] = []
+) -> Page[TaskSummary]:
+    rows: list[TaskSummary] = []
     for scan in plan:
         page = await _read(database, search, scan, after, limit - len(rows))
         rows += page.rows
@@ -187,7 +225,7 @@ async def _walk(
 
 async def _read(
     database: Database | Session, search: SearchQuery, scan: IndexScan, after: Key, limit: int
-) -> Page:
+) -> Page[TaskSummary]:
     edge = await _edge(database, scan, after, MOST_LOOKED_AT)
     rows = await query.run(database, page_statement(scan.until(edge), search, after, limit))
     found = [row for row in rows if row["is_match"]]
@@ -217,8 +255,8 @@ async def _edge(database: Database | Session, scan: IndexScan, after: Key, most:
     return row["edge"]
 
 
-def _shown(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("is_match", "is_last")}
+def _shown(row: Row) -> TaskSummary:
+    return build(TaskSummary, {**row, "status": Status(row["status"])})
 
 
 def _cursor(scan: IndexScan, row: Row) -> str:

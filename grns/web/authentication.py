@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -145,11 +145,11 @@ class Authenticator:
         Raises:
             UnauthenticatedError: a key exists already.
         """
-        made, row = await create_first_key(
+        made, info = await create_first_key(
             self.context.database, workspace=None, name="first", scopes=["admin"], actor=BOOTSTRAP.actor
         )
         cookie = self.sessions.begin(made.id, api_key.digest(made.secret))
-        return cookie, {**row, "key": made.reveal()}
+        return cookie, {**asdict(info), "key": made.reveal()}
 
 
 def check_csrf(request: Request, user: CurrentUser, token: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from uuid import UUID
 
 from grns.errors import ConflictError, NotFoundError
-from grns.postgres.database import Database, Row, Session
+from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page
 from grns.webhooks.service import read_webhook
 
@@ -17,6 +17,30 @@ State = Literal["pending", "delivered", "failed"]
 STATES: tuple[State, ...] = get_args(State)
 # Rows that a page filtered by state reads at most.
 MOST_LOOKED_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDelivery:
+    """A delivery of an event to a webhook. `due_at` is the time of the next attempt, null during one.
+
+    `seq` is the event's number in the log, and the delivery's. `attempted_at`, `duration_ms`, `status_code`
+    and `error` are those of the latest attempt.
+    """
+
+    seq: int
+    webhook_id: str
+    message_id: UUID
+    kind: str
+    task_id: str | None
+    created_at: datetime
+    state: State
+    attempts: int
+    due_at: datetime | None
+    attempted_at: datetime | None
+    duration_ms: int | None
+    status_code: int | None
+    error: str | None
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +111,16 @@ async def list_deliveries(
     states: Sequence[State] | None = None,
     limit: int,
     after: int | None = None,
-) -> Page:
-    """List the deliveries of a webhook, the latest first; raises `NotFoundError` if it does not exist.
-
-    A row has `seq` (the event's number in the log, and the delivery's), `webhook_id`, `message_id`, `kind`,
-    `task_id`, `created_at`, `state`, `attempts`, `due_at` (null during an attempt), and of the
-    latest attempt `attempted_at`, `duration_ms`, `status_code` and `error`; `ended_at`.
-    """
+) -> Page[WebhookDelivery]:
+    """List the deliveries of a webhook, the latest first; raises `NotFoundError` if it does not exist."""
     await read_webhook(database, webhook_id, workspace=workspace)
     max_read = limit + 1 if states is None else MOST_LOOKED_AT
     rows = await database.run(
         "list_deliveries", workspace, webhook_id, after, list(states or STATES), max_read, limit + 1
     )
-    shown = [_shown(row) for row in rows if row["seq"] is not None]
+    shown = [build(WebhookDelivery, row) for row in rows if row["seq"] is not None]
     if len(shown) > limit:
-        return Page(shown[:limit], str(shown[limit - 1]["seq"]))
+        return Page(shown[:limit], str(shown[limit - 1].seq))
     if rows[0]["looked_at"] < max_read:
         return Page(shown, None)
     return Page(shown, str(rows[0]["last_seq"]), is_partial=True)
@@ -109,17 +128,17 @@ async def list_deliveries(
 
 async def read_delivery(
     database: Database | Session, webhook_id: str, seq: int, *, workspace: str
-) -> dict[str, Any]:
-    """Return one delivery as a row of `list_deliveries`; raises `NotFoundError` if it does not exist."""
-    rows = await database.run("read_delivery", workspace, webhook_id, seq)
-    if not rows:
+) -> WebhookDelivery:
+    """Return one delivery; raises `NotFoundError` if it does not exist."""
+    found = await database.fetch(WebhookDelivery, "read_delivery", workspace, webhook_id, seq)
+    if not found:
         raise _missing(webhook_id, seq)
-    return _shown(rows[0])
+    return found[0]
 
 
 async def resend_delivery(
     database: Database | Session, webhook_id: str, seq: int, *, workspace: str, actor: str
-) -> dict[str, Any]:
+) -> WebhookDelivery:
     """Send an event to a webhook again, whatever the state of its delivery, and return the delivery.
 
     Raises `NotFoundError`, and `ConflictError` if the webhook is disabled or during an attempt.
@@ -203,10 +222,6 @@ def _claimed(claim_id: UUID, row: Row) -> ClaimedDelivery:
         claim_id, row["webhook_id"], row["seq"], row["workspace"], row["message_id"], row["kind"],
         row["attempt"], row["url"], row["secrets"], event, row["now_seconds"],
     )  # fmt: skip
-
-
-def _shown(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("looked_at", "last_seq")}
 
 
 def _missing(webhook_id: str, seq: int) -> NotFoundError:

@@ -7,16 +7,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypedDict, Unpack
 
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, StaleVersionError
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database, Session
-from grns.postgres.paging import Page
+from grns.postgres.paging import Page, page_of
 from grns.webhooks import model as webhook
 from grns.webhooks.model import Secret
 
 _MAX_WEBHOOKS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A webhook.
+
+    Keys that may not change it see only the host of its URL. If grns disabled it, `disabled_reason` says
+    why: `failing` (nothing was delivered for days), `gone` (it answered 410) or `backlog` (too many
+    deliveries wait). `last_delivered_at` is exact to a minute; `old_secret_until` is null if only one secret
+    is valid.
+    """
+
+    id: str
+    workspace: str
+    url: str
+    kinds: list[str]
+    description: str | None
+    is_enabled: bool
+    disabled_reason: Literal["failing", "gone", "backlog"] | None
+    failing_since: datetime | None
+    last_delivered_at: datetime | None
+    version: int
+    created_at: datetime
+    created_by: str
+    changed_at: datetime
+    changed_by: str | None
+    secret_since: datetime
+    old_secret_until: datetime | None
 
 
 class WebhookUpdate(TypedDict, total=False):
@@ -37,8 +67,8 @@ async def create_webhook(
     description: str | None = None,
     guard: UrlPolicy,
     actor: str,
-) -> tuple[Secret, dict[str, Any]]:
-    """Create a webhook for events from now on; return its secret, which is never shown again, and its row.
+) -> tuple[Secret, Webhook]:
+    """Create a webhook for events from now on; return it with its secret, which is never shown again.
 
     Raises `InvalidInputError` (`bad_url`, `forbidden_address`, `bad_kind`, `bad_webhook`), and
     `ConflictError` if the workspace has a hundred.
@@ -61,24 +91,18 @@ async def create_webhook(
 
 async def list_webhooks(
     database: Database | Session, *, workspace: str, limit: int, after: str | None = None
-) -> Page:
-    """List the webhooks of a workspace, the latest first; the last id is the cursor.
-
-    A row has `id`, `workspace`, `url` (which may hold a secret), `kinds`, `description`, `is_enabled`,
-    `disabled_reason` (of those that grns has disabled: `failing`, `gone`, `backlog`), `failing_since`,
-    `last_delivered_at` (to a minute), `secret_since`, `old_secret_until` (null if only one secret is valid),
-    `version`, and when and by whom it was created and changed.
-    """
-    rows = await database.run("read_webhooks", workspace, None, after, limit + 1)
-    return Page([dict(row) for row in rows[:limit]], rows[limit - 1]["id"] if rows[limit:] else None)
+) -> Page[Webhook]:
+    """List the webhooks of a workspace, the latest first; the last id is the cursor. URLs are whole."""
+    found = await database.fetch(Webhook, "read_webhooks", workspace, None, after, limit + 1)
+    return page_of(found, limit, lambda webhook: webhook.id)
 
 
-async def read_webhook(database: Database | Session, webhook_id: str, *, workspace: str) -> dict[str, Any]:
-    """Return one webhook as a row of `list_webhooks`; raises `NotFoundError` if it does not exist."""
-    rows = await database.run("read_webhooks", workspace, webhook_id, None, 1)
-    if not rows:
+async def read_webhook(database: Database | Session, webhook_id: str, *, workspace: str) -> Webhook:
+    """Return one webhook; raises `NotFoundError` if it does not exist."""
+    found = await database.fetch(Webhook, "read_webhooks", workspace, webhook_id, None, 1)
+    if not found:
         raise _missing(webhook_id, workspace)
-    return dict(rows[0])
+    return found[0]
 
 
 async def change_webhook(
@@ -90,7 +114,7 @@ async def change_webhook(
     guard: UrlPolicy,
     version: int | None = None,
     **change: Unpack[WebhookUpdate],
-) -> dict[str, Any]:
+) -> Webhook:
     """Change a webhook, and return it. Events while it was disabled are not sent.
 
     `version` is the version that the caller read: raises `StaleVersionError` if it has changed since, also
@@ -106,10 +130,10 @@ async def change_webhook(
         None if kinds is None else webhook.pattern(kinds), change.get("description"),
         change.get("is_enabled"), actor,
     )  # fmt: skip
-    row = await read_webhook(database, webhook_id, workspace=workspace)
+    changed = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
-        raise StaleVersionError(f"webhook {webhook_id} is at version {row['version']}, not at {version}")
-    return row
+        raise StaleVersionError(f"webhook {webhook_id} is at version {changed.version}, not at {version}")
+    return changed
 
 
 async def delete_webhook(
@@ -127,18 +151,18 @@ async def rotate_secret(
     workspace: str,
     overlap_seconds: float = webhook.OVERLAP_SECONDS,
     actor: str,
-) -> tuple[Secret, dict[str, Any]]:
-    """Create a new secret; the old one stays valid for `overlap_seconds`. Return the secret and the row.
+) -> tuple[Secret, Webhook]:
+    """Create a new secret; the old one stays valid for `overlap_seconds`. Return the secret and the webhook.
 
     Raises `InvalidInputError` and `NotFoundError`, and `ConflictError` on a concurrent rotation.
     """
     webhook.check_overlap(overlap_seconds)
     secret = webhook.make_secret()
     rows = await database.run("rotate_secret", workspace, webhook_id, secret.value, overlap_seconds, actor)
-    row = await read_webhook(database, webhook_id, workspace=workspace)
+    rotated = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
         raise ConflictError(f"the secret of webhook {webhook_id} was rotated at the same time: try again")
-    return secret, row
+    return secret, rotated
 
 
 async def ping_webhook(database: Database | Session, webhook_id: str, *, workspace: str, actor: str) -> int:

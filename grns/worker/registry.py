@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
+from datetime import datetime
 
 from grns.postgres.database import Database, Session
-from grns.postgres.paging import Page, bad_cursor, cursor, parts
+from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
 from grns.worker.claims import Claimant
 
 # The pid of an HTTP worker: its process is unknown.
 NO_PROCESS = 0
 # Agents over HTTP that are known of a workspace; one more replaces the one that has been silent for longest.
 MOST_OVER_HTTP = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker that has not stopped. If it is not alive, it sent no heartbeat for a lease."""
+
+    agent_id: str
+    agent_type: str
+    host: str
+    pid: int
+    version: str
+    concurrency: int
+    running: int
+    task_types: list[str]
+    lease_seconds: float
+    started_at: datetime
+    last_seen_at: datetime
+    worked_at: datetime
+    is_alive: bool
 
 
 async def register(
@@ -50,13 +71,11 @@ async def stop(database: Database, agent_id: str) -> None:
 
 async def list_agents(
     database: Database | Session, *, workspace: str, limit: int, after: str | None = None
-) -> Page:
-    """Return the workers that have not said that they ended, by agent type, and whether each lives."""
+) -> Page[WorkerState]:
+    """Return the workers that have not stopped, by pool."""
     agent_type, agent_id = ("", "") if after is None else _place(after)
-    rows = await database.run("list_agents", workspace, agent_type, agent_id, limit + 1)
-    shown = [dict(row) for row in rows[:limit]]
-    more = len(rows) > limit
-    return Page(shown, cursor(shown[-1]["agent_type"], shown[-1]["agent_id"]) if more else None)
+    found = await database.fetch(WorkerState, "list_agents", workspace, agent_type, agent_id, limit + 1)
+    return page_of(found, limit, lambda worker: cursor(worker.agent_type, worker.agent_id))
 
 
 def _place(said: str) -> tuple[str, str]:

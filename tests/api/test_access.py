@@ -133,11 +133,11 @@ async def _theirs(database: Database) -> dict[str, str]:
         guard=UrlPolicy(),
         actor=ACTOR,
     )
-    seq = await ping_webhook(database, webhook["id"], workspace=THEIRS, actor=ACTOR)
+    seq = await ping_webhook(database, webhook.id, workspace=THEIRS, actor=ACTOR)
     return {
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
-        "webhook_id": webhook["id"], "seq": str(seq),
+        "webhook_id": webhook.id, "seq": str(seq),
     }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ async def test_who_may_not_change_it_sees_no_path(door: Door) -> None:
     )
     for scope, url in (("read", "https://hooks.example.org/…"), ("admin", URL)):
         async with door.visitor(await door.key(scope)) as visitor:
-            assert good(await visitor.get(f"{PATH}/{row['id']}"))["url"] == url
+            assert good(await visitor.get(f"{PATH}/{row.id}"))["url"] == url
             assert [one["url"] for one in good(await visitor.get(PATH))["items"]] == [url]
 
 

@@ -166,7 +166,7 @@ async def _told(stage: Stage) -> tuple[str, int]:
         guard=UrlPolicy(),
         actor=BO,
     )
-    return made["id"], await ping_webhook(stage.database, made["id"], workspace="default", actor=ANN)
+    return made.id, await ping_webhook(stage.database, made.id, workspace="default", actor=ANN)
 
 
 def _page(url: str, **more: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ async def rest(log: EventLog) -> list[str]:
     """Return the tasks of all that is left to be read."""
     found: list[str] = []
     while not log.is_at_end:
-        found += [row["task_id"] for row in await log.page()]
+        found += [str(row.task_id) for row in await log.page()]
         log.keep()
     return found
 
@@ -87,7 +87,7 @@ async def test_pages_that_were_not_kept_come_again(
     await count_all(settled)
     log = await opened(settled, after=begin)
     for _ in range(2):
-        assert [row["task_id"] for row in await log.page()] == ids[:2]
+        assert [row.task_id for row in await log.page()] == ids[:2]
     log.keep()
     assert await rest(log) == ids[2:]
 

@@ -15,17 +15,24 @@ from grns.cli.group import CliState
 from grns.cli.output import Column, Output, table
 from grns.cli.webhook import webhook
 from grns.errors import ConflictError, NotFoundError
+from grns.outbox.events import LogEvent
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, tzinfo=UTC)
 LONG = "it was taken by somebody and then it was not given back for a while " * 3
-EVENT: dict[str, Any] = {
-    "seq": 48211,
-    "created_at": NOW,
-    "kind": "evt.task.completed",
-    "task_id": "gr-06gvth4jukpbv0rmaajaog611c",
-    "actor": "cli:ann@desk",
-    "payload": {"task_id": "gr-06gvth4jukpbv0rmaajaog611c", "reason": "x" * 300},
-}
+EVENT = LogEvent(
+    seq=48211,
+    version=3,
+    message_id="0198f3b2-0000-7000-8000-000000000001",
+    workspace="default",
+    task_id="gr-06gvth4jukpbv0rmaajaog611c",
+    kind="evt.task.completed",
+    attempt=1,
+    trace_id="0af7651916cd43dd8448eb211c80319c",
+    causation_id=None,
+    actor="cli:ann@desk",
+    payload={"task_id": "gr-06gvth4jukpbv0rmaajaog611c", "reason": "x" * 300},
+    created_at=NOW,
+)
 
 Print = Callable[[Any], str]
 
@@ -93,7 +100,7 @@ def test_an_event_fits_its_terminal_and_is_whole_in_a_pipe(
 ) -> None:
     found = printed(lambda: event._print(Output("table"), EVENT), width)
     assert len(found) == lines
-    assert EVENT["task_id"] in found[0]
+    assert str(EVENT.task_id) in found[0]
     assert "by=cli:ann@desk" in found[-1]
     if width is None:
         assert found[0].endswith("  by=cli:ann@desk reason=" + "x" * 300)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from grns.cli.top import COUNTED, FollowRate
+from grns.stats.counts import StepCounts
 
 NOON = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)
 
 
-def minute(offset: int, **counts: int) -> dict[str, Any]:
+def minute(offset: int, **counts: int) -> StepCounts:
     """Return what was counted in a minute, so many from noon on."""
     names = (*COUNTED, "queue_count", "queue_ms_sum", "run_count", "run_ms_sum")
-    return {"at": NOON + timedelta(minutes=offset), **dict.fromkeys(names, 0), **counts}
+    return StepCounts(NOON + timedelta(minutes=offset), **{**dict.fromkeys(names, 0), **counts})
 
 
 def at(seconds: float) -> datetime:

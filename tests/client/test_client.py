@@ -68,7 +68,7 @@ async def test_what_was_submitted_can_be_read(client: Client) -> None:
     assert (task.status, task.attempt, task.version, task.is_terminal) == (Status.QUEUED, 0, 1, False)
     assert (task.idempotency_key, task.trace_id, task.causation_id) == ("k", "tr-1", causation_id)
     assert task.created_at.utcoffset() is not None
-    assert [entry["kind"] for entry in await client.history(task.id)] == [
+    assert [entry.kind for entry in await client.history(task.id)] == [
         "evt.task.queued",
         "cmd.task.execute",
     ]
@@ -280,7 +280,7 @@ async def test_cancel_and_redrive_wherever_it_is(client: Client, shared: Databas
         log = await client.history(task_id)
         answer = await call(task_id)
         after = await client.get(task_id)
-        news = [entry["kind"] for entry in (await client.history(task_id))[len(log) :]]
+        news = [entry.kind for entry in (await client.history(task_id))[len(log) :]]
         expected = _answer(by, before.status)
         assert answer == expected
         if answer == "cancelled" and before.status is not Status.CANCELLED:
@@ -309,7 +309,7 @@ def _answer(by: str, status: Status) -> str:
 async def test_the_reason_of_a_cancellation_is_told(client: Client, shared: Database) -> None:
     task_id = (await client.submit("noop")).id
     assert await client.cancel(task_id, reason="a\x00b \ud800 " + "x" * 5000) == "cancelled"
-    told = (await client.history(task_id))[-1]["payload"]
+    told = (await client.history(task_id))[-1].payload
     assert told["reason"].startswith(r"a\x00b \ud800 xxx")
     assert len(told["reason"]) <= 1000
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from grns.dead_letters import listing
-from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter
+from grns.dead_letters.listing import MESSAGE, TASK, DeadFilter, DeadLetter
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import parse
 from grns.postgres.database import Database
@@ -40,9 +38,9 @@ async def bury(database: Database, workspace: str = "default") -> list[str]:
     return [row["id"] for row in rows]
 
 
-async def pages(database: Database, wanted: DeadFilter, *, limit: int) -> list[Page]:
+async def pages(database: Database, wanted: DeadFilter, *, limit: int) -> list[Page[DeadLetter]]:
     """Return all pages of dead letters, one behind the other."""
-    found: list[Page] = []
+    found: list[Page[DeadLetter]] = []
     after: str | None = None
     while not found or after is not None:
         page = await listing.list_dead(database, workspace="default", wanted=wanted, limit=limit, after=after)
@@ -53,10 +51,10 @@ async def pages(database: Database, wanted: DeadFilter, *, limit: int) -> list[P
     return found
 
 
-def rows_of(found: list[Page]) -> list[dict[str, Any]]:
+def rows_of(found: list[Page[DeadLetter]]) -> list[DeadLetter]:
     """Return the rows of pages, which are in order."""
     rows = [row for page in found for row in page.rows]
-    assert rows == sorted(rows, key=lambda row: (row["at"], row["id"]), reverse=True)
+    assert rows == sorted(rows, key=lambda row: (row.at, row.id), reverse=True)
     assert len(set(ids(rows))) == len(rows)
     return rows
 
@@ -74,10 +72,7 @@ async def test_tasks_and_messages_are_on_one_list(
     found = await pages(shared, DeadFilter(), limit=limit)
     rows = rows_of(found)
     assert sorted(ids(rows)) == sorted([*tasks, *messages])
-    assert {row["id"] for row in rows if row["what"] == MESSAGE} == set(messages)
-    assert {frozenset(row) for row in rows} == {
-        frozenset({"id", "what", "name", "reason", "at", "attempts", "status", "fingerprint"})
-    }
+    assert {row.id for row in rows if row.what == MESSAGE} == set(messages)
 
 
 async def test_one_kind_is_listed_without_the_other(shared: Database) -> None:
@@ -165,11 +160,11 @@ async def test_saved_filters_are_listed_by_their_names(database: Database) -> No
         await save(database, name, f"type:{name}")
     await save(database, "elsewhere", "type:x", "other")
     first = await saved_filter.list_saved(database, workspace="default", limit=3)
-    assert [(row["name"], row["text"]) for row in first.rows] == [
+    assert [(row.name, row.text) for row in first.rows] == [
         ("C", "type:C"), ("a", "type:a"), ("b", "type:b")
     ]  # fmt: skip
-    assert {row["saved_by"] for row in first.rows} == {"cli:ann@desk"}
+    assert {row.saved_by for row in first.rows} == {"cli:ann@desk"}
     second = await saved_filter.list_saved(database, workspace="default", limit=3, after=first.next_cursor)
-    assert ([row["name"] for row in second.rows], second.next_cursor) == (["d"], None)
+    assert ([row.name for row in second.rows], second.next_cursor) == (["d"], None)
     with pytest.raises(InvalidInputError):
         await saved_filter.list_saved(database, workspace="default", limit=3, after=cursor("a", "b"))

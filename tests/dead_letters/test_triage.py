@@ -198,11 +198,11 @@ async def state_of(database: Database, dead_letter_id: UUID) -> str:
 
 async def test_messages_are_closed_once(shared: Database, triage: Triage) -> None:
     one, another = await letter(shared), await letter(shared)
-    assert await triage.discard_letters([one, another, uuid4()], actor=ACTOR, reason="noise") == {
+    assert await triage.discard_messages([one, another, uuid4()], actor=ACTOR, reason="noise") == {
         one,
         another,
     }
-    assert await triage.discard_letters([one], actor=ACTOR) == set()
+    assert await triage.discard_messages([one], actor=ACTOR) == set()
     events = await said(shared, "evt.dead_letter.discarded")
     assert {event["causation_id"] for event in events} == {one, another}
     for event in events:
@@ -214,8 +214,8 @@ async def test_messages_are_closed_once(shared: Database, triage: Triage) -> Non
 
 async def test_another_workspaces_messages_are_not_there(shared: Database, triage: Triage) -> None:
     theirs = await letter(shared, workspace="other")
-    assert await triage.discard_letters([theirs], actor=ACTOR) == set()
-    for look in (triage.letter(theirs), triage.resend(theirs, actor=ACTOR), triage.letter(uuid4())):
+    assert await triage.discard_messages([theirs], actor=ACTOR) == set()
+    for look in (triage.message(theirs), triage.resend(theirs, actor=ACTOR), triage.message(uuid4())):
         with pytest.raises(NotFoundError):
             await look
 

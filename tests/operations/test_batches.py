@@ -93,7 +93,7 @@ async def test_another_workspace_has_another_ones_operations(shared: Database) -
     ):
         with pytest.raises(NotFoundError):
             await look
-    assert (await list_operations(shared, workspace="other", limit=10)).operations == []
+    assert (await list_operations(shared, workspace="other", limit=10)).rows == []
     assert (await seen(shared, made)).state is State.PENDING
 
 
@@ -101,15 +101,17 @@ async def test_they_are_listed_page_by_page_the_latest_first(shared: Database) -
     made = [(await asked(shared)).id for _ in range(5)]
     await cancel_operation(shared, made[2], workspace="default", actor=ACTOR)
     listed: list[int] = []
-    after: int | None = None
+    after: str | None = None
     while True:
-        page = await list_operations(shared, workspace="default", limit=2, after=after)
-        listed += [one.id for one in page.operations]
+        page = await list_operations(
+            shared, workspace="default", limit=2, after=None if after is None else int(after)
+        )
+        listed += [one.id for one in page.rows]
         if (after := page.next_cursor) is None:
             break
     assert listed == made[::-1]
     ended = await list_operations(shared, workspace="default", states=[State.CANCELLED], limit=2)
-    assert [one.id for one in ended.operations] == [made[2]]
+    assert [one.id for one in ended.rows] == [made[2]]
 
 
 # ---------------------------------------------------------------- redriven

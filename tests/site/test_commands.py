@@ -102,7 +102,7 @@ async def _named(word: str, database: Database) -> str:
     if word == "KEY_ID":
         return str((await fetch(database, "select id from grns.api_keys limit 1"))[0]["id"])
     if word == "WEBHOOK_ID":
-        return str((await list_webhooks(database, workspace="default", limit=1)).rows[0]["id"])
+        return str((await list_webhooks(database, workspace="default", limit=1)).rows[0].id)
     if word == "NUMBER":
         return str((await fetch(database, "select max(seq) from grns.webhook_deliveries"))[0]["max"])
     if word == "12":

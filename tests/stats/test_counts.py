@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from grns.model.outcome import Verb
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
 from grns.stats import counts as count
+from grns.stats.counts import StepCounts
 from tests.support.aggregators import begin_here, count_all, counted, lead, there
 from tests.support.harness import eventually, submit, submit_many
 from tests.support.store import (
@@ -122,7 +124,7 @@ async def test_other_rows_of_the_log_are_passed_over(shared: Database) -> None:
 # ---------------------------------------------------------------- minutes
 
 
-async def minutes(database: Database, **wanted: object) -> list[dict[str, int]]:
+async def minutes(database: Database, **wanted: object) -> list[StepCounts]:
     """Return what happened in the last hours and the next one, all at once where no step is asked for."""
     now = datetime.now(UTC)
     bounds = {"since": now - timedelta(hours=3), "until": now + timedelta(hours=1), "step_seconds": 10**9}
@@ -142,7 +144,9 @@ async def test_what_happens_is_counted_by_the_minute(shared: Database) -> None:
     await reap(shared, 10, None)
     await count_all(shared)
     (row,) = await minutes(shared)
-    said = {name: row[name] for name in row if name not in ("at", "queue_ms_sum", "run_ms_sum")}
+    said = {
+        name: value for name, value in asdict(row).items() if name not in ("at", "queue_ms_sum", "run_ms_sum")
+    }
     assert said == {
         "submitted": 5, "claimed": 6, "succeeded": 1, "failed": 1, "dead": 1, "cancelled": 1, "retried": 1,
         "expired": 1, "released": 1, "redriven": 1, "queue_count": 5, "run_count": 3,
@@ -164,17 +168,17 @@ async def test_it_is_known_how_long_they_waited_and_ran(shared: Database) -> Non
     await reap(shared, 10, None)
     await count_all(shared)
     (row,) = await minutes(shared)
-    assert row["queue_count"] == 1
-    assert 70_000 <= row["queue_ms_sum"] < 80_000
+    assert row.queue_count == 1
+    assert 70_000 <= row.queue_ms_sum < 80_000
     # That it ran for 9 s nobody knows any more: when it was counted the next attempt had begun.
-    assert (row["run_count"], row["run_ms_sum"]) == (0, 0)
+    assert (row.run_count, row.run_ms_sum) == (0, 0)
     held = await claim(shared, task_id)
     await fetch(shared, "update grns.tasks set started_at = now() - interval '5 s' where id = $1", task_id)
     await finish(shared, held)
     await count_all(shared)
     (row,) = await minutes(shared)
-    assert row["run_count"] == 1
-    assert 5_000 <= row["run_ms_sum"] < 15_000
+    assert row.run_count == 1
+    assert 5_000 <= row.run_ms_sum < 15_000
 
 
 async def test_a_chart_has_as_many_steps_as_are_asked_for(shared: Database) -> None:
@@ -187,9 +191,9 @@ async def test_a_chart_has_as_many_steps_as_are_asked_for(shared: Database) -> N
         " from late l where l.seq = e.seq",
     )
     await count_all(shared)
-    assert [row["submitted"] for row in await minutes(shared, step_seconds=60)] == [1] * 6
-    assert [row["submitted"] for row in await minutes(shared, step_seconds=600)] == [2, 2, 2]
-    times = [row["at"] for row in await minutes(shared, step_seconds=600)]
+    assert [row.submitted for row in await minutes(shared, step_seconds=60)] == [1] * 6
+    assert [row.submitted for row in await minutes(shared, step_seconds=600)] == [2, 2, 2]
+    times = [row.at for row in await minutes(shared, step_seconds=600)]
     assert times == sorted(times)
     for wrong in ({"step_seconds": 59}, {"step_seconds": 60, "since": datetime(2020, 1, 1, tzinfo=UTC)}):
         with pytest.raises(InvalidInputError, match="step"):

@@ -14,6 +14,7 @@ from grns.maintenance.reaper import reap
 from grns.model.outcome import Outcome, Verb
 from grns.postgres.database import Database
 from grns.stats import issues as issue
+from grns.stats.issues import IssueDetail
 from grns.worker import registry as agent
 from grns.worker.finishes import Finish, Finishes
 from tests.support.aggregators import begin_here, count_all
@@ -38,13 +39,13 @@ async def fails(
     return held.id
 
 
-async def read(database: Database, fingerprint: str = FINGERPRINT) -> dict[str, Any]:
+async def read(database: Database, fingerprint: str = FINGERPRINT) -> IssueDetail:
     """Count to the end of the log, and read an issue."""
     await count_all(database)
     return await issue.read_issue(database, workspace="default", fingerprint=fingerprint)
 
 
-async def change(database: Database, fingerprint: str = FINGERPRINT, **said: Any) -> dict[str, Any]:
+async def change(database: Database, fingerprint: str = FINGERPRINT, **said: Any) -> IssueDetail:
     """Say something of an issue."""
     return await issue.change_issue(
         database, workspace="default", fingerprint=fingerprint, actor=ACTOR, **said
@@ -66,12 +67,12 @@ async def test_what_ends_dead_or_failed_opens_an_issue(shared: Database) -> None
     first = (await place(shared, "failed")).id
     last = (await place(shared, "dead")).id
     found = await read(shared)
-    assert (found["error_class"], found["message"]) == ("ValueError", "no such thing")
-    assert (found["total"], found["open_count"], found["state"], found["version"]) == (2, 2, "new", 1)
-    assert found["sample_task_id"] == last != first
-    assert found["first_seen"] <= found["last_seen"]
-    assert found["trend"] == [0] * 23 + [2] or found["trend"][-2:] == [2, 0]
-    assert found["facets"] == {
+    assert (found.error_class, found.message) == ("ValueError", "no such thing")
+    assert (found.total, found.open_count, found.state, found.version) == (2, 2, "new", 1)
+    assert found.sample_task_id == last != first
+    assert found.first_seen <= found.last_seen
+    assert found.trend == [0] * 23 + [2] or found.trend[-2:] == [2, 0]
+    assert found.facets == {
         "task_type": {"noop": 2}, "worker": {"worker-one": 2}, "version": {}, "error": {"no such thing": 2}
     }  # fmt: skip
     (event,) = await told(shared)
@@ -93,19 +94,19 @@ async def test_what_no_handler_has_ended_has_an_issue_too(shared: Database, road
         await reap(shared, 10, None)
     await count_all(shared)
     (row,) = (await issue.list_issues(shared, workspace="default", limit=10)).rows
-    assert row["error_class"] == ("released" if road == "running_spared" else "lease_expired")
-    assert (row["total"], row["sample_task_id"]) == (1, held.id)
+    assert row.error_class == ("released" if road == "running_spared" else "lease_expired")
+    assert (row.total, row.sample_task_id) == (1, held.id)
 
 
 async def test_what_is_opened_again_is_open_no_more(shared: Database) -> None:
     ids = [await fails(shared, FINGERPRINT) for _ in range(3)]
-    assert (await read(shared))["open_count"] == 3
+    assert (await read(shared)).open_count == 3
     await redrive(shared, *ids[:2])
     found = await read(shared)
-    assert (found["total"], found["open_count"]) == (3, 1)
+    assert (found.total, found.open_count) == (3, 1)
     await finish(shared, await claim(shared, ids[0]), Verb.FAIL)
     found = await read(shared)
-    assert (found["total"], found["open_count"]) == (4, 2)
+    assert (found.total, found.open_count) == (4, 2)
 
 
 async def test_what_was_cancelled_and_is_opened_again_belongs_to_no_issue(shared: Database) -> None:
@@ -113,7 +114,7 @@ async def test_what_was_cancelled_and_is_opened_again_belongs_to_no_issue(shared
     await fails(shared, FINGERPRINT)
     cancelled = (await place(shared, "cancelled_late")).id
     await redrive(shared, cancelled)
-    assert (await read(shared))["open_count"] == 1
+    assert (await read(shared)).open_count == 1
 
 
 async def test_a_discarded_task_is_open_no_more(shared: Database) -> None:
@@ -126,7 +127,7 @@ async def test_a_discarded_task_is_open_no_more(shared: Database) -> None:
         task_id, json.dumps({"fingerprint": FINGERPRINT}),
     )  # fmt: skip
     found = await read(shared)
-    assert (found["total"], found["open_count"]) == (2, 1)
+    assert (found.total, found.open_count) == (2, 1)
 
 
 async def test_one_that_was_forgotten_does_not_come_back_with_what_is_opened_again(shared: Database) -> None:
@@ -145,7 +146,7 @@ async def test_each_workspace_has_its_own(shared: Database) -> None:
     await count_all(shared)
     for workspace in ("default", "acme"):
         found = await issue.read_issue(shared, workspace=workspace, fingerprint=FINGERPRINT)
-        assert found["total"] == 1
+        assert found.total == 1
     with pytest.raises(NotFoundError):
         await issue.read_issue(shared, workspace="other", fingerprint=FINGERPRINT)
 
@@ -159,7 +160,7 @@ async def test_of_each_facet_so_many_values_are_told_apart(shared: Database, row
     await count_all(shared, rows)
     await fails(shared, FINGERPRINT, message="message 99")
     await fails(shared, FINGERPRINT, message="message 3")
-    facets = (await read(shared))["facets"]
+    facets = (await read(shared)).facets
     assert facets["version"] == {"1.2.3": 30}
     messages = facets["error"]
     assert sum(messages.values()) == 30
@@ -180,10 +181,10 @@ async def test_how_often_it_was_seen_is_known_by_the_hour(shared: Database) -> N
         " from late l where l.seq = e.seq",
     )
     found = await read(shared)
-    trend = found["trend"]
+    trend = found.trend
     assert len(trend) == 24
     assert [place for place, count in enumerate(trend) if count] in ([17, 19, 21], [16, 18, 20])
-    assert found["last_seen"] - found["first_seen"] == timedelta(hours=4)
+    assert found.last_seen - found.first_seen == timedelta(hours=4)
 
 
 # ---------------------------------------------------------------- what people say of it
@@ -195,9 +196,9 @@ async def test_a_resolved_one_that_is_seen_again_has_regressed(shared: Database)
     await change(shared, state="resolved")
     await fails(shared, FINGERPRINT)
     found = await read(shared)
-    assert (found["state"], found["state_by"], found["version"]) == ("regressed", None, 3)
+    assert (found.state, found.state_by, found.version) == ("regressed", None, 3)
     await fails(shared, FINGERPRINT)
-    assert (await read(shared))["version"] == 3, "and that once"
+    assert (await read(shared)).version == 3, "and that once"
     assert [(one["state"], one["was"], one["by"]) for one in await told(shared)] == [
         ("new", None, None), ("resolved", "new", ACTOR), ("regressed", "resolved", None)
     ]  # fmt: skip
@@ -210,7 +211,7 @@ async def test_what_had_happened_before_it_was_resolved_brings_it_not_back(share
     await fails(shared, FINGERPRINT)
     await change(shared, state="resolved")
     found = await read(shared)
-    assert (found["state"], found["total"], found["version"]) == ("resolved", 2, 2)
+    assert (found.state, found.total, found.version) == ("resolved", 2, 2)
 
 
 @pytest.mark.parametrize("state", ["acknowledged", "ignored"])
@@ -220,7 +221,7 @@ async def test_other_states_stay_however_often_it_is_seen(shared: Database, stat
     await change(shared, state=state)
     await fails(shared, FINGERPRINT)
     found = await read(shared)
-    assert (found["state"], found["state_by"], found["open_count"]) == (state, ACTOR, 2)
+    assert (found.state, found.state_by, found.open_count) == (state, ACTOR, 2)
 
 
 async def test_what_is_not_said_stays_as_it_is(shared: Database) -> None:
@@ -229,7 +230,7 @@ async def test_what_is_not_said_stays_as_it_is(shared: Database) -> None:
     until = datetime(2030, 1, 1, tzinfo=UTC)
     await change(shared, note="look at the proxy", owner="ann", snoozed_until=until)
     found = await change(shared, state="acknowledged", owner=None)
-    assert (found["state"], found["note"], found["owner"], found["snoozed_until"], found["version"]) == (
+    assert (found.state, found.note, found.owner, found.snoozed_until, found.version) == (
         "acknowledged", "look at the proxy", None, until, 3,
     )  # fmt: skip
     last = (await told(shared))[-1]
@@ -245,8 +246,8 @@ async def test_who_has_seen_an_older_version_is_told(shared: Database) -> None:
     with pytest.raises(ConflictError, match="version 2"):
         await change(shared, version=1, note="yours")
     await fails(shared, FINGERPRINT)
-    assert (await read(shared))["version"] == 2, "that it was seen again is no change"
-    assert (await change(shared, version=2, note="yours"))["note"] == "yours"
+    assert (await read(shared)).version == 2, "that it was seen again is no change"
+    assert (await change(shared, version=2, note="yours")).note == "yours"
     assert len(await told(shared)) == 3
 
 
@@ -298,7 +299,7 @@ async def listed(database: Database, limit: int, **wanted: Any) -> list[str]:
     while True:
         page = await issue.list_issues(database, workspace="default", limit=limit, after=after, **wanted)
         assert len(page.rows) <= limit
-        found += [row["fingerprint"] for row in page.rows]
+        found += [row.fingerprint for row in page.rows]
         if (after := page.next_cursor) is None:
             return found
 

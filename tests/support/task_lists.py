@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from grns.dead_letters import listing
+from grns.dead_letters.listing import DeadLetter
 from grns.model.filter import Filter, Term, parse
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.tasks import search as task_page
+from grns.tasks.search import TaskSummary
 from tests.support.store import fetch
 
 Rows = list[dict[str, Any]]
@@ -110,10 +112,10 @@ def _inside(value: Any, step: str) -> Any:
 
 async def pages(
     database: Database | Session, text: str, *, limit: int = 7, after: str | None = None, **more: Any
-) -> list[Page]:
+) -> list[Page[TaskSummary]]:
     """Return all pages of a list, one behind the other."""
     more.setdefault("workspace", "default")
-    found: list[Page] = []
+    found: list[Page[TaskSummary]] = []
     while not found or after is not None:
         page = await task_page.list_tasks(database, wanted=parse(text), limit=limit, after=after, **more)
         assert len(page.rows) <= limit
@@ -124,13 +126,13 @@ async def pages(
     return found
 
 
-async def listed(database: Database | Session, text: str, **more: Any) -> Rows:
+async def listed(database: Database | Session, text: str, **more: Any) -> list[TaskSummary]:
     """Return all rows of a list: each task is on it once."""
     found = [row for page in await pages(database, text, **more) for row in page.rows]
     assert len(set(ids(found))) == len(found)
     return found
 
 
-def ids(rows: Sequence[dict[str, Any]]) -> list[str]:
+def ids(rows: Sequence[TaskSummary | DeadLetter | dict[str, Any]]) -> list[str]:
     """Return the ids of rows, in their order."""
-    return [row["id"] for row in rows]
+    return [row["id"] if isinstance(row, dict) else row.id for row in rows]

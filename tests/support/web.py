@@ -346,7 +346,7 @@ async def furnish(database: Database) -> Furnished:
         guard=UrlPolicy(),
         actor=ACTOR,
     )
-    seq = await ping_webhook(database, webhook["id"], workspace="default", actor=ACTOR)
+    seq = await ping_webhook(database, webhook.id, workspace="default", actor=ACTOR)
     await count_all(database)
     (issue,) = await fetch(database, "select fingerprint from grns.issues where workspace = 'default'")
     return Furnished(
@@ -357,7 +357,7 @@ async def furnish(database: Database) -> Furnished:
         str(letter["id"]),
         made.id,
         issue["fingerprint"],
-        webhook["id"],
+        webhook.id,
         seq,
     )
 

@@ -17,7 +17,7 @@ from grns.bootstrap import services as daemons
 from grns.bootstrap.app import App
 from grns.model.url_policy import UrlPolicy, guard
 from grns.postgres.database import Database
-from grns.webhooks.deliveries import read_delivery
+from grns.webhooks.deliveries import WebhookDelivery, read_delivery
 from grns.webhooks.model import Secret
 from grns.webhooks.service import create_webhook
 from tests.support.harness import eventually, settings_for
@@ -183,7 +183,7 @@ async def made(
     secret, row = await create_webhook(
         database, workspace=workspace, url=url, kinds=kinds or ["evt.task.*"], guard=by, actor=ACTOR
     )
-    return secret, row["id"]
+    return secret, row.id
 
 
 async def settle(database: Database) -> int:
@@ -213,13 +213,13 @@ async def fall_due(database: Database, webhook_id: str) -> None:
     )
 
 
-async def in_state(database: Database, webhook_id: str, seq: int, state: str, **also: Any) -> dict[str, Any]:
+async def in_state(database: Database, webhook_id: str, seq: int, state: str, **also: Any) -> WebhookDelivery:
     """Wait until a delivery is in a state, and has these values besides; return it."""
 
-    async def look() -> dict[str, Any] | None:
+    async def look() -> WebhookDelivery | None:
         found = await read_delivery(database, webhook_id, seq, workspace="default")
         wanted = {"state": state, **also}
-        return found if {name: found[name] for name in wanted} == wanted else None
+        return found if {name: getattr(found, name) for name in wanted} == wanted else None
 
     found = await eventually(look)
     assert found is not None

@@ -40,21 +40,23 @@ async def test_a_pool_has_the_workers_that_live_and_what_waits_in_its_lanes(shar
         await place(shared, road)
     await begin_pause(shared, "worker")
     (found,) = (await pool.list_pools(shared, workspace="default")).rows
-    priorities = found.pop("priorities")
-    assert [(lane["priority"], lane["queued"], lane["has_more"]) for lane in priorities] == [
+    priorities = found.priorities
+    assert [(one.priority, one.queued, one.has_more) for one in priorities] == [
         (0, 0, False),
         (1, 2, False),
         (2, 0, False),
         (3, 3, False),
     ]
-    assert [lane["oldest_seconds"] is None for lane in priorities] == [True, False, True, False]
-    assert 100.0 <= priorities[1]["oldest_seconds"] == found.pop("oldest_seconds") < 160.0
-    (paused,) = found.pop("pauses")
-    assert (paused["task_type"], paused["paused_by"], paused["reason"]) == (None, "cli:me@here", "deploy")
-    assert found == {
-        "workspace": "default", "agent_type": "worker", "workers": 2, "slots": 6, "running": 3, "queued": 5,
-        "has_more": False,
-    }  # fmt: skip
+    assert [one.oldest_seconds is None for one in priorities] == [True, False, True, False]
+    oldest_seconds = priorities[1].oldest_seconds
+    assert found.oldest_seconds == oldest_seconds
+    assert oldest_seconds is not None
+    assert 100.0 <= oldest_seconds < 160.0
+    (paused,) = found.pauses
+    assert (paused.task_type, paused.paused_by, paused.reason) == (None, "cli:me@here", "deploy")
+    assert (found.workspace, found.agent_type) == ("default", "worker")
+    assert (found.workers, found.slots, found.running, found.queued) == (2, 6, 3, 5)
+    assert not found.has_more
 
 
 async def test_pools_are_known_by_workers_tasks_or_pauses_and_paged(shared: Database) -> None:
@@ -69,12 +71,12 @@ async def test_pools_are_known_by_workers_tasks_or_pauses_and_paged(shared: Data
     after: str | None = None
     for _ in range(4):
         page = await pool.list_pools(shared, workspace="default", limit=1, after=after)
-        names += [row["agent_type"] for row in page.rows]
+        names += [row.agent_type for row in page.rows]
         after = page.next_cursor
     assert names == ["B-task", "a-worker", "c-pause", "c-task"], "in the order of the index"
     assert after is None
     everything = await pool.list_pools(shared, workspace="default")
-    assert [row["agent_type"] for row in everything.rows] == names
+    assert [row.agent_type for row in everything.rows] == names
     assert everything.next_cursor is None
     assert (await pool.list_pools(shared, workspace="nowhere")).rows == []
 
@@ -86,16 +88,16 @@ async def test_a_long_lane_is_counted_up_to_a_bound(
     for priority, count in enumerate((3, 4, 5)):
         await submit_many(shared, count, priority=priority)
     (found,) = await pool.read_pools(shared, "default", ["worker"])
-    assert [(one["queued"], one["has_more"]) for one in found["priorities"]] == [
+    assert [(one.queued, one.has_more) for one in found.priorities] == [
         (3, False),
         (4, False),
         (4, True),
         (0, False),
     ]
-    assert (found["queued"], found["has_more"]) == (11, True)
+    assert (found.queued, found.has_more) == (11, True)
 
 
 async def test_a_pool_that_nobody_has_heard_of_is_empty(shared: Database) -> None:
     (found,) = await pool.read_pools(shared, "default", ["nobody"])
-    assert (found["workers"], found["slots"], found["running"], found["queued"]) == (0, 0, 0, 0)
-    assert (found["oldest_seconds"], found["pauses"]) == (None, [])
+    assert (found.workers, found.slots, found.running, found.queued) == (0, 0, 0, 0)
+    assert (found.oldest_seconds, found.pauses) == (None, [])

@@ -139,7 +139,7 @@ async def test_some_are_selected_counted_and_redriven(guest: Browser, shared: Da
     assert "2 tasks" in shown.root.text
     done = await guest.submit(shown.form("/operations"), reason="mended")
     assert "was started" in told(done)
-    (made,) = (await list_operations(shared, workspace="default", limit=10)).operations
+    (made,) = (await list_operations(shared, workspace="default", limit=10)).rows
     assert (made.matched, made.reason) == (2, "mended")
     assert made.created_by.startswith("key:")
     assert sorted(chosen[:2]) == sorted(made.filter.partition("id:")[2].split(","))
@@ -156,7 +156,7 @@ async def test_where_nothing_is_selected_nothing_is_meant(guest: Browser, shared
         form = chosen.form("/operations")
         for to in ("/operations", "/operations/new"):
             assert "Write a filter" in (await guest.submit(form, to=to, seen="3", status=400)).root.text
-    assert (await list_operations(shared, workspace="default", limit=10)).operations == []
+    assert (await list_operations(shared, workspace="default", limit=10)).rows == []
 
 
 async def test_all_that_match_means_the_filter_and_nothing_else(guest: Browser, shared: Database) -> None:
@@ -179,7 +179,7 @@ async def test_many_are_begun_only_by_writing_their_number(guest: Browser, share
         shown = await guest.send(at, "/operations", confirmation=written)
         assert shown.title == "New operation", written
         assert "To start, write the number" in shown.root.text
-    assert (await list_operations(shared, workspace="default", limit=10)).operations == []
+    assert (await list_operations(shared, workspace="default", limit=10)).rows == []
     shown = await guest.send(at, "/operations", confirmation="101")
     assert "was started" in told(shown)
 
@@ -204,7 +204,7 @@ async def test_an_operation_is_written_counted_and_begun(guest: Browser, shared:
     again = await guest.submit(form, to="/operations/new", more=said)
     assert said.items() <= dict(fields(again.form("/operations"))).items()
     await guest.submit(again.form("/operations"))
-    (made,) = (await list_operations(shared, workspace="default", limit=10)).operations
+    (made,) = (await list_operations(shared, workspace="default", limit=10)).rows
     assert (made.canary, made.rate_per_minute, made.patch, made.agent_type) == (True, 60.0, {"n": 2}, "other")
     assert made.reason == "mended"
     at = f"/operations/{made.id}"
@@ -238,7 +238,7 @@ async def test_an_operation_that_makes_no_sense_is_shown_to_be_mended(
         assert [one for one in shown.root.all("p") if one.get("role") == "alert"]
         kept = dict(fields(shown.form("/operations")))
         assert said.items() - {("action", "explode"), ("action", "discard")} <= kept.items()
-    assert (await list_operations(shared, workspace="default", limit=10)).operations == []
+    assert (await list_operations(shared, workspace="default", limit=10)).rows == []
 
 
 # ---------------------------------------------------------------- issues, pools, views
@@ -254,13 +254,13 @@ async def test_something_is_said_of_an_issue(guest: Browser, shared: Database) -
         await guest.send(at, at, state="acknowledged", owner="ann", note="we <b>know</b>", snooze="1 hour")
     )
     found = await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT)
-    assert (found["state"], found["owner"], found["note"]) == ("acknowledged", "ann", "we <b>know</b>")
-    assert found["snoozed_until"] is not None
+    assert (found.state, found.owner, found.note) == ("acknowledged", "ann", "we <b>know</b>")
+    assert found.snoozed_until is not None
     shown = await guest.submit(stale, state="ignored", status=412)
     assert "load the page again" in shown.root.text
     await guest.send(at, at, owner="", snooze="wake")
     found = await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT)
-    assert (found["state"], found["owner"], found["snoozed_until"]) == ("acknowledged", None, None)
+    assert (found.state, found.owner, found.snoozed_until) == ("acknowledged", None, None)
     await guest.send(at, at, snooze="for ever", status=400)
     shown = await guest.open("/issues?state=acknowledged")
     assert at in shown.links
@@ -281,9 +281,7 @@ async def test_an_issue_without_open_tasks_is_said_to_be_resolved(guest: Browser
     shown = await guest.submit(form, button=("state", "resolved"))
     assert "was changed" in told(shown)
     assert "Mark as resolved" not in "".join(one.text for one in shown.forms)
-    assert (await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT))[
-        "state"
-    ] == "resolved"
+    assert (await issue.read_issue(shared, workspace="default", fingerprint=FINGERPRINT)).state == "resolved"
 
 
 async def test_rows_stay_where_they_are_while_somebody_looks(guest: Browser, shared: Database) -> None:
@@ -462,7 +460,7 @@ async def test_a_delivery_is_seen_and_told_again(hall: Hall) -> None:
         guard=UrlPolicy(),
         actor=ACTOR,
     )
-    at = f"/webhooks/{row['id']}"
+    at = f"/webhooks/{row.id}"
     shown = await browser.send(at, f"{at}/ping")
     assert "test event" in told(shown)
     assert "evt.webhook.pinged" in shown.title

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from grns import text as texts
 from grns.model.filter import parse
-from grns.model.timeline import timeline
+from grns.model.timeline import AttemptEvent, attempts
 from grns.web import alarms, charts, filters
 from grns.web import formatting as words
 from grns.web.charts import key_figures
@@ -217,7 +218,9 @@ def test_attempts_lie_where_they_were() -> None:
         event("evt.task.claimed", 2, "08", agent_id="w-2"),
         event("evt.task.dead", 2, "10", error={"class": "B", "message": "no"}, error_class="B"),
     ]
-    first, second = timeline_rows(task, timeline(events), events, NOW.timestamp())
+    transitions = [AttemptEvent(seq, **one) for seq, one in enumerate(events)]
+    shown = [asdict(one) for one in attempts(transitions)]
+    first, second = timeline_rows(task, shown, events, NOW.timestamp())
     assert (first.wait_seconds, first.run_seconds, first.error) == (1.0, 2.0, {"class": "A"})
     assert first.wait is not None
     assert (first.wait.start, first.wait.width, first.run.start, first.run.width) == (
@@ -228,6 +231,7 @@ def test_attempts_lie_where_they_were() -> None:
     )
     assert (second.wait, second.run_seconds) == (None, 2.0)
     assert second.error == task["last_error"], "newcomer 15: with its traceback, which no event has"
-    (running,) = timeline_rows({**task, "finished_at": None}, timeline(events[:1]), events, NOW.timestamp())
+    shown = [asdict(one) for one in attempts(transitions[:1])]
+    (running,) = timeline_rows({**task, "finished_at": None}, shown, events, NOW.timestamp())
     assert running.run_seconds is None
     assert running.run.start + running.run.width == pytest.approx(1000, abs=0.2)

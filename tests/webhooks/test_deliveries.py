@@ -17,10 +17,12 @@ from grns.webhooks import service as store
 from grns.webhooks.deliveries import (
     ClaimedDelivery,
     DeliveryOutcome,
+    WebhookDelivery,
     list_deliveries,
     read_delivery,
     resend_delivery,
 )
+from grns.webhooks.service import Webhook
 from tests.support.harness import submit, submit_many
 from tests.support.operations import payload_of, said
 from tests.support.store import ACTOR, cancel, fetch, stranger
@@ -74,12 +76,12 @@ async def one_taken(database: Database) -> tuple[str, ClaimedDelivery]:
     return webhook_id, taken
 
 
-async def row_of(database: Database, claimed: ClaimedDelivery) -> dict[str, Any]:
+async def row_of(database: Database, claimed: ClaimedDelivery) -> WebhookDelivery:
     """Return a delivery."""
     return await read_delivery(database, claimed.webhook_id, claimed.seq, **WHERE)
 
 
-async def webhook_of(database: Database, claimed: ClaimedDelivery) -> dict[str, Any]:
+async def webhook_of(database: Database, claimed: ClaimedDelivery) -> Webhook:
     """Return the webhook of a delivery."""
     return await store.read_webhook(database, claimed.webhook_id, **WHERE)
 
@@ -235,7 +237,7 @@ async def test_a_delivery_is_taken_with_all_that_it_takes(shared: Database) -> N
     assert repr(secret.value) not in repr(taken)
     assert await take(shared) == []
     row = await row_of(shared, taken)
-    assert (row["state"], row["attempts"], row["due_at"]) == ("pending", 1, None)
+    assert (row.state, row.attempts, row.due_at) == ("pending", 1, None)
 
 
 async def test_an_old_secret_signs_no_longer_than_it_is_good(shared: Database) -> None:
@@ -258,10 +260,10 @@ async def test_a_lease_that_is_over_lets_another_one_take_it(shared: Database) -
     assert await end(shared, lost, DeliveryOutcome("delivered", status_code=200)) is None, (
         "it is not his any more"
     )
-    assert (await row_of(shared, taken))["state"] == "pending"
+    assert (await row_of(shared, taken)).state == "pending"
     assert await end(shared, taken, DeliveryOutcome("delivered", status_code=200)) is False
     assert await end(shared, taken, FAILED) is None, "it has ended"
-    assert (await row_of(shared, taken))["state"] == "delivered"
+    assert (await row_of(shared, taken)).state == "delivered"
 
 
 async def test_what_somebody_else_has_locked_is_left_to_them(shared: Database) -> None:
@@ -332,43 +334,46 @@ async def test_an_attempt_that_failed_is_put_off(shared: Database) -> None:
     _, taken = await one_taken(shared)
     assert await end(shared, taken, FAILED) is False
     row = await row_of(shared, taken)
-    assert (row["state"], row["status_code"], row["error"], row["duration_ms"]) == (
+    assert (row.state, row.status_code, row.error, row.duration_ms) == (
         "pending", 500, "http_500", 12,
     )  # fmt: skip
-    assert row["ended_at"] is None
-    assert 3.0 < (row["due_at"] - row["attempted_at"]).total_seconds() < 10.0
-    assert (await webhook_of(shared, taken))["failing_since"] is not None
+    assert row.ended_at is None
+    assert row.due_at is not None
+    assert row.attempted_at is not None
+    assert 3.0 < (row.due_at - row.attempted_at).total_seconds() < 10.0
+    assert (await webhook_of(shared, taken)).failing_since is not None
 
 
 async def test_the_last_attempt_ends_it(shared: Database) -> None:
     _, taken = await one_taken(shared)
     assert await end(shared, taken, DeliveryOutcome("failed", error="timeout", duration_ms=15_000)) is False
     row = await row_of(shared, taken)
-    assert (row["state"], row["error"], row["due_at"]) == ("failed", "timeout", None)
-    assert row["ended_at"] is not None
-    assert (await webhook_of(shared, taken))["is_enabled"] is True
+    assert (row.state, row.error, row.due_at) == ("failed", "timeout", None)
+    assert row.ended_at is not None
+    assert (await webhook_of(shared, taken)).is_enabled is True
 
 
 async def test_what_went_well_ends_it_and_the_failing(shared: Database) -> None:
     webhook_id, taken = await one_taken(shared)
     await end(shared, taken, FAILED)
-    since = (await webhook_of(shared, taken))["failing_since"]
+    since = (await webhook_of(shared, taken)).failing_since
     await fall_due(shared, webhook_id)
     (taken,) = await take(shared, is_failing=True)
     await end(shared, taken, FAILED)
-    assert (await webhook_of(shared, taken))["failing_since"] == since, "it fails since then, not since now"
+    assert (await webhook_of(shared, taken)).failing_since == since, "it fails since then, not since now"
     await fall_due(shared, webhook_id)
     (taken,) = await take(shared, is_failing=True)
     assert await end(shared, taken, DeliveryOutcome("delivered", status_code=204)) is False
     webhook = await webhook_of(shared, taken)
-    assert (webhook["failing_since"], webhook["version"]) == (None, 1)
-    assert webhook["last_delivered_at"] is not None
+    assert (webhook.failing_since, webhook.version) == (None, 1)
+    assert webhook.last_delivered_at is not None
 
 
 async def test_that_it_goes_well_is_written_down_once_a_minute(shared: Database) -> None:
     webhook_id, taken = await one_taken(shared)
     await end(shared, taken, DeliveryOutcome("delivered", status_code=200))
-    first = (await webhook_of(shared, taken))["last_delivered_at"]
+    first = (await webhook_of(shared, taken)).last_delivered_at
+    assert first is not None
     for seconds, is_later in ((30, False), (90, True)):
         await fetch(
             shared,
@@ -378,7 +383,9 @@ async def test_that_it_goes_well_is_written_down_once_a_minute(shared: Database)
         await store.ping_webhook(shared, webhook_id, **WHO)
         (taken,) = await take(shared)
         await end(shared, taken, DeliveryOutcome("delivered", status_code=200))
-        assert ((await webhook_of(shared, taken))["last_delivered_at"] >= first) is is_later
+        last = (await webhook_of(shared, taken)).last_delivered_at
+        assert last is not None
+        assert (last >= first) is is_later
 
 
 @pytest.mark.parametrize(
@@ -403,13 +410,13 @@ async def test_who_fails_for_long_is_disabled(
     )
     assert await end(shared, taken, ending) is (reason is not None)
     webhook = await webhook_of(shared, taken)
-    assert (webhook["is_enabled"], webhook["disabled_reason"]) == (reason is None, reason)
+    assert (webhook.is_enabled, webhook.disabled_reason) == (reason is None, reason)
     events = await said(shared, "evt.webhook.changed")
     assert len(events) == (reason is not None)
     for event in events:
         told = payload_of(event)
         assert (told["actor"], told["reason"], told["is_enabled"]) == (None, reason, False)
-        assert (event["actor"], webhook["changed_by"], webhook["version"]) == (None, None, 2)
+        assert (event["actor"], webhook.changed_by, webhook.version) == (None, None, 2)
 
 
 async def test_what_it_was_disabled_for_is_told_once(shared: Database) -> None:
@@ -432,7 +439,7 @@ async def test_one_for_which_too_much_waits_is_disabled(shared: Database) -> Non
     assert await delivery.disable_flooded(shared, 3) == [flooded]
     assert await delivery.disable_flooded(shared, 3) == []
     webhook = await store.read_webhook(shared, flooded, **WHERE)
-    assert (webhook["is_enabled"], webhook["disabled_reason"]) == (False, "backlog")
+    assert (webhook.is_enabled, webhook.disabled_reason) == (False, "backlog")
     (event,) = await said(shared, "evt.webhook.changed")
     assert payload_of(event)["reason"] == "backlog"
 
@@ -445,11 +452,11 @@ async def test_what_was_sent_is_sent_again_with_a_fresh_budget(shared: Database)
     for state in ("delivered", "failed"):
         await end(shared, taken, DeliveryOutcome(state, status_code=200, error=None))
         again = await resend_delivery(shared, taken.webhook_id, taken.seq, **WHO)
-        assert (again["state"], again["ended_at"]) == ("pending", None)
+        assert (again.state, again.ended_at) == ("pending", None)
         before = taken
         (taken,) = await take(shared, is_failing=state == "failed")
         assert (taken.message_id, taken.attempt) == (before.message_id, 1)
-    assert (await row_of(shared, taken))["attempts"] == 3
+    assert (await row_of(shared, taken)).attempts == 3
     assert len(await said(shared, "evt.webhook.resent")) == 2
 
 
@@ -484,7 +491,7 @@ async def test_deliveries_are_listed_by_state_and_page_by_page(
         page = await list_deliveries(
             shared, webhook_id, limit=limit, after=after, states=list(states) or None, **WHERE
         )
-        return [row["seq"] for row in page.rows], page.next_cursor, page.is_partial
+        return [row.seq for row in page.rows], page.next_cursor, page.is_partial
 
     assert await listed(7) == (latest, None, False)
     assert await listed(3) == (latest[:3], str(latest[2]), False)

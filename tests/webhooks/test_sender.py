@@ -58,7 +58,7 @@ async def test_an_event_is_sent_signed_and_whole(shared: Database) -> None:
     assert request.is_signed_with(secret)
     assert [signal.webhook for signal in emitted.of(WebhookDelivered)] == [webhook_id]
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
-    assert webhook["last_delivered_at"] is not None
+    assert webhook.last_delivered_at is not None
 
 
 async def test_what_the_page_says_verifies_it_and_nothing_else(shared: Database) -> None:
@@ -104,14 +104,14 @@ async def test_what_is_not_taken_is_tried_again_under_its_id(shared: Database) -
             seq = await store.ping_webhook(shared, webhook_id, **WHO)
             await in_state(shared, webhook_id, seq, "pending", error="http_500", status_code=500, attempts=1)
             webhook = await store.read_webhook(shared, webhook_id, workspace="default")
-            assert webhook["failing_since"] is not None
+            assert webhook.failing_since is not None
             server.manner = status(200)
             await fall_due(shared, webhook_id)
             await in_state(shared, webhook_id, seq, "delivered", status_code=200, attempts=2, error=None)
     first, second = server.requests
     assert (first.id, first.body) == (second.id, second.body)
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
-    assert webhook["failing_since"] is None
+    assert webhook.failing_since is None
     (signal,) = emitted.of(WebhookNotDelivered)
     assert (signal.error, signal.attempt) == ("http_500", 1)
     assert 4.0 <= signal.delay_seconds <= 6.0
@@ -152,7 +152,7 @@ async def test_a_sender_that_never_comes_back_spends_the_budget(shared: Database
             await in_state(shared, webhook_id, seq, "failed", error="given_up")
     assert server.requests == []
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
-    assert webhook["failing_since"] is None, "that is nothing it has done"
+    assert webhook.failing_since is None, "that is nothing it has done"
 
 
 @pytest.mark.parametrize(("days", "manner", "reason"), [(6.0, 500, "failing"), (0.0, 410, "gone")])
@@ -248,7 +248,7 @@ async def test_an_event_that_the_log_has_lost_ends_as_that(shared: Database) -> 
             await in_state(shared, webhook_id, seq, "failed", error="event_gone")
     assert server.requests == []
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
-    assert webhook["failing_since"] is None
+    assert webhook.failing_since is None
 
 
 @pytest.mark.parametrize(

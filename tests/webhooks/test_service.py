@@ -16,6 +16,7 @@ from grns.postgres.database import Database
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import list_deliveries, read_delivery, resend_delivery
 from grns.webhooks.model import Secret
+from grns.webhooks.service import Webhook
 from tests.support.operations import payload_of, said
 from tests.support.store import ACTOR, deleted, fetch
 from tests.support.webhooks import deliveries, made
@@ -46,24 +47,24 @@ async def test_a_webhook_is_made_shown_and_told_of(shared: Database) -> None:
         **WHO,
     )
     assert isinstance(secret, Secret)
-    assert row == await store.read_webhook(shared, row["id"], **WHERE)
-    assert (row["url"], row["kinds"], row["description"]) == (
+    assert row == await store.read_webhook(shared, row.id, **WHERE)
+    assert (row.url, row.kinds, row.description) == (
         URL,
         ["evt.task.dead", "evt.task.*"],
         "pages us",
     )
-    assert (row["is_enabled"], row["version"], row["created_by"], row["changed_by"]) == (
+    assert (row.is_enabled, row.version, row.created_by, row.changed_by) == (
         True,
         1,
         ACTOR,
         ACTOR,
     )
-    assert row["secret_since"] is not None
-    assert row["old_secret_until"] is row["failing_since"] is row["disabled_reason"] is None
-    assert await secrets_of(shared, row["id"]) == [(secret.value, True)]
+    assert row.secret_since is not None
+    assert (row.old_secret_until, row.failing_since, row.disabled_reason) == (None, None, None)
+    assert await secrets_of(shared, row.id) == [(secret.value, True)]
     (event,) = await said(shared, "evt.webhook.created")
     assert (event["actor"], event["workspace"]) == (ACTOR, "default")
-    assert payload_of(event)["kinds"] == row["kinds"]
+    assert payload_of(event)["kinds"] == row.kinds
     (kept,) = await fetch(shared, "select since_seq, pattern from grns.webhooks")
     assert kept["since_seq"] == event["seq"]
 
@@ -123,24 +124,24 @@ async def test_webhooks_are_listed_page_by_page(shared: Database) -> None:
     await made(shared, workspace="acme")
     first = await store.list_webhooks(shared, limit=2, **WHERE)
     rest = await store.list_webhooks(shared, limit=2, after=first.next_cursor, **WHERE)
-    assert sorted(row["id"] for row in first.rows + rest.rows) == sorted(ids)
-    assert [row["id"] for row in first.rows + rest.rows] == sorted(ids, reverse=True)
+    assert sorted(row.id for row in first.rows + rest.rows) == sorted(ids)
+    assert [row.id for row in first.rows + rest.rows] == sorted(ids, reverse=True)
     assert (len(rest.rows), rest.next_cursor) == (1, None)
 
 
 async def test_a_webhook_is_changed_as_it_was_seen(shared: Database) -> None:
     _, webhook_id = await made(shared, URL)
 
-    async def change(**said: Any) -> dict[str, Any]:
+    async def change(**said: Any) -> Webhook:
         return await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), **WHO, **said)
 
     row = await change(kinds=["dlq.task.*"], version=1)
-    assert (row["kinds"], row["url"], row["version"]) == (["dlq.task.*"], URL, 2)
+    assert (row.kinds, row.url, row.version) == (["dlq.task.*"], URL, 2)
     with pytest.raises(StaleVersionError, match="at version 2, not at 1"):
         await change(url=URL + "x", version=1)
     row = await change(url=URL + "x", description="new")
-    assert (row["url"], row["description"], row["kinds"]) == (URL + "x", "new", ["dlq.task.*"])
-    assert (await change(description=None))["description"] is None
+    assert (row.url, row.description, row.kinds) == (URL + "x", "new", ["dlq.task.*"])
+    assert (await change(description=None)).description is None
     told = [payload_of(event)["fields"] for event in await said(shared, "evt.webhook.changed")]
     assert told == [["kinds"], ["url", "description"], ["description"]]
     for wrong in ({}, {"url": "https://127.0.0.1/"}, {"kinds": ["evt.task.ded"]}, {"description": "\n"}):
@@ -156,7 +157,7 @@ async def test_one_that_is_enabled_again_is_told_of_that_and_of_what_follows(sha
         "update grns.webhooks set is_enabled = false, disabled_reason = 'failing', failing_since = now()",
     )
     row = await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=True, **WHO)
-    assert (row["is_enabled"], row["disabled_reason"], row["failing_since"]) == (True, None, None)
+    assert (row.is_enabled, row.disabled_reason, row.failing_since) == (True, None, None)
     (event,) = await said(shared, "evt.webhook.changed")
     assert payload_of(event)["is_enabled"] is True
     (kept,) = await fetch(shared, "select since_seq from grns.webhooks")
@@ -169,12 +170,12 @@ async def test_one_that_is_enabled_again_is_told_of_that_and_of_what_follows(sha
 async def test_a_secret_is_rotated_and_two_are_good_for_a_while(shared: Database) -> None:
     first, webhook_id = await made(shared)
     second, row = await store.rotate_secret(shared, webhook_id, overlap_seconds=60.0, **WHO)
-    assert row["old_secret_until"] is not None
+    assert row.old_secret_until is not None
     assert await secrets_of(shared, webhook_id) == [(second.value, True), (first.value, False)]
     third, _ = await store.rotate_secret(shared, webhook_id, overlap_seconds=60.0, **WHO)
     assert await secrets_of(shared, webhook_id) == [(third.value, True), (second.value, False)]
     fourth, row = await store.rotate_secret(shared, webhook_id, overlap_seconds=0.0, **WHO)
-    assert row["old_secret_until"] is None
+    assert row.old_secret_until is None
     assert await secrets_of(shared, webhook_id) == [(fourth.value, True)]
     told = [payload_of(event)["fields"] for event in await said(shared, "evt.webhook.changed")]
     assert told == [["secret"]] * 3
@@ -203,8 +204,8 @@ async def test_a_ping_is_an_event_and_a_delivery(shared: Database) -> None:
     (event,) = await said(shared, "evt.webhook.pinged")
     assert (event["seq"], payload_of(event)["webhook_id"]) == (seq, webhook_id)
     row = await read_delivery(shared, webhook_id, seq, **WHERE)
-    assert (row["kind"], row["state"], row["attempts"]) == ("evt.webhook.pinged", "pending", 0)
-    assert row["message_id"] == event["message_id"]
+    assert (row.kind, row.state, row.attempts) == ("evt.webhook.pinged", "pending", 0)
+    assert row.message_id == event["message_id"]
     await store.change_webhook(shared, webhook_id, guard=UrlPolicy(), is_enabled=False, **WHO)
     with pytest.raises(ConflictError, match="is disabled"):
         await store.ping_webhook(shared, webhook_id, **WHO)
@@ -228,7 +229,7 @@ async def test_what_is_not_there_is_not_found(shared: Database) -> None:
         ):
             with pytest.raises(NotFoundError):
                 await asked
-    assert (await store.read_webhook(shared, theirs, workspace="acme"))["version"] == 1
+    assert (await store.read_webhook(shared, theirs, workspace="acme")).version == 1
 
 
 async def test_what_was_deleted_goes_page_by_page(shared: Database) -> None:
@@ -262,15 +263,15 @@ async def test_a_tenant_does_all_of_it_and_reads_no_secret(shared: Database) -> 
     async with as_tenant(shared, "acme") as session:
         secret, webhook_id = await made(session, URL, workspace="acme")  # type: ignore[arg-type]
         new, row = await store.rotate_secret(session, webhook_id, workspace="acme", actor=ACTOR)
-        assert row["old_secret_until"] is not None
+        assert row.old_secret_until is not None
         await store.change_webhook(
             session, webhook_id, workspace="acme", actor=ACTOR, guard=UrlPolicy(), description="ours"
         )
         seq = await store.ping_webhook(session, webhook_id, workspace="acme", actor=ACTOR)
         page = await list_deliveries(session, webhook_id, workspace="acme", limit=5)
-        assert [one["seq"] for one in page.rows] == [seq]
+        assert [one.seq for one in page.rows] == [seq]
         again = await resend_delivery(session, webhook_id, seq, workspace="acme", actor=ACTOR)
-        assert again["state"] == "pending"
+        assert again.state == "pending"
     assert [value for value, _ in await secrets_of(shared, webhook_id)] == [new.value, secret.value]
     for column in ("secret", "*"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

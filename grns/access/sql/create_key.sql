@@ -5,4 +5,5 @@ insert into grns.api_keys as k (id, workspace, name, secret_sha256, scopes, crea
 select $1::text, $2::text, $3::text, $4::bytea, $5::text[], $6::text,
     now() + $7::double precision * interval '1 second', $8::text[]
 where $2::text is null or exists (select from grns.workspaces w where w.workspace = $2::text)
-returning k.id, k.workspace, k.name, k.scopes, k.pools, k.created_at, k.created_by, k.expires_at
+returning k.id, k.workspace, k.name, k.scopes, k.pools, k.created_at, k.created_by, k.expires_at, k.revoked_at, k.revoked_by,
+    k.last_used_at, grns.key_state(k.expires_at, k.revoked_at) as state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -112,10 +111,7 @@ async def _issue(database: Database | Session, task: Task) -> IssueSeen | None:
     if task.status not in ("dead", "failed") or task.fingerprint is None:
         return None
     try:
-        found: dict[str, Any] = await read_issue(
-            database, workspace=task.workspace, fingerprint=task.fingerprint
-        )
+        found = await read_issue(database, workspace=task.workspace, fingerprint=task.fingerprint)
     except NotFoundError:
         return None
-    names: Sequence[str] = [one.name for one in fields(IssueSeen)]
-    return IssueSeen(**{name: found[name] for name in names})
+    return IssueSeen(**{one.name: getattr(found, one.name) for one in fields(IssueSeen)})
