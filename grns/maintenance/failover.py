@@ -16,6 +16,7 @@ from grns.maintenance.failovers import Failover, unlogged
 from grns.model import subjects
 from grns.model.envelope import decode
 from grns.nats import JetStream
+from grns.nats.delivery import parts_of_stored
 from grns.nats.messages import StoredMessage, whole_number
 from grns.postgres.database import Database
 
@@ -87,12 +88,13 @@ async def _pages(
     since, until = failover.last_seen_at - MARGIN, failover.noticed_at + MARGIN
     page: list[_FailoverReport] = []
     async for message in transport.stored(stream, since=since, until=until):
-        told = _told(message)
-        if told is None or told.message_id in known:
-            continue
-        known.add(told.message_id)
-        page.append(told)
-        if len(page) == _PAGE:
+        for part in parts_of_stored(message):
+            told = _told(part)
+            if told is None or told.message_id in known:
+                continue
+            known.add(told.message_id)
+            page.append(told)
+        if len(page) >= _PAGE:
             yield page
             page = []
     yield page

@@ -202,7 +202,10 @@ class JetStream:
         *,
         depth: int,
     ) -> Consumer:
-        """Fetch events from the durable `name`, a subscriber's own, from the oldest stored event on."""
+        """Fetch events from the durable `name`, a subscriber's own, from the oldest stored event on.
+
+        Each event is a delivery, also where several share a message.
+        """
         for subject in filter_subjects:
             if _stream_of(subject) != subjects.EVT_STREAM:
                 raise InvalidInputError(
@@ -211,7 +214,7 @@ class JetStream:
         subjects.token(name, name="name")
         served = [self._prefix + subject for subject in filter_subjects]
         durable = expected_subscriber(name, served, self._settings)
-        return await self._start_consumer(subjects.EVT_STREAM, durable, on_delivery, depth)
+        return await self._start_consumer(subjects.EVT_STREAM, durable, on_delivery, depth, is_split=True)
 
     async def pause(self, filter_subject: str, *, seconds: float) -> bool:
         """Pause the durable of a subject for all its consumers; 0 resumes it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 from nats.aio.msg import Msg
@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from grns.model.envelope import traceparent
 from grns.model.subjects import MOST_ENVELOPES
 from grns.nats.connection import Connection
-from grns.nats.messages import lines
+from grns.nats.messages import StoredMessage, lines
 from grns.nats.provision import NANOSECONDS
 from grns.nats.subscription import NatsSubscription
 
@@ -139,12 +139,13 @@ class DeliveryPart(Delivery):
     It is acknowledged if all of them are, else returned to the broker with the longest of their delays.
     """
 
-    __slots__ = ("_body", "_whole")
+    __slots__ = ("_body", "_headers", "_whole")
 
     def __init__(self, whole: _Whole, body: bytes) -> None:
         super().__init__(whole.delivery._connection, whole.delivery._message)
         self._whole = whole
         self._body = body
+        self._headers: Mapping[str, str] | None = None
 
     @property
     def body(self) -> bytes:
@@ -153,13 +154,10 @@ class DeliveryPart(Delivery):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the message, with the trace of this envelope."""
-        try:
-            fields = orjson.loads(self._body)
-            trace = traceparent(fields["trace_id"], fields["message_id"])
-        except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-            return super().headers
-        return {**super().headers, "traceparent": trace}
+        """The headers that this envelope would have in a message of its own."""
+        if self._headers is None:
+            self._headers = headers_of(self._body, super().headers)
+        return self._headers
 
     async def ack(self) -> None:
         """End this part: its effect is durable."""
@@ -178,6 +176,33 @@ class DeliveryPart(Delivery):
             return
         self._ended = True
         await self._whole.end_one(delay_seconds)
+
+
+# A field of an event's line, and the header that it has in a message of its own.
+_HEADERS = {
+    "workspace": "Grns-Workspace",
+    "task_id": "Grns-Task",
+    "version": "Grns-Version",
+    "seq": "Grns-Seq",
+}
+
+
+def headers_of(line: bytes, shared: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers of one envelope of a message, whose own headers are `shared`.
+
+    Those of a line that is not an envelope of grns are the message's.
+    """
+    try:
+        fields = orjson.loads(line)
+        message_id = str(fields["message_id"])
+        own = {"traceparent": traceparent(fields["trace_id"], message_id), "Nats-Msg-Id": message_id}
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        return shared
+    if "seq" not in fields:
+        return {**shared, **own}
+    kept = {name: value for name, value in shared.items() if name not in _HEADERS.values()}
+    told = {name: str(fields[key]) for key, name in _HEADERS.items() if fields.get(key) is not None}
+    return kept | own | told
 
 
 class _Whole:
@@ -207,16 +232,29 @@ class _Whole:
 _BETWEEN = b"}\n{"
 
 
+def lines_of(body: bytes) -> list[bytes]:
+    """Return the envelopes in a message's body. One with more than the relay writes counts as one."""
+    if _BETWEEN not in body:
+        return [body]
+    lines = body.split(b"\n")
+    return lines if len(lines) <= MOST_ENVELOPES else [body]
+
+
 def parts_of(delivery: Delivery) -> list[Delivery]:
     """Return the envelopes of a message, one delivery each; a message of one envelope unchanged."""
-    body = delivery.body
-    if _BETWEEN not in body:
-        return [delivery]
-    lines = body.split(b"\n")
-    if len(lines) > MOST_ENVELOPES:  # not by the relay: it is rejected as one message
+    lines = lines_of(delivery.body)
+    if len(lines) == 1:
         return [delivery]
     whole = _Whole(delivery, len(lines))
     return [DeliveryPart(whole, line) for line in lines]
+
+
+def parts_of_stored(message: StoredMessage) -> list[StoredMessage]:
+    """Return the envelopes of a stored message, each as if it had a message of its own."""
+    lines = lines_of(message.body)
+    if len(lines) == 1:
+        return [message]
+    return [replace(message, body=line, headers=headers_of(line, message.headers)) for line in lines]
 
 
 # A sender may name any reply subject, also one that only we may publish to: a stream's, or JetStream's API.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,8 @@ def stream_key(entry: LogEntry) -> str:
 def message_of(entries: Sequence[LogEntry], *, payload: str | None = None) -> Message:
     """Return the message of rows that have one subject, an envelope a line; `payload` replaces that of one.
 
-    The headers are those of the first row. Its id tells other sets of rows that begin with it apart.
+    The headers are those of the first row. Its id tells other sets of rows that begin with it apart. Events
+    that share a message have in their envelopes what else is in the headers.
     """
     seq, version, message_id, workspace, task_id, kind, route, trace_id, _, _, _ = entries[0]
     task = "" if task_id is None else f"Grns-Task: {one_line(task_id)}\r\n"
@@ -60,9 +62,19 @@ def message_of(entries: Sequence[LogEntry], *, payload: str | None = None) -> Me
     if len(entries) == 1:
         body = _envelope(entries[0], payload)
     else:
-        body = b"\n".join([_envelope(entry) for entry in entries])
+        line = _envelope if kind == subjects.EXECUTE else _event_line
+        body = b"\n".join([line(entry) for entry in entries])
         message_id = f"{message_id}+{len(entries)}"
     return Message(subjects.message(kind, workspace, route), body, message_id, headers)
+
+
+def _event_line(entry: LogEntry) -> bytes:
+    """Return the envelope of an event with the fields of its headers."""
+    task = "null" if entry.task_id is None else json.dumps(entry.task_id)
+    fields = (
+        f',"workspace":"{entry.workspace}","task_id":{task},"version":{entry.version},"seq":{entry.seq}}}'
+    )
+    return _envelope(entry)[:-1] + fields.encode()
 
 
 def _envelope(entry: LogEntry, stub: str | None = None) -> bytes:

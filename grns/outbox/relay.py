@@ -84,6 +84,7 @@ class RelayLeadership:
             on_trouble=self._watch.suspect,
             may_send=self._publisher.may_send,
             max_bytes=settings.envelope_max_bytes,
+            events_per_message=settings.relay_events_per_message,
             spans=spans,
         )
         senders = (self._publisher.run(), *(self._waves.run(stream) for stream in STREAMS))

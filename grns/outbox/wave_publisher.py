@@ -29,6 +29,8 @@ from grns.telemetry.spans import NO_SPANS, Spans
 STREAMS = ("cmd", "evt", "dlq")
 # So many commands of one wave and subject share messages.
 _MANY_COMMANDS = 64
+# Payloads of events that share a message, in characters; a larger one goes alone.
+_MOST_SHARED = 64 * 1024
 
 
 def waves(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
@@ -45,21 +47,38 @@ def waves(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
     return found
 
 
-def chunks(wave: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
-    """Return the rows of a wave in messages: many commands of one priority subject share messages.
+def chunks(wave: Sequence[LogEntry], *, events_per_message: int = 1) -> Iterator[Sequence[LogEntry]]:
+    """Return the rows of a wave in messages; rows that share one have one subject.
 
-    Such a message goes to one worker, which gives back what it has no room for: few commands stay apart.
+    Many commands of one priority subject share messages. Such a message goes to one worker, which gives back
+    what it has no room for: few commands stay apart. Events share messages if the setting allows it.
     """
     commands: dict[tuple[str, str], list[LogEntry]] = {}
+    events: dict[tuple[str, str], list[LogEntry]] = {}
     for entry in wave:
         if entry.route is not None and entry.kind == subjects.EXECUTE:
             commands.setdefault((entry.workspace, entry.route), []).append(entry)
+        elif events_per_message > 1 and entry.kind.startswith("evt."):
+            events.setdefault((entry.workspace, entry.kind), []).append(entry)
         else:
             yield (entry,)
     for rows in commands.values():
         size = subjects.MOST_ENVELOPES if len(rows) >= _MANY_COMMANDS else 1
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
+    for rows in events.values():
+        yield from _shared(rows, events_per_message)
+
+
+def _shared(rows: Sequence[LogEntry], most: int) -> Iterator[Sequence[LogEntry]]:
+    """Return rows in parts of at most `most`, whose payloads together stay small."""
+    start, size = 0, 0
+    for place, entry in enumerate(rows):
+        size += len(entry.payload)
+        if place > start and (place - start == most or size > _MOST_SHARED):
+            yield rows[start:place]
+            start, size = place, len(entry.payload)
+    yield rows[start:]
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +127,7 @@ class WavePublisher:
     on_trouble: Callable[[], None]
     may_send: Callable[[], bool]
     max_bytes: int
+    events_per_message: int = 1
     spans: Spans = NO_SPANS
     pending: int = 0
     pending_bytes: int = 0
@@ -158,7 +178,7 @@ class WavePublisher:
     async def _publish(self, reading: _Reading, entries: Sequence[LogEntry]) -> None:
         """Publish one wave, and wait for all its answers."""
         wave, room, max_bytes = _Wave(), 0, 0
-        for chunk in chunks(entries):
+        for chunk in chunks(entries, events_per_message=self.events_per_message):
             if not room:
                 room = await self.transport.ready()
                 max_bytes = min(self.max_bytes, self.transport.max_message_bytes)

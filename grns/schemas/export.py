@@ -190,6 +190,8 @@ def asyncapi() -> Schema:
             "version": subjects.VERSION,
             "description": "Commands, events and dead letters of grns on NATS JetStream. "
             f"{_kept()} Delivery is at least once; `Grns-Version` orders the events of one task. "
+            "A message has one envelope. With `GRNS_RELAY_EVENTS_PER_MESSAGE` above 1, a message of events "
+            "may have several, one JSON document a line. "
             "Requests are core NATS: answered, and kept by no stream.",
             "license": {"name": "Apache-2.0"},
         },

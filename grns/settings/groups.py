@@ -204,6 +204,9 @@ class RelaySettings(LimitSettings):
     """How the relay publishes the event log."""
 
     relay_window: int = Field(1000, ge=1, le=100_000, description="maximum messages of the relay in flight")
+    relay_events_per_message: int = Field(
+        1, ge=1, le=16, description="maximum events of one kind in a message, one JSON document a line"
+    )
     relay_lease_seconds: Seconds = Field(2.0, description="leader lease of the relay")
     relay_replay_seconds: Seconds = Field(
         3600.0, description="time range of events to publish again after the broker lost some"

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import Error, TimeoutError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
@@ -66,24 +67,28 @@ class Follower:
                 while True:
                     messages = await source.fetch(_BATCH, timeout=2)
                     for message in messages:
-                        headers = message.headers or {}
-                        envelope = json.loads(message.data)
-                        self._next_seq = message.metadata.sequence.stream + 1
-                        self._journal.note(
-                            "seen",
-                            stream=self._stream,
-                            seq=message.metadata.sequence.stream,
-                            id=envelope["message_id"],
-                            kind=envelope["kind"],
-                            task=headers.get("Grns-Task"),
-                            version=int(headers.get("Grns-Version", 0)),
-                        )
+                        self._note(message)
                     self._tell()
             except TimeoutError:
                 continue
             finally:
                 with suppress(Error):
                     await source.unsubscribe()
+
+    def _note(self, message: Msg) -> None:
+        """Note each event of a message: one, or one a line."""
+        headers = message.headers or {}
+        self._next_seq = message.metadata.sequence.stream + 1
+        for envelope in map(json.loads, message.data.split(b"\n")):
+            self._journal.note(
+                "seen",
+                stream=self._stream,
+                seq=message.metadata.sequence.stream,
+                id=envelope["message_id"],
+                kind=envelope["kind"],
+                task=envelope.get("task_id", headers.get("Grns-Task")),
+                version=int(envelope.get("version", headers.get("Grns-Version", 0))),
+            )
 
     def _tell(self) -> None:
         """Say how far it has heard."""

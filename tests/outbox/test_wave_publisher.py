@@ -259,5 +259,27 @@ def test_messages_have_rows_of_one_subject_in_their_order(drawn: list[tuple[str,
         assert len(messages) == (ceil(commands / subjects.MOST_ENVELOPES) if commands >= 64 else commands)
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("evt.task.queued", "evt.task.claimed", "dlq.task.dead")), st.integers(1, 30_000)
+        ),
+        max_size=60,
+    ),
+    st.integers(1, subjects.MOST_ENVELOPES),
+)
+def test_chunks_of_events_have_one_subject_and_stay_small(drawn: list[tuple[str, int]], most: int) -> None:
+    rows = [row(None)._replace(kind=kind, payload="x" * size) for kind, size in drawn]
+    found = list(chunks(rows, events_per_message=most))
+    assert sorted(entry.seq for chunk in found for entry in chunk) == [entry.seq for entry in rows]
+    for chunk in found:
+        assert len({entry.kind for entry in chunk}) == 1
+        assert 1 <= len(chunk) <= (most if chunk[0].kind.startswith("evt.") else 1)
+        assert len(chunk) == 1 or sum(len(entry.payload) for entry in chunk) <= 64 * 1024
+    for kind in ("evt.task.queued", "evt.task.claimed"):
+        in_order = [entry.seq for chunk in found for entry in chunk if entry.kind == kind]
+        assert in_order == sorted(in_order)
+
+
 def test_a_task_named_like_a_message_has_a_place_of_its_own() -> None:
     assert [len(wave) for wave in waves([row(None), row(None), row(str(uuid4()))])] == [3]

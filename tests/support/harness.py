@@ -281,6 +281,8 @@ def envelopes(seq: int, subject: str, headers: dict[str, str], body: bytes) -> I
         document = json.loads(line)
         if len(lines) > 1:
             own = {"Nats-Msg-Id": document["message_id"], "Grns-Task": document["payload"]["task_id"]}
+            if "version" in document:
+                own |= {"Grns-Version": str(document["version"]), "Grns-Seq": str(document["seq"])}
             headers = headers | own
         yield Heard(seq, subject, headers, document)
 
