@@ -14,9 +14,10 @@ from grns.api.answer import Answer
 from grns.api.request import Body, strict_fields
 from grns.api.route import router
 from grns.errors import GrnsError, InvalidInputError
-from grns.model import problem, subjects
+from grns.model import problem
 from grns.model.json import Limits, Unfit, parse_parts
 from grns.model.submission import Submission, submission
+from grns.tasks.announce import announce
 from grns.tasks.submit import Prepared, Submissions, Submitted, prepare
 from grns.tasks.submit_many import Bulk
 
@@ -92,7 +93,7 @@ async def submit_one(request_context: RequestContext, fields: dict[str, Any]) ->
 async def _submit_one(request_context: RequestContext, prepared: Prepared) -> Submitted:
     if request_context.is_everywhere:
         made = await request_context.context.submitters.of(request_context.actor).submit(prepared)
-        await request_context.context.transport.nudge(subjects.RELAY_NUDGE)
+        await announce(request_context.context.transport, [prepared])
         return made
     (answer,) = await _submit(request_context, [prepared])
     if isinstance(answer, GrnsError):
@@ -112,7 +113,9 @@ async def _submit(
         return []
     async with request_context.writing() as database:
         submissions = Submissions(database, batch_limit=_MOST, actor=request_context.actor)
-        return await Bulk(submissions.submit_many).submit(prepared)
+        answers = await Bulk(submissions.submit_many).submit(prepared)
+    await announce(request_context.context.transport, prepared)
+    return answers
 
 
 def _prepared(request_context: RequestContext, said: object) -> Prepared | GrnsError:

@@ -29,6 +29,7 @@ from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
+from grns.tasks.announce import announce
 from grns.tasks.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.tasks.submit_many import Bulk
 from grns.telemetry.signal import Emit
@@ -142,7 +143,7 @@ class Client:
                 raise answer
             return answer
         submitted = await self._submissions.submit(prepared)
-        await self._transport.nudge(subjects.RELAY_NUDGE)
+        await announce(self._transport, [prepared])
         return submitted
 
     async def submit_many(
@@ -327,7 +328,7 @@ class Client:
 
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         answers = await self._submissions.submit_many(part)
-        await self._transport.nudge(subjects.RELAY_NUDGE)
+        await announce(self._transport, part)
         return answers
 
     def _submission(self, fields: Any) -> Submission:

@@ -35,6 +35,7 @@ from grns.nats.delivery import Delivery, Request
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database
 from grns.tasks import read
+from grns.tasks.announce import announce
 from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
 from grns.telemetry.signal import Emit
@@ -135,7 +136,7 @@ class CommandHandler:
         ):
             carried = await self._commands.submit(SubmitCommand(wanted.message_id, prepared))
         if carried.answer == "created":
-            await self._transport.nudge(subjects.RELAY_NUDGE)
+            await announce(self._transport, [prepared])
         return carried
 
     async def _cancel(self, wanted: TaskCommand, cancellation: TaskCancel) -> CommandResult:

@@ -124,6 +124,11 @@ def lease_nudge(agent_id: str) -> str:
     return f"nudge.lease.{VERSION}.{agent_id}"
 
 
+def task_nudge(workspace: str, agent: str) -> str:
+    """Return the subject that tells one worker of a pool of a task that was submitted just now."""
+    return f"nudge.task.{VERSION}.{workspace}.{agent}"
+
+
 def durable(filter_subject: str) -> str:
     """Return the name of the durable that serves `filter_subject`.
 

@@ -174,6 +174,11 @@ def random_uuid() -> UUID:
     return uuid_of(number & _UUID_MASK | _UUID_VERSION_4)
 
 
+def command_id(event_id: UUID) -> UUID:
+    """Return the id of the command that a submission writes with an event: as `grns.command_id` in SQL."""
+    return uuid_of(event_id.int & ~(0xF << 28) | (0x8 << 28))
+
+
 def uuid_of(number: int) -> UUID:
     """Return the UUID of a number of 128 bits, without its constructor: that takes three times as long."""
     uuid = _make(UUID)

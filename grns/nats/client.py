@@ -63,7 +63,7 @@ class JetStream:
         )
         self._opened = asyncio.Event()
         self._connecting: asyncio.Task[None] | None = None
-        self._nudges: list[tuple[str, Callable[[], None]]] = []
+        self._listening: list[tuple[str, Callable[[Msg], None], str]] = []
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
     @property
@@ -98,8 +98,8 @@ class JetStream:
         await self._connection.open()
         await self._replies.open()
         self._opened.set()
-        for subject, callback in self._nudges:
-            await self.on_nudge(subject, callback)
+        for subject, receive, group in self._listening:
+            await self._listen(subject, receive, group)
 
     async def _connect_patiently(self) -> None:
         while not self._opened.is_set():
@@ -256,18 +256,25 @@ class JetStream:
             if count % _TOKENS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    async def nudge(self, subject: str) -> None:
+    async def nudge(self, subject: str, body: bytes = b"") -> None:
         """Send a hint that may get lost. Never raises and never waits for an answer."""
         if self.is_connected:
             with contextlib.suppress(GrnsError):
-                self._connection.publish(self._prefix + subject)
+                self._connection.publish(self._prefix + subject, body)
 
     async def on_nudge(self, subject: str, callback: Callable[[], None]) -> None:
         """Call `callback` for each hint on `subject`, from the first connection on."""
+        await self._listen(subject, lambda _message: callback(), "")
+
+    async def on_task(self, subject: str, callback: Callable[[bytes], None], *, group: str) -> None:
+        """Call `callback` with the body of each hint on `subject`, in one member of a group."""
+        await self._listen(subject, lambda message: callback(message.data), group)
+
+    async def _listen(self, subject: str, receive: Callable[[Msg], None], group: str) -> None:
         if not self._opened.is_set():
-            self._nudges.append((subject, callback))
+            self._listening.append((subject, receive, group))
             return
-        await self._connection.subscribe(self._prefix + subject, lambda _message: callback())
+        await self._connection.subscribe(self._prefix + subject, receive, group=group)
 
     async def observe(self, subject: str, callback: Callable[[str, bytes, Mapping[str, str]], None]) -> None:
         """Receive messages published from now on, without a stored position: missed ones stay missed."""

@@ -15,6 +15,7 @@ from grns.settings import Settings
 
 _STREAMS = (subjects.CMD_STREAM, subjects.EVT_STREAM, subjects.DLQ_STREAM)
 _NUDGE_LEASES = subjects.lease_nudge("*")
+_NUDGE_TASKS = subjects.task_nudge("*", "*")
 _VERBS = ("submit", "cancel")
 # The durables of the request desk.
 _DESK = ("submit", "cancel", "submit_workspaces", "cancel_workspaces")
@@ -53,7 +54,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     """
     prefix = settings.nats_prefix
     commands, events, letters = (prefix + name for name in _STREAMS)
-    nudges = (prefix + subjects.RELAY_NUDGE, prefix + _NUDGE_LEASES)
+    nudges = (prefix + subjects.RELAY_NUDGE, prefix + _NUDGE_LEASES, prefix + _NUDGE_TASKS)
     bus = tuple(f"{prefix}{root}.>" for root in ("cmd", "evt", "dlq"))
     streams = (commands, events, letters)
     readable = _api("STREAM.INFO", *streams) + _api("CONSUMER.LIST", *streams)
@@ -121,9 +122,10 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
 def _workers(
     settings: Settings, commands: str, nudges: tuple[str, ...], pools: Sequence[str]
 ) -> Iterable[User]:
-    prefix, lease = settings.nats_prefix, (settings.nats_prefix + _NUDGE_LEASES,)
+    prefix, lease = settings.nats_prefix, settings.nats_prefix + _NUDGE_LEASES
     if not pools:
-        yield User("worker", "workers of any pool", (*nudges, *_durables(commands, ("*",))), lease)
+        heard = (lease, prefix + _NUDGE_TASKS)
+        yield User("worker", "workers of any pool", (*nudges, *_durables(commands, ("*",))), heard)
     for pool in pools:
         served = [subjects.shared_execute(settings.workspace)]
         agent = subjects.agent_type(pool)
@@ -132,7 +134,8 @@ def _workers(
         ]
         names = [subjects.durable(prefix + subject) for subject in served]
         rights = (*nudges, *_durables(commands, names))
-        yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, lease)
+        heard = (lease, prefix + subjects.task_nudge(settings.workspace, agent))
+        yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, heard)
 
 
 def _of_workspace(prefix: str, workspace: str) -> Iterable[User]:

@@ -44,7 +44,7 @@ _seconds = _declare(MetricKind.HISTOGRAM, bounds=_BUCKETS, most=100)  # a series
 # fmt: off
 # ---------------------------------------------------------------- workers
 CLAIMS = _counter("grns_claims_total", "worker", "Tasks claimed, by source.", "task_type",
-    Label("source", ("priority", "shared", "poll")))
+    Label("source", ("priority", "shared", "poll", "hint")))
 CLAIM_CONFLICTS = _counter("grns_claim_conflicts_total", "worker",
     "Commands that claimed nothing, by reason.", _CONFLICT)
 POLL_CLAIMS = _counter("grns_poll_claims_total", "worker", "Tasks claimed by fallback polling.")

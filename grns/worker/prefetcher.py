@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -55,7 +56,8 @@ class PriorityBuffer:
 class Prefetcher:
     """Claims the tasks of delivered commands, many at a time, as slots get free.
 
-    `claim` settles deliveries and starts what it claims; `start` runs a claim in the slot taken for it.
+    `claim` settles deliveries and starts what it claims; `claim_hinted` does so with ids of tasks; `start`
+    runs a claim in the slot taken for it.
     """
 
     def __init__(
@@ -64,12 +66,15 @@ class Prefetcher:
         slots: Slots,
         leases: LeaseManager,
         claim: Callable[[Sequence[Delivery], Callable[[Claim], None]], Awaitable[None]],
+        claim_hinted: Callable[[Sequence[str], Callable[[Claim], None]], Awaitable[None]],
         start: Callable[[Claim], None],
         batch_limit: int,
     ) -> None:
         self._slots = slots
         self._leases = leases
         self._claim = claim
+        self._claim_hinted = claim_hinted
+        self._hinted: deque[str] = deque(maxlen=batch_limit)
         self._start = start
         self._batch_limit = batch_limit
         self._buffers: list[PriorityBuffer] = []  # most urgent first
@@ -98,6 +103,12 @@ class Prefetcher:
         if (self._is_closed or is_idle) and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
             self._fetch()  # no more than can be held: what was given back would come again at once
+
+    def hint(self, task_id: str) -> None:
+        """Claim a task that was submitted just now, if a slot is free and no command waits for one."""
+        if not self._is_held and self._slots.free > 0 and self._most_urgent() is None:
+            self._hinted.append(task_id)
+            self._pump()
 
     @property
     def initial_depth(self) -> int:
@@ -156,7 +167,8 @@ class Prefetcher:
 
     def _pump(self) -> None:
         """Begin to claim if something waits and a slot is free; one claim is under way at a time."""
-        if not self._is_claiming and self._slots.free > 0 and self._most_urgent() is not None:
+        has_work = self._most_urgent() is not None or self._hinted
+        if not self._is_claiming and self._slots.free > 0 and has_work:
             self._is_claiming = True
             self._spawn(self._claim_waiting())
         self._fetch()
@@ -167,8 +179,13 @@ class Prefetcher:
         Not sooner: the first commands of a message may be refused, and then those behind them fit.
         """
         try:
-            while batch := self._take():
-                await self._claim_batch(batch)
+            while True:
+                if batch := self._take():
+                    await self._claim_batch(batch)
+                elif task_ids := self._take_hinted():
+                    await self._in_slots(len(task_ids), partial(self._claim_hinted, task_ids))
+                else:
+                    break
         finally:
             self._is_claiming = False
         while not self._is_eager and (least := self._least_urgent()) is not None:
@@ -190,20 +207,35 @@ class Prefetcher:
             batch.append(waiting)
         return batch
 
+    def _take_hinted(self) -> list[str]:
+        """Take the hinted tasks that fit into the free slots, and forget the others: their commands come."""
+        task_ids: list[str] = []
+        while self._hinted and not self._is_held and self._slots.try_take():
+            task_ids.append(self._hinted.popleft())
+        self._hinted.clear()
+        return task_ids
+
     async def _claim_batch(self, batch: Sequence[Prefetched]) -> None:
-        unused = len(batch)
-
-        def start(claim: Claim) -> None:
-            nonlocal unused
-            unused -= 1
-            self._start(claim)
-
         try:
-            await self._claim([waiting.delivery for waiting in batch], start)
+            await self._in_slots(len(batch), partial(self._claim, [waiting.delivery for waiting in batch]))
         finally:
             for waiting in batch:
                 self._end(waiting)
-            for _ in range(unused):
+
+    async def _in_slots(
+        self, slots: int, claim: Callable[[Callable[[Claim], None]], Awaitable[None]]
+    ) -> None:
+        """Claim into slots that are taken, and give back those that no claim has started in."""
+
+        def start(claim: Claim) -> None:
+            nonlocal slots
+            slots -= 1
+            self._start(claim)
+
+        try:
+            await claim(start)
+        finally:
+            for _ in range(slots):
                 self._slots.give()
 
     def _fetch(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -41,6 +42,9 @@ _SHARED_SUBJECT_DEPTH = 64
 _OPEN_AGAIN_SECONDS = 5.0
 _CONSUMERS = len(subjects.PRIORITIES) + 1
 _NO_HEARTBEAT = "heartbeat"
+# The queue group of hints: each goes to one worker of the pool.
+_HINTED = "workers"
+_TASK_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
 
 
 class Worker:
@@ -77,7 +81,12 @@ class Worker:
         self._version = version
         self._emit = emit
         self.prefetcher = Prefetcher(
-            slots=slots, leases=leases, claim=self._claim, start=self.start, batch_limit=claim_batch
+            slots=slots,
+            leases=leases,
+            claim=self._claim,
+            claim_hinted=self._claim_hinted,
+            start=self.start,
+            batch_limit=claim_batch,
         )
         self._poller = make_poller(self)
         self._poll_loop = PeriodicLoop("poller", self._poller.tick, emit=emit)
@@ -152,6 +161,8 @@ class Worker:
     async def _open(self) -> None:
         """Begin to fetch once the broker is there: until then fallback polling finds tasks."""
         await self._transport.wait_connected()
+        pool = subjects.task_nudge(self._claimant.workspace, self._claimant.agent_type)
+        await self._transport.on_task(pool, self._receive_hint, group=_HINTED)
         await asyncio.gather(
             *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
@@ -188,6 +199,14 @@ class Worker:
         await self._guard(self._router.receive(delivery))
         if self._shared_consumer is not None:
             self._shared_consumer.done()
+
+    def _receive_hint(self, body: bytes) -> None:
+        """Take in a hint. It proves nothing: the guard of the claim decides."""
+        if _TASK_ID.fullmatch(body):
+            self.prefetcher.hint(body.decode())
+
+    async def _claim_hinted(self, task_ids: Sequence[str], start: Callable[[Claim], None]) -> None:
+        await self._guard(self._executor.claim_hinted(task_ids, start))
 
     async def _claim(self, deliveries: Sequence[Delivery], start: Callable[[Claim], None]) -> None:
         await self._guard(self._executor.claim_all(deliveries, "priority", start))

@@ -173,6 +173,12 @@ MUTANTS = (
         "tests/worker/test_executor.py::test_a_command_is_acked_when_its_claim_has_committed",
     ),
     Mutant(
+        "any command of a hinted task taken for its own", "tests", ("assert ('queued', 1) == ('succeeded', 2)",),
+        (Edit("grns/worker/executor.py", "if command.message_id in self._done_commands:\n                del self._done_commands[command.message_id]\n",
+              "if self._done_commands:\n                self._done_commands.popitem()\n"),),
+        "tests/worker/test_executor.py::test_command_of_a_later_attempt_of_a_hinted_task_is_claimed",
+    ),
+    Mutant(
         "commands of two subjects in one message", "tests", ("assert 2 == 1",),
         (Edit("grns/outbox/wave_publisher.py", "(entry.workspace, entry.route)", "(entry.workspace, entry.workspace)"),),
         "tests/outbox/test_wave_publisher.py::test_messages_have_rows_of_one_subject_in_their_order",

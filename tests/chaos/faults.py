@@ -128,6 +128,7 @@ _FAILPOINTS = {
     _WORKERS: (
         "worker.before_claim",
         "worker.claimed_not_acked",
+        "worker.hint_claimed",
         "worker.after_claim",
         "worker.handler_ended",
         "worker.finished",

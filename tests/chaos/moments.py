@@ -46,6 +46,7 @@ def _statement(
 MOMENTS: tuple[Moment, ...] = (
     Moment("worker.before_claim", "worker-1"),
     Moment("worker.claimed_not_acked", "worker-1"),
+    Moment("worker.hint_claimed", "worker-1"),
     Moment("worker.after_claim", "worker-1"),
     Moment("worker.handler_ended", "worker-1"),
     Moment("worker.finished_not_committed", "worker-1", has_connection=True),

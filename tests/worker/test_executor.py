@@ -12,6 +12,7 @@ import pytest
 
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import UnavailableError
+from grns.maintenance.reaper import reap
 from grns.model import subjects
 from grns.model.outcome import Claim
 from grns.nats.delivery import Delivery
@@ -19,7 +20,7 @@ from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
 from grns.telemetry.signal import Signal
-from grns.telemetry.task_signals import NoHandler
+from grns.telemetry.task_signals import NoHandler, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import UNKNOWN_TASK_DELAYS, Executor
@@ -31,7 +32,7 @@ from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 from tests.support.bad_input import command, encoded
 from tests.support.harness import eventually, submit
-from tests.support.store import fetch, kinds_of, log_of, place, row_of
+from tests.support.store import fetch, kinds_of, lapse, log_of, place, row_of
 
 WHO = Claimant("worker-me", "default", "worker", {"noop": 3}, 15.0)
 
@@ -148,6 +149,53 @@ async def test_a_command_is_acked_when_its_claim_has_committed(stage: Stage, sha
     assert delivery.end == ("ack", None)
     assert delivery.statuses == ["running"]
     assert (await row_of(shared, task_id))["result"] == "1"
+
+
+async def command_of(database: Database, task_id: str) -> Copy:
+    """Return the delivery of the command that was written last for a task."""
+    rows = await fetch(
+        database,
+        "select message_id from grns.events where task_id = $1 and kind = 'cmd.task.execute'"
+        " order by seq desc",
+        task_id,
+    )
+    return Copy(database, encoded(command(task_id=task_id) | {"message_id": str(rows[0]["message_id"])}))
+
+
+async def test_command_of_a_hinted_task_is_acked_without_a_claim(stage: Stage, shared: Database) -> None:
+    task_id = (await submit(shared)).id
+    await stage.executor.claim_hinted([task_id], stage.started.append)
+    assert [claim.id for claim in stage.started] == [task_id]
+    first, again = [await command_of(shared, task_id) for _ in range(2)]
+    refused = [signal for signal in stage.emitted if isinstance(signal, TaskNotClaimed)]
+    await stage.handle(first)
+    assert (first.end, refused) == (("ack", None), [])
+    await stage.executor.run(stage.started[0])
+    await stage.handle(again)  # it is asked about: the worker knows a command once
+    assert again.end == ("ack", None)
+    assert [type(signal) for signal in stage.emitted].count(TaskNotClaimed) == 1
+    assert (await kinds_of(shared, task_id)).count("evt.task.claimed") == 1
+
+
+async def test_command_of_a_later_attempt_of_a_hinted_task_is_claimed(stage: Stage, shared: Database) -> None:
+    task_id = (await submit(shared)).id
+    await stage.executor.claim_hinted([task_id], stage.started.append)
+    await lapse(shared, task_id)
+    await reap(shared, 10, None)
+    later = await command_of(shared, task_id)
+    await stage.handle(later)
+    assert later.end == ("ack", None)
+    row = await row_of(shared, task_id)
+    assert (row["status"], row["attempt"]) == ("succeeded", 2)
+
+
+async def test_hint_of_a_task_that_cannot_be_claimed_does_nothing(stage: Stage, shared: Database) -> None:
+    ended = (await place(shared, "succeeded")).id
+    other = (await submit(shared, agent_type="scout")).id
+    await stage.executor.claim_hinted([ended, other, "gr-nothing", ended], stage.started.append)
+    assert stage.started == []
+    assert stage.emitted == []
+    assert (await row_of(shared, other))["status"] == "queued"
 
 
 async def test_commands_of_a_batch_are_settled_each_by_its_reason(stage: Stage, shared: Database) -> None:

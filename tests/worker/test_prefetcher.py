@@ -69,7 +69,12 @@ class Stage:
         self.slots = Slots(size)
         self.leases = LeaseManager(table, lease_seconds=15.0, emit=lambda fact: None)
         self.prefetcher = Prefetcher(
-            slots=self.slots, leases=self.leases, claim=self.claim, start=self.start, batch_limit=100
+            slots=self.slots,
+            leases=self.leases,
+            claim=self.claim,
+            claim_hinted=self.claim_hinted,
+            start=self.start,
+            batch_limit=100,
         )
         self.runs: set[asyncio.Task[None]] = set()
         self.urgent, self.idle = self.buffer(0), self.buffer(3)
@@ -89,6 +94,12 @@ class Stage:
             if not delivery.subject.startswith("refused"):
                 start(owned(delivery.subject))
             await delivery.ack()
+
+    async def claim_hinted(self, task_ids: Sequence[str], start: Callable[[Claim], None]) -> None:
+        """Claim the tasks of hints."""
+        for task_id in task_ids:
+            if not task_id.startswith("refused"):
+                start(owned(task_id))
 
     def start(self, claim: Claim) -> None:
         """Run a claim."""
@@ -314,3 +325,42 @@ async def test_while_slots_are_held_back_nothing_starts_and_nothing_more_is_fetc
     assert stage.slots.taken == (1 if is_quick else 0)
     assert stage.idle[0].held == 0
     assert stage.idle[1].depth > 0
+
+
+async def test_hint_with_a_free_slot_starts_its_task(stage: Stage) -> None:
+    stage.prefetcher.hint("first")
+    stage.prefetcher.hint("refused")
+    await stage.settle()
+    stage.prefetcher.hint("second")
+    await stage.settle()
+    assert stage.started == ["first", "second"]
+    assert stage.slots.free == 0
+    await stage.clear()
+    assert stage.slots.taken == 0
+
+
+async def test_hint_without_a_free_slot_is_forgotten(stage: Stage) -> None:
+    for name in ("first", "second", "third"):
+        stage.prefetcher.hint(name)
+    await stage.settle()
+    stage.prefetcher.hint("fourth")
+    await stage.end("first", "second")
+    await stage.settle()
+    assert stage.started == ["first", "second"], "their commands come"
+
+
+async def test_hint_while_commands_wait_is_forgotten(stage: Stage) -> None:
+    await stage.be_quick()
+    stage.receive(stage.urgent, "first", "second", "third")
+    await stage.settle()
+    assert stage.started == ["first", "second"]
+    stage.prefetcher.hint("hinted")
+    await stage.end("first", "second", "third")
+    assert "hinted" not in stage.started
+
+
+async def test_hint_of_a_closed_prefetcher_starts_nothing(stage: Stage) -> None:
+    stage.prefetcher.close()
+    stage.prefetcher.hint("first")
+    await stage.settle()
+    assert stage.started == []

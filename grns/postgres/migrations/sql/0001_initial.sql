@@ -301,6 +301,12 @@ create function grns.message_id(batch text, place bigint) returns uuid language 
     select (batch || lpad(to_hex(place), 8, '0'))::uuid
 $$;
 
+-- The id of the command that a submission's event goes with: the event's with the first of its last 32 bits set. A worker
+-- that has claimed the task before its command came knows the command by it.
+create function grns.command_id(event uuid) returns uuid language sql immutable as $$
+    select overlay(event::text placing '8' from 29)::uuid
+$$;
+
 create function grns.new_task_id() returns text language sql volatile as $$
     -- 48 bits of time and 80 of randomness in base32, as grns.task.new_id makes them
     with bits as (
@@ -330,7 +336,6 @@ declare
     made text[];
     names constant text[] := ids || workspaces || task_types || agent_types;
     events constant text := left(gen_random_uuid()::text, 28);
-    commands constant text := left(gen_random_uuid()::text, 28);
     -- One time for all rows of a call. Not now(), which is when the caller's transaction began, nor
     -- statement_timestamp(), which in a caller's function or `do` block is when that was called.
     clock constant timestamptz := clock_timestamp();
@@ -386,7 +391,7 @@ begin
             end
         from inserted i
         union all
-        select i.version, grns.message_id(commands, row_number() over ()), i.workspace, i.id, 'cmd.task.execute',
+        select i.version, grns.command_id(i.last_message_id), i.workspace, i.id, 'cmd.task.execute',
             0, i.agent_type || '.p' || i.priority, i.trace_id, i.causation_id, null, null,
             ('{"task_id":"' || i.id || '","target_agent_type":"' || i.agent_type || '","reason":"new_task"}')::json
         from inserted i
