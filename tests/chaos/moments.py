@@ -76,7 +76,7 @@ MOMENTS: tuple[Moment, ...] = (
     Moment("relay.acknowledged", "relay-1", "the lead"),
     Moment("relay.not_persisted", "relay-1", "the lead"),
     *_statement("acquire_lease", "relay-1"),
-    *_statement("read_relay_cursor", "relay-1"),
+    *_statement("read_relay_cursor", "relay-1", "the lead"),
     *_statement("hold_relay", "relay-1", "the lead"),
     *_statement("read_log", "relay-1", "the lead"),
     *_statement("release_lease", "relay-1", "the lead for once", is_rare=True),
