@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncpg
 import hypothesis
 import pytest
+import structlog
 import uvloop
 
 from grns.dev.servers import LocalNats, LocalPostgres
@@ -74,6 +75,13 @@ def _own_environment() -> Iterator[None]:
         if before.get(name) != os.environ[name]:
             del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Take back where a command has its log written: that file is closed when the next test logs."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -206,7 +206,10 @@ def states_option(states: Sequence[str]) -> Decorator:
 
 task_id = click.argument("task_id", metavar="ID", type=TASK_ID)
 timeout_option = click.option(
-    "--timeout", type=Duration(code="bad_timeout"), metavar="TIME", help="Maximum time to wait: 30, 5m, 1h."
+    "--timeout",
+    type=Duration(code="bad_timeout"),
+    metavar="TIME",
+    help="Maximum time to wait: 30, 5m, 1h. Defaults to unlimited.",
 )
 # Of destructive commands; passed on as `is_trial` and `is_sure`.
 sure_options = together(

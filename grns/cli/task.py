@@ -131,6 +131,9 @@ async def _submit(
     out.record(record, lambda: text(submitted.id))
     if not submitted.is_new:
         failure.note("the idempotency key has this task already: nothing was created")
+    elif out.is_table:
+        with suppress(GrnsError):
+            await _note_cause(session, submitted.id)
 
 
 task.add_command(submit_many)
@@ -243,11 +246,18 @@ async def _note_obstacle(session: CliSession, task_id: str) -> None:
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_NOTE_SECONDS)
         with suppress(GrnsError):  # the wait continues without it
-            seen = await read_situation(session.database, task_id, workspace=session.workspace)
-            if seen is not None and seen.task.status in _CLAIMED_LATER and (causes := standing(seen)):
-                failure.note(f"task {task_id}: {causes[0].sentence}")
-                failure.note(f"  try: grns explain {task_id}")
+            if await _note_cause(session, task_id):
                 return
+
+
+async def _note_cause(session: CliSession, task_id: str) -> bool:
+    """Write why no worker can claim a task; return False if one can."""
+    seen = await read_situation(session.database, task_id, workspace=session.workspace)
+    if seen is None or seen.task.status not in _CLAIMED_LATER or not (causes := standing(seen)):
+        return False
+    failure.note(f"task {task_id}: {causes[0].sentence}")
+    failure.note(f"  try: grns explain {task_id}")
+    return True
 
 
 @task.command(

@@ -114,7 +114,8 @@ class Handlers:
         try:
             return [handler.payload_model.validate_python(payload)]
         except ValidationError as error:
-            raise Fail("payload." + first_problem(error), error_class="bad_payload") from error
+            problem = first_problem(error)
+        raise Fail(f"payload.{problem}", error_class="bad_payload")  # outside of `except`: no traceback
 
     def _text(self, result: Any) -> str:
         if isinstance(result, BaseModel):

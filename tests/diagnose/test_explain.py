@@ -403,7 +403,8 @@ def test_the_table_has_every_status() -> None:
         (
             "death",
             [
-                "grns task redrive gr-1",
+                "grns task redrive gr-1  (once its cause is gone)",
+                "grns task redrive gr-1 --patch JSON  (with another payload)",
                 "grns issue show 0f0f",
                 "grns issue redrive 0f0f  (all its tasks)",
             ],

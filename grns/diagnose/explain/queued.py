@@ -55,7 +55,8 @@ def _unserved(seen: TaskSnapshot) -> Iterator[Cause]:
             ago = f"{known}, the last one {lasted(stats.silent_seconds)} ago"
         else:
             ago = "none has ever started, or all were shut down"
-        yield Cause("no_worker", f"the pool {task.agent_type} has no live worker: {ago}", ("grns pool list",))
+        sentence = f"the pool {task.agent_type} has no live worker: {ago}{_elsewhere(seen)}"
+        yield Cause("no_worker", sentence, ("grns pool list",))
     elif not stats.serving:
         types = ", ".join(stats.task_types[:_MOST_TYPES]) + (
             ", …" if len(stats.task_types) > _MOST_TYPES else ""
@@ -64,9 +65,20 @@ def _unserved(seen: TaskSnapshot) -> Iterator[Cause]:
         yield Cause(
             "no_handler",
             f"no worker of the pool {task.agent_type} has a handler for {task.task_type} ({stats.workers}"
-            f" live; {known}): the task waits for one and uses no attempt",
+            f" live; {known}): the task waits for one and uses no attempt{_elsewhere(seen)}",
             ("grns pool list",),
         )
+
+
+def _elsewhere(seen: TaskSnapshot) -> str:
+    """Return which other pools have a handler for the task's type: it was perhaps meant for one of them."""
+    if not seen.stats.served_by:
+        return ""
+    pools = " and ".join(seen.stats.served_by)
+    return (
+        f"; {seen.task.task_type} has a handler in {pools}: submit it with --pool {seen.stats.served_by[0]}"
+        " (a task cannot change its pool)"
+    )
 
 
 def _locked(seen: TaskSnapshot) -> Iterator[Cause]:

@@ -77,6 +77,7 @@ def _workers(row: Row) -> PoolWorkers:
         slots=row["slots"],
         running=row["running"],
         task_types=row["task_types"],
+        served_by=row["served_by"],
         silent_workers=row["silent_workers"],
         silent_seconds=row["silent_seconds"],
     )

@@ -298,7 +298,12 @@ def _cancelled(seen: TaskSnapshot) -> list[Cause]:
 
 
 def _open_again(seen: TaskSnapshot) -> tuple[str, ...]:
-    return () if seen.task.discarded_at is not None else (f"grns task redrive {seen.task.id}",)
+    if seen.task.discarded_at is not None:
+        return ()
+    redrive = f"grns task redrive {seen.task.id}"
+    if seen.task.status == Status.CANCELLED:
+        return (redrive,)
+    return (f"{redrive}  (once its cause is gone)", f"{redrive} --patch JSON  (with another payload)")
 
 
 def _set_aside(seen: TaskSnapshot) -> list[Cause]:

@@ -19,7 +19,8 @@ class PoolWorkers:
     """Who may run a task: the live workers of its agent type, and those of them that have a handler for it.
 
     `task_types` are what any of the live ones handle, `silent_workers` those that neither ended in order nor
-    were heard of for a lease, and `silent_seconds` is since when none was; None if none is known.
+    were heard of for a lease, and `silent_seconds` is since when none was; None if none is known. `served_by`
+    are other pools that handle the task's type.
     """
 
     workers: int = 0
@@ -27,6 +28,7 @@ class PoolWorkers:
     slots: int = 0
     running: int = 0
     task_types: Sequence[str] = ()
+    served_by: Sequence[str] = ()
     silent_workers: int = 0
     silent_seconds: float | None = None
 

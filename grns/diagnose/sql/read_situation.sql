@@ -24,6 +24,14 @@ select now() as now,
             limit $4
         ) as h
     ) as task_types,
+    array(
+        select distinct a.agent_type from grns.agents a
+        where a.workspace = t.workspace and a.agent_type <> t.agent_type and a.stopped_at is null
+            and t.task_type = any (a.task_types)
+            and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
+        order by a.agent_type
+        limit 3
+    ) as served_by,
     o.host as owner_host, o.pid as owner_pid, o.version as owner_version, o.lease_seconds as owner_lease_seconds,
     extract(epoch from now() - o.last_seen_at)::double precision as owner_silent_seconds,
     coalesce(o.stopped_at is not null, false) as owner_has_stopped,
