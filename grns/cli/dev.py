@@ -29,6 +29,7 @@ from grns.cli.group import Command
 from grns.cli.process import make_app, run, run_services
 from grns.dev.demo import run as demonstration
 from grns.dev.servers import LocalNats, LocalPostgres, LocalStack
+from grns.dev.servers.postgres import THROUGHPUT
 from grns.dev.servers.process import Process
 from grns.dev.servers.secret import kept_secret, write_private
 from grns.errors import InUseError, SettingsError, UnauthenticatedError, UnavailableError
@@ -96,9 +97,9 @@ def dev(
 @contextmanager
 def _stack(port_postgres: int | None, port_nats: int | None) -> Iterator[LocalStack]:
     """Run the servers. They block while they start and end, and hence live outside of the event loop."""
-    stack = LocalStack(ROOT)
+    stack = LocalStack(ROOT, settings=THROUGHPUT)
     if port_postgres is not None:
-        stack.postgres = LocalPostgres(stack.root / "postgres", port=port_postgres)
+        stack.postgres = LocalPostgres(stack.root / "postgres", port=port_postgres, settings=THROUGHPUT)
     if port_nats is not None:
         stack.nats = LocalNats(stack.root / "nats", port=port_nats)
     try:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import click
 import structlog
@@ -39,15 +40,37 @@ _LAST_WORDS_SECONDS = 15.0
 _TARGET = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*))?")
 
 
+class _Processes(click.IntRange):
+    """A number, or `auto`: half of the cores that this process may use. Postgres and NATS need the rest."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if value == "auto":
+            has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+            cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+            return max(1, cores // 2)
+        number: int = super().convert(value, param, ctx)
+        return number
+
+
 @click.command(
     cls=Command,
-    examples=["grns worker start shop:pool", "grns worker start shop:pool --concurrency 50 --processes 4"],
+    examples=["grns worker start shop:pool", "grns worker start shop:pool --concurrency 50 --processes auto"],
 )
 @click.argument("target", metavar="MODULE:POOL")
 @click.option(
     "--concurrency", type=click.IntRange(1, 100_000), help="Maximum concurrent handlers per process."
 )
-@click.option("--processes", type=click.IntRange(1, 1000), default=1, help="Number of worker processes.")
+@click.option(
+    "--processes",
+    type=_Processes(1, 1000),
+    default="1",
+    show_default=True,
+    metavar="NUMBER|auto",
+    help="Number of worker processes; auto: half of the cores, at least 1.",
+)
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),

@@ -12,6 +12,7 @@ import asyncpg
 
 import grns
 from grns.dev.servers import LocalNats, LocalPostgres
+from grns.dev.servers.postgres import THROUGHPUT
 from grns.postgres import migrate
 from grns.postgres.database import Database
 from tests.bench.stage import Stage
@@ -80,7 +81,7 @@ class Ground:
 @asynccontextmanager
 async def ground(directory: Path, settings: Mapping[str, str] | None = None) -> AsyncIterator[Ground]:
     """Run a server under this directory, with a database of grns to be copied."""
-    postgres = LocalPostgres(directory / "postgres", settings=settings)
+    postgres = LocalPostgres(directory / "postgres", settings={**THROUGHPUT, **(settings or {})})
     await asyncio.to_thread(postgres.start)
     try:
         admin = await asyncpg.connect(postgres.admin_url)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import click
 import pytest
 
-from grns.cli import root, run
+from grns.cli import root, run, worker
 from grns.cli.group import CliState, Command, Group
 from grns.cli.output import Column, table
 from grns.dev.servers.port import HOST, free_port
@@ -301,3 +301,15 @@ def test_each_command_has_two_examples_that_can_be_typed(unconfigured: Call, tmp
 def test_completion_prints_the_script_of_a_shell(unconfigured: Call) -> None:
     for shell in ("zsh", "fish"):
         assert "_GRNS_COMPLETE" in unconfigured("completion", shell).out
+
+
+@pytest.mark.parametrize(("cores", "number"), [(1, 1), (2, 1), (5, 2), (16, 8)])
+def test_processes_auto_is_half_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, number: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+    (option,) = [one for one in worker.start.params if one.name == "processes"]
+    assert option.type.convert("auto", option, None) == number
+    assert option.type.convert("3", option, None) == 3
+    with pytest.raises(click.BadParameter):
+        option.type.convert("many", option, None)

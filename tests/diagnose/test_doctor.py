@@ -126,6 +126,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         {**server(isolation="serializable"), "settings": settings(database_startup_params=False)},
         "postgres", ERROR, "default_transaction_isolation is serializable"),
     "no connection left": (server(connections=95), "postgres", WARNING, "95 of 100 connections"),
+    "checkpoints in a row": (server(max_wal_megabytes=1024), "checkpoints", NOTE, "max_wal_size is 1024 MB"),
     "a long transaction": (
         server(transaction_seconds=1200.0, transaction_pid=7, transaction_name="psql",
             transaction_state="idle"), "transactions", WARNING, "20 min 0 s, by process 7 (psql, idle)"),

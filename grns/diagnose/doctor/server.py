@@ -12,6 +12,7 @@ OLDEST = 150_000
 # Vacuum removes no row that an open transaction could see.
 _LONG_SECONDS, _VERY_LONG_SECONDS = 600.0, 3600.0
 _CROWDED = 0.9
+_LEAST_WAL_MEGABYTES = 4096
 
 
 def check_postgres(snapshot: Snapshot) -> Sequence[Finding]:
@@ -57,6 +58,18 @@ def _room(found: Postgres) -> Iterator[Finding]:
             f"{found.connections} of {found.max_connections} connections are in use",
             "lower GRNS_DATABASE_POOL_SIZE, raise max_connections, or use a pooler",
         )
+
+
+def check_checkpoints(snapshot: Snapshot) -> Sequence[Finding]:
+    """Check the setting that slows a busy queue down: after a checkpoint each page is written once more."""
+    found = snapshot.postgres
+    if found is None:
+        return []
+    sentence = f"max_wal_size is {found.max_wal_megabytes} MB"
+    if found.max_wal_megabytes >= _LEAST_WAL_MEGABYTES:
+        return or_ok("checkpoints", (), sentence)
+    what_to_do = "set max_wal_size = '8GB' and checkpoint_timeout = '15min'"
+    return [note("checkpoints", f"{sentence}: a busy queue runs into frequent checkpoints", what_to_do)]
 
 
 def check_transactions(snapshot: Snapshot) -> Sequence[Finding]:

@@ -27,6 +27,7 @@ class Postgres:
     isolation: str = "read committed"
     connections: int = 0
     max_connections: int = 100
+    max_wal_megabytes: int = 8192
     transaction_seconds: float | None = None
     transaction_pid: int | None = None
     transaction_name: str | None = None

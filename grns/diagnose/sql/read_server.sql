@@ -6,6 +6,7 @@ select current_setting('server_version') as version, current_setting('server_ver
     current_setting('default_transaction_isolation') as isolation,
     (select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::integer as connections,
     current_setting('max_connections')::integer as max_connections,
+    (pg_size_bytes(current_setting('max_wal_size')) / 1048576)::integer as max_wal_megabytes,
     o.seconds as transaction_seconds, o.pid as transaction_pid, o.application_name as transaction_name,
     o.state as transaction_state
 from (select true) as one
