@@ -60,7 +60,7 @@ OF_KEYS = {
     "check_key": ["api_keys_pkey"],
     "read_key": ["api_keys_pkey"],
     "note_key_use": ["api_keys_pkey", "api_keys_pkey"],
-    "revoke_key": ["api_keys_pkey", "api_keys_pkey"],
+    "revoke_key": ["api_keys_pkey"],
     "list_keys": ["api_keys_pkey", "api_keys_pkey", "api_keys_workspace"],
 }
 
