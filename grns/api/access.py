@@ -52,7 +52,7 @@ class RequestContext:
         return self.principal.workspace is None
 
     def check_pool(self, agent_type: str) -> None:
-        """Raise Forbidden if their key is bound to other pools."""
+        """Raise `PermissionDeniedError` if their key is bound to other pools."""
         if not self.principal.may_work_for(agent_type):
             raise PermissionDeniedError(f"this key does not work for the pool {agent_type}")
 

@@ -257,7 +257,9 @@ def confirm(sentence: str, *, is_sure: bool, is_trial: bool = False, count: int 
     if is_sure:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"{sentence} needs --yes without a terminal; --dry-run shows it first")
+        raise click.UsageError(
+            f"{sentence}: no terminal to ask at: add --dry-run to see it, or --yes to do it"
+        )
     with _ctrl_c_aborts():
         if count <= _MANY:
             is_sure = click.confirm(f"{sentence}?", err=True)

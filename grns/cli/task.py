@@ -256,7 +256,8 @@ async def _note_cause(session: CliSession, task_id: str) -> bool:
     if seen is None or seen.task.status not in _CLAIMED_LATER or not (causes := standing(seen)):
         return False
     failure.note(f"task {task_id}: {causes[0].sentence}")
-    failure.note(f"  try: grns explain {task_id}")
+    for step in causes[0].next_steps:
+        failure.note(f"  try: {step}")
     return True
 
 

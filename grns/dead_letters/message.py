@@ -127,7 +127,7 @@ def copy(
     broker drops an id that it has seen. It stays the same each time that the same copy is sent.
 
     Raises:
-        BadInput: the copy would not be such a command; the code says why.
+        InvalidInputError: the copy would not be such a command; the code says why.
     """
     change = mend or _UNCHANGED
     target = _target(subject, change.subject, workspace)

@@ -95,10 +95,10 @@ class Triage:
         """Publish a rejected message again, perhaps changed, and close it.
 
         Raises:
-            NotFound: no such message in this workspace.
-            Conflict: it is closed, or another process sends or discards it now.
-            BadInput: the copy would not be a valid command of this workspace, see `messages.copy`.
-            Unavailable: the broker did not take it.
+            NotFoundError: no such message in this workspace.
+            ConflictError: it is closed, or another process sends or discards it now.
+            InvalidInputError: the copy would not be a valid command of this workspace, see `messages.copy`.
+            UnavailableError: the broker did not take it.
         """
         async with self._database.transaction() as connection:
             kept = await listing.lock_message(connection, dead_letter_id, self._workspace)

@@ -25,6 +25,7 @@ class Backoff:
 
     Example:
         @pool.task("fetch_page", backoff=grns.Backoff(base_seconds=1, cap_seconds=60))
+        async def fetch_page(ctx: grns.Context, page: Page) -> dict: ...
     """
 
     base_seconds: float = 5.0

@@ -28,7 +28,7 @@ async def save(
     """Keep a filter under a name, in the place of the one that has it.
 
     Raises:
-        BadInput: `bad_filter`, the filter has no terms: an operation on it would mean all tasks.
+        InvalidInputError: `bad_filter`, the filter has no terms: an operation on it would mean all tasks.
     """
     if not wanted.terms:
         raise InvalidInputError("bad_filter", "a saved filter needs at least one term, such as status:dead")

@@ -156,7 +156,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         queued(stats=PoolWorkers()),
         ["no_worker"],
         "claimable",
-        "the pool worker has no live worker: none has ever started",
+        "the pool worker has no live worker: none was started",
     ),
     "nobody there any more": (
         queued(stats=PoolWorkers(silent_workers=1, silent_seconds=200.0)),
@@ -169,6 +169,12 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         ["no_handler"],
         "no_handler",
         "no worker of the pool worker has a handler for fetch (1 live; they have a, b): the task waits",
+    ),
+    "nobody who can, and a type spelled nearly so": (
+        queued(stats=PoolWorkers(workers=1, task_types=("ftech", "b"))),
+        ["no_handler"],
+        "no_handler",
+        "(1 live; they have ftech, b), did you mean ftech?",
     ),
     "a lock": (
         queued(lock=RowLock(99, 40.0, "psql")),
@@ -403,7 +409,7 @@ def test_the_table_has_every_status() -> None:
         (
             "death",
             [
-                "grns task redrive gr-1  (once its cause is gone)",
+                "grns task redrive gr-1  (once its cause is gone; restart workers whose code you fixed)",
                 "grns task redrive gr-1 --patch JSON  (with another payload)",
                 "grns issue show 0f0f",
                 "grns issue redrive 0f0f  (all its tasks)",

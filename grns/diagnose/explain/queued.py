@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from grns.diagnose.explain.cause import Cause
@@ -54,9 +55,11 @@ def _unserved(seen: TaskSnapshot) -> Iterator[Cause]:
             known = f"{counted(stats.silent_workers, 'worker')} stopped sending heartbeats"
             ago = f"{known}, the last one {lasted(stats.silent_seconds)} ago"
         else:
-            ago = "none has ever started, or all were shut down"
+            ago = "none was started, or all were shut down"
         sentence = f"the pool {task.agent_type} has no live worker: {ago}{_elsewhere(seen)}"
-        yield Cause("no_worker", sentence, ("grns pool list",))
+        yield Cause(
+            "no_worker", sentence, _moves(seen) or ("grns worker start MODULE:POOL", "grns pool list")
+        )
     elif not stats.serving:
         types = ", ".join(stats.task_types[:_MOST_TYPES]) + (
             ", …" if len(stats.task_types) > _MOST_TYPES else ""
@@ -65,9 +68,15 @@ def _unserved(seen: TaskSnapshot) -> Iterator[Cause]:
         yield Cause(
             "no_handler",
             f"no worker of the pool {task.agent_type} has a handler for {task.task_type} ({stats.workers}"
-            f" live; {known}): the task waits for one and uses no attempt{_elsewhere(seen)}",
-            ("grns pool list",),
+            f" live; {known}){_meant(seen)}: the task waits for one and uses no attempt{_elsewhere(seen)}",
+            _moves(seen) or ("grns pool list",),
         )
+
+
+def _meant(seen: TaskSnapshot) -> str:
+    """Return the handled task type that is spelled nearly as the task's is."""
+    near = difflib.get_close_matches(seen.task.task_type, seen.stats.task_types, n=1)
+    return f", did you mean {near[0]}?" if near and not seen.stats.served_by else ""
 
 
 def _elsewhere(seen: TaskSnapshot) -> str:
@@ -75,9 +84,17 @@ def _elsewhere(seen: TaskSnapshot) -> str:
     if not seen.stats.served_by:
         return ""
     pools = " and ".join(seen.stats.served_by)
+    return f"; {seen.task.task_type} has a handler in {pools}, and a task cannot change its pool"
+
+
+def _moves(seen: TaskSnapshot) -> tuple[str, ...]:
+    """Return the commands that replace a task by one in the pool that has its handler."""
+    if not seen.stats.served_by:
+        return ()
+    task = seen.task
     return (
-        f"; {seen.task.task_type} has a handler in {pools}: submit it with --pool {seen.stats.served_by[0]}"
-        " (a task cannot change its pool)"
+        f"grns task submit {task.task_type} --pool {seen.stats.served_by[0]} --payload JSON",
+        f"grns task cancel {task.id}",
     )
 
 

@@ -260,7 +260,8 @@ def _dead(seen: TaskSnapshot) -> list[Cause]:
     which = (
         f"all {counted(spent, 'attempt')}" if spent >= limit else f"{spent} of {counted(limit, 'attempt')}"
     )
-    sentence = f"dead {_ended(seen)}, {which} used: {failure(task.last_error)}"
+    number = "" if spent == task.attempt else f" (the last one is attempt {task.attempt})"
+    sentence = f"dead {_ended(seen)}, {which} used{number}: {failure(task.last_error)}"
     return [Cause("dead", sentence, _open_again(seen)), *_issue(seen), *_set_aside(seen)]
 
 
@@ -279,7 +280,7 @@ def _issue(seen: TaskSnapshot) -> list[Cause]:
     if found is None:
         return []
     others = max(0, found.open_count - 1)
-    alone = f"{counted(others, 'other task')} dead or failed with it" if others else "no other open task"
+    alone = f"{counted(others, 'other task') if others else 'no other task'} dead or failed with it"
     who = "" if found.owner is None else f", owned by {short(found.owner)}"
     sentence = (
         f"its issue {found.fingerprint} is {found.state}{who}: {alone}, seen {counted(found.total, 'time')}"
@@ -303,7 +304,10 @@ def _open_again(seen: TaskSnapshot) -> tuple[str, ...]:
     redrive = f"grns task redrive {seen.task.id}"
     if seen.task.status == Status.CANCELLED:
         return (redrive,)
-    return (f"{redrive}  (once its cause is gone)", f"{redrive} --patch JSON  (with another payload)")
+    return (
+        f"{redrive}  (once its cause is gone; restart workers whose code you fixed)",
+        f"{redrive} --patch JSON  (with another payload)",
+    )
 
 
 def _set_aside(seen: TaskSnapshot) -> list[Cause]:
