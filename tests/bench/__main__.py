@@ -65,15 +65,16 @@ def _measured(run: Run, console: Console) -> Run:
 
 def _check(console: Console) -> int:
     try:
-        committed = check.committed_ratio(COMMITTED)
+        committed = check.committed_ratios(COMMITTED)
     except NoResult as error:
         console.print(f"no committed result: {_ADVICE} ({error})", markup=False, soft_wrap=True)
         return 2
     run = _measured(Run(Sizes(), ["check"]), console)
     for remark in run.figures.remarks:
         console.print(remark, markup=False, soft_wrap=True)
-    is_held, line = check.judge(run.figures, committed)
-    console.print(line, markup=False, soft_wrap=True)
+    is_held, lines = check.judge(run.figures, committed)
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
     return 0 if is_held else 1
 
 

@@ -13,7 +13,7 @@ from grns.model.task import random_uuid
 from grns.postgres.database import Database, Row
 from grns.postgres.statements import statement
 from grns.settings import load
-from tests.bench.figure import TASKS, Figures
+from tests.bench.figure import MICROSECONDS, TASKS, Figures
 from tests.bench.ground import Ground
 from tests.bench.pace import read_pace
 from tests.bench.size import Sizes
@@ -24,19 +24,24 @@ _NO_RESULT = "null"
 
 async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
     """Measure one round at each batch size; the best of them is what counts."""
-    rates = {batch: await rate(ground, sizes.rows, batch) for batch in BATCHES}
-    for batch, found in rates.items():
-        figures.note(f"bare.{batch}", found, TASKS)
-    figures.note("bare.best", max(rates.values()), TASKS)
+    found = {batch: await measured(ground, sizes.rows, batch) for batch in BATCHES}
+    for batch, (rate, _) in found.items():
+        figures.note(f"bare.{batch}", rate, TASKS)
+    rate, cpu = max(found.values())
+    figures.note("bare.best", rate, TASKS)
+    figures.note("bare.cpu", cpu, MICROSECONDS)
 
 
-async def rate(ground: Ground, rows: int, batch: int) -> float:
-    """Return tasks/s from the first claim to the last finish."""
+async def measured(ground: Ground, rows: int, batch: int) -> tuple[float, float]:
+    """Return tasks/s from the first claim to the last finish, and µs of CPU of it and Postgres a task."""
     async with ground.stage() as stage:
-        await run(stage.database, await stage.submit(rows), batch)
+        ids = await stage.submit(rows)
+        before = stage.usage()
+        await run(stage.database, ids, batch)
+        used = [usage.cpu_seconds - before[role].cpu_seconds for role, usage in stage.usage().items()]
         pace = await read_pace(stage.connection)
         assert len(pace.finishes) == rows, "the bare loop has not finished all"
-        return pace.rate()
+        return pace.rate(), 1e6 * sum(used) / rows
 
 
 async def run(database: Database, ids: Sequence[str], batch: int) -> None:

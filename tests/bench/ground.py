@@ -54,6 +54,7 @@ class Ground:
         await resources.enter_async_context(database.opened())
         connection = await asyncpg.connect(url)
         resources.push_async_callback(connection.close)
+        await connection.execute("create table bench_commits (at timestamptz not null default now())")
         client = await resources.enter_async_context(grns.connect(database_url=url, nats_url=broker.url))
         environment = {
             "GRNS_DATABASE_URL": url,

@@ -20,6 +20,8 @@ _TIMES = """
     select id, result::text::float8 as started_at, extract(epoch from finished_at)::float8 as finished_at
     from grns.tasks where id = any($1)
 """
+# How many commits stand between a submit and what is measured.
+_COMMITS = {"start": 2, "visible": 3}
 _IS_FINISHED = "select finished_at is not null from grns.tasks where id = $1"
 
 
@@ -28,27 +30,37 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
 
     All clocks are this machine's. `finished_at` is when the statement that finished the task began; its
     commit is durable about one fsync later, which `latency.visible` includes: another connection sees
-    the finish, looking every millisecond or so.
+    the finish, looking every millisecond or so. Between two tasks a bare commit is timed, on a connection
+    that is as idle as the others: what a time has over its commits is what grns does.
     """
+    commits: list[float] = []
     async with ground.stage() as stage:
         stage.start("server")
         await stage.start_worker()
-        await _submit_all(stage, sizes.samples // 10)
-        began = await _submit_all(stage, sizes.samples)
+        await _submit_all(stage, sizes.samples // 10, [])
+        began = await _submit_all(stage, sizes.samples, commits)
         visible = await _watch_all(stage, sizes.samples // _LOOKED_AT)
         rows = await stage.connection.fetch(_TIMES, list(began))
     _note(figures, "start", [row["started_at"] - began[row["id"]] for row in rows])
     _note(figures, "finish", [row["finished_at"] - began[row["id"]] for row in rows])
     _note(figures, "visible", visible)
+    _note(figures, "commit", commits)
+    commit = 1000 * quantile(commits, 0.50)
+    for name, count in _COMMITS.items():
+        for place in ("p50", "p99"):
+            over = figures.by_name[f"latency.{name}.{place}"].samples[-1] - count * commit
+            figures.note(f"latency.{name}.{place}_over_commits", over, MILLISECONDS)
 
 
-async def _submit_all(stage: Stage, count: int) -> dict[str, float]:
-    """Submit tasks and wait for their end; returns when each submit began, by id."""
+async def _submit_all(stage: Stage, count: int, commits: list[float]) -> dict[str, float]:
+    """Submit tasks and wait for their end; returns when each submit began, by id. Time commits between."""
     mark = await stage.last_seq()
     began: dict[str, float] = {}
     for _ in range(count):
         now = time.time()
         began[(await stage.client.submit("clock")).id] = now
+        await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))
+        commits.append(await stage.bare_commit())
         await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))
     await stage.finished(count, after_seq=mark, messages=4 * count)
     return began

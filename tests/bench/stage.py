@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,7 @@ import grns
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.postgres.database import Database
 from tests.bench.process import Usage, own_usage, usage_of
-from tests.support.harness import Fleet, eventually, is_relayed, manage, ready
+from tests.support.harness import Fleet, eventually, is_relayed, manage
 
 SLOTS = 100
 PAYLOAD = {"filling": "x" * 186}  # 200 bytes of JSON
@@ -24,6 +25,9 @@ _LOOK_SECONDS = 0.05
 _PART_TASKS = 20_000
 _LAST_SEQ = "select case when is_called then last_value else 0 end from grns.events_seq"
 _FINISHED = "select count(*) from grns.events where seq > $1 and kind = 'evt.task.completed'"
+
+_WORKERS = "select count(*) from grns.agents where stopped_at is null"
+_BARE_COMMIT = "insert into bench_commits default values"
 
 _COMMANDS = {"worker": ("worker", "start"), "server": ("server",)}
 
@@ -58,10 +62,15 @@ class Stage:
         command = _COMMANDS.get(role, ("daemon", role))
         self._processes[role] = self._fleet.start(*command, *arguments, **environment)
 
-    async def start_worker(self, slots: int = SLOTS, **environment: str) -> None:
-        """Start a worker, and wait until it works."""
-        self.start("worker", POOL, "--concurrency", str(slots), **environment)
-        await ready(self.database, self._processes["worker"])
+    async def start_worker(self, slots: int = SLOTS, *, processes: int = 1, **environment: str) -> None:
+        """Start a worker, of one process or of several, and wait until all of them work."""
+        options = ("--concurrency", str(slots), "--processes", str(processes))
+        self.start("worker", POOL, *options, **environment)
+
+        async def are_known() -> bool:
+            return int(await self.connection.fetchval(_WORKERS)) == processes
+
+        await self.until(are_known)
 
     async def end(self, role: str) -> None:
         """End a process as an init system does."""
@@ -151,6 +160,12 @@ class Stage:
         await self.submit(count)
         await self.finished(count, after_seq=mark, messages=4 * count)
         await self.relayed()
+
+    async def bare_commit(self) -> float:
+        """Insert one row and commit; return the seconds: no task can be accepted durably in less."""
+        began = time.perf_counter()
+        await self.connection.execute(_BARE_COMMIT)
+        return time.perf_counter() - began
 
     # ---------------------------------------------------------------- messages
 

@@ -174,7 +174,7 @@ def test_goals_name_the_peers_as_they_are_measured(name: str, figure: str) -> No
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
-    figures = _figures(whole_way__rate=[1234.56789, 1000.0])
+    figures = _figures(whole_way__rate=[1234.56789, 1000.0], bare__best=[20_000.0])
     figures.trace("whole_way", [(0.0, 10.0), (0.1, 20.0)])
     figures.remarks.append("something")
     path = tmp_path / "bench.json"
@@ -185,8 +185,8 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found.figures.remarks == ["something"]
     assert (found.sizes, found.machine) == (Sizes(rows=500), {"cores": "2"})
     judged = {goal["what"]: goal["verdict"] for goal in json.loads(path.read_text())["goals"]}
-    assert judged["whole way: 500 tasks"] == "missed"
-    assert judged["submit one by one"] == "not measured"
+    assert judged["whole way against the bare loop"] == "missed"
+    assert judged["submit one by one, over a bare commit"] == "not measured"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"figures": 3}', "no JSON"])
@@ -207,13 +207,14 @@ def test_a_change_is_a_multiple_of_what_was() -> None:
 
 
 def test_goals_figures_and_the_last_result_are_shown(tmp_path: Path) -> None:
-    now, then = _figures(whole_way__rate=[12_000.0]), _figures(whole_way__rate=[10_000.0])
+    now = _figures(whole_way__rate=[12_000.0], bare__best=[20_000.0])
+    then = _figures(whole_way__rate=[10_000.0], bare__best=[20_000.0])
     now.remarks.append("[a remark]")
     console = Console(record=True, width=140, file=io.StringIO())
     show(console, _result(now), _result(then, rows=500))
     text = console.export_text()
-    row = next(line for line in text.splitlines() if "whole way: 20,000 tasks" in line)
-    assert all(part in row for part in ("≥ 10,000 tasks/s", "12,000 tasks/s", "held", "1.20"))
+    row = next(line for line in text.splitlines() if "whole way against the bare loop" in line)
+    assert all(part in row for part in ("≥ 0.42 ×", "0.60 ×", "held", "1.20"))
     assert "not measured" in text
     assert "[a remark]" in text
     assert "with ROWS=500" in text
@@ -229,28 +230,47 @@ def test_the_peers_that_were_measured_are_drawn_beside_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole_way", "is_held", "words"),
-    [(60.0, True, "fast enough"), (31.0, True, "fast enough"), (29.0, False, "too slow")],
+    ("whole_way", "cpu", "words"),
+    [
+        (60.0, 300.0, ["rate held", "CPU held"]),
+        (31.0, 374.0, ["rate held", "CPU held"]),
+        (29.0, 300.0, ["rate missed", "CPU held"]),
+        (60.0, 376.0, ["rate held", "CPU missed"]),
+    ],
 )
-def test_the_whole_way_must_keep_most_of_its_ratio(whole_way: float, is_held: bool, words: str) -> None:
-    now = _figures(check__whole_way=[whole_way], check__bare=[100.0])
-    found, line = check.judge(now, committed=0.5)
-    assert found is is_held
-    assert line.startswith(words)
-    assert "\n" not in line
-    assert "30.0%" in line
+def test_the_whole_way_must_keep_most_of_its_ratios(whole_way: float, cpu: float, words: list[str]) -> None:
+    now = _figures(
+        check__whole_way=[whole_way], check__bare=[100.0], check__whole_way_cpu=[cpu], check__bare_cpu=[100.0]
+    )
+    found, lines = check.judge(now, committed=[0.5, 3.0])
+    assert found is not any("missed" in word for word in words)
+    assert [line.partition(":")[0] for line in lines] == words
+    assert "at least 0.30 ×" in lines[0]
+    assert "at most 3.75 ×" in lines[1]
 
 
 def test_a_run_that_broke_is_not_fast_enough() -> None:
-    assert check.judge(_figures(check__bare=[100.0]), committed=0.5) == (False, "nothing was measured")
+    assert check.judge(_figures(check__bare=[100.0]), committed=[0.5, 3.0]) == (
+        False,
+        ["nothing was measured"],
+    )
 
 
 def test_what_was_committed_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     with pytest.raises(NoResult, match="there is no"):
-        check.committed_ratio(path)
+        check.committed_ratios(path)
     path.write_text(_result(_figures(check__bare=[100.0])).dump())
     with pytest.raises(NoResult, match="short bench"):
-        check.committed_ratio(path)
-    path.write_text(_result(_figures(check__bare=[100.0], check__whole_way=[40.0])).dump())
-    assert check.committed_ratio(path) == 0.4
+        check.committed_ratios(path)
+    figures = _figures(
+        check__bare=[100.0], check__whole_way=[40.0], check__bare_cpu=[50.0], check__whole_way_cpu=[150.0]
+    )
+    path.write_text(_result(figures).dump())
+    assert check.committed_ratios(path) == [0.4, 3.0]
+
+
+def test_cpu_of_a_part_of_the_tasks_is_that_between_the_nearest_samples() -> None:
+    samples = [(0.0, 1.0), (10.0, 2.0), (20.0, 2.5), (30.0, 4.0)]
+    assert snapshot.cpu_between(samples, 10.0, 20.0) == pytest.approx(50_000.0)
+    assert snapshot.cpu_between(samples, 15.0, 99.0) == pytest.approx(150_000.0)

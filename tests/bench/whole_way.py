@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.bench.figure import MICROSECONDS, TASKS, Figures
+from tests.bench.figure import COUNT, MICROSECONDS, TASKS, Figures
 from tests.bench.ground import Ground
 from tests.bench.pace import Pace, read_pace
 from tests.bench.size import Sizes
 from tests.bench.stage import Stage
 
+LINES = 16
 _STEP_SECONDS = 0.1
 _MICROSECONDS = 1e6
 
@@ -26,20 +28,27 @@ class Passage:
 
 
 async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
-    """Measure one round, with one worker and one process of all daemons."""
-    async with ground.stage() as stage:
-        await begin(stage, sizes.warm)
-        passage = await passed(stage, sizes.rows)
-    figures.note("whole_way.rate", passage.rate, TASKS)
-    figures.note("whole_way.finished", passage.finished_rate, TASKS)
-    figures.trace("whole_way", passage.pace.curve(_STEP_SECONDS))
-    for role, seconds in passage.cpu_seconds.items():
-        figures.note(f"whole_way.cpu.{role}", seconds / sizes.rows * _MICROSECONDS, MICROSECONDS)
+    """Measure one round, with one worker and one process of all daemons: each event a message, then 16."""
+    for name, events in (("whole_way", 1), ("whole_way_lines", LINES)):
+        async with ground.stage() as stage:
+            await begin(stage, sizes.warm, GRNS_RELAY_EVENTS_PER_MESSAGE=str(events))
+            passage = await passed(stage, sizes.rows)
+        figures.note(f"{name}.rate", passage.rate, TASKS)
+        figures.note(f"{name}.finished", passage.finished_rate, TASKS)
+        figures.note(f"{name}.batch", passage.pace.batch, COUNT)
+        figures.trace(name, passage.pace.curve(_STEP_SECONDS))
+        note_cpu(figures, name, passage.cpu_seconds, sizes.rows)
 
 
-async def begin(stage: Stage, warm: int) -> None:
+def note_cpu(figures: Figures, name: str, cpu_seconds: Mapping[str, float], tasks: int) -> None:
+    """Note the CPU time of each role for a task, and of all together."""
+    for role, seconds in {**cpu_seconds, "all": sum(cpu_seconds.values())}.items():
+        figures.note(f"{name}.cpu.{role}", seconds / tasks * _MICROSECONDS, MICROSECONDS)
+
+
+async def begin(stage: Stage, warm: int, **environment: str) -> None:
     """Start the processes, and let some tasks pass."""
-    stage.start("server")
+    stage.start("server", **environment)
     await stage.start_worker()
     await stage.pass_through(warm)
 
