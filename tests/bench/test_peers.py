@@ -19,7 +19,7 @@ from grns.dev.servers import LocalPostgres
 from grns.dev.servers.process import Process
 from tests.bench import peers
 from tests.bench.peers import PEERS, PeerUnavailable, drain
-from tests.bench.peers.celery import FileWatch
+from tests.bench.peers.broker import FileWatch
 from tests.bench.peers.packages import NodePackages, PythonPackages
 from tests.bench.peers.peer import PAYLOAD
 from tests.bench.peers.postgres import JobTable, PostgresPeer, TableWatch, scratch_database
@@ -105,7 +105,8 @@ async def fill(connection: asyncpg.Connection, rows: int) -> None:
 
 
 def test_each_peer_has_its_name_and_its_program() -> None:
-    assert list(PEERS) == ["pgqueuer", "procrastinate", "graphile-worker", "celery"]
+    with_broker = ["celery", "dramatiq", "taskiq-nats"]
+    assert list(PEERS) == ["pgqueuer", "procrastinate", "graphile-worker", *with_broker]
     assert all(peer.name == name for name, peer in PEERS.items())
     programs = {path.name for path in Path(peers.__file__).parent.glob("*_worker.*")}
     named = set(re.findall(r'Program\("([a-z_.]+)"', Path(peers.__file__).read_text()))
