@@ -10,10 +10,14 @@ with named as (
     from unnest($4::bigint[], $5::bigint[]) as s (lower_seq, upper_seq)
     cross join lateral (  -- with its limit no planner can turn this into a scan of the whole log
         select e.seq, e.version, e.workspace, e.task_id, e.task_type, e.kind, e.attempt, e.was, e.created_at,
+            case e.kind when 'evt.task.claimed' then (e.payload ->> 'queued_ms')::bigint
+                when 'evt.task.completed' then (e.payload ->> 'duration_ms')::bigint end as ms,
             -- of the others nothing is asked: a dead letter's may be large
-            case when e.kind in ('evt.task.claimed', 'evt.task.completed', 'evt.task.failed', 'evt.task.dead',
-                    'evt.task.discarded')
-                or e.was in ('d', 'f') then e.payload end as payload
+            case when e.kind in ('evt.task.failed', 'evt.task.dead', 'evt.task.discarded') or e.was in ('d', 'f')
+                then e.payload end as payload,
+            -- What goes well is counted in groups. Each of the others is looked at.
+            (e.kind in ('evt.task.failed', 'evt.task.retry_scheduled', 'evt.task.dead', 'evt.task.discarded')
+                or e.was in ('d', 'f') or (e.task_type is null and e.kind = any($10::text[]))) is true as is_special
         from grns.events e
         where e.seq >= s.lower_seq and e.seq < s.upper_seq
         order by e.seq
@@ -36,33 +40,45 @@ moved as (
     returning c.id
 ),
 steps as (
-    select n.seq, n.workspace, n.task_id, n.kind, n.created_at, n.payload,
-        ($13::text[])[array_position($12::text[], n.was::text)] as before,
+    select n.seq, n.workspace, n.task_id, n.kind, n.was, n.created_at, n.payload,
         ($11::text[])[array_position($10::text[], n.kind)] as after,
         -- A task that is not there any more has told its type in its first event.
         coalesce(n.task_type, t.task_type, (
             select max(e.payload ->> 'task_type') from grns.events e
             where e.task_id = n.task_id and e.version = 1 and e.kind in ('evt.task.queued', 'evt.task.waiting')
         ), 'unknown') as task_type,
-        case n.kind when 'evt.task.claimed' then (n.payload ->> 'queued_ms')::bigint end as queue_ms,
         case
-            when n.kind = 'evt.task.completed' then (n.payload ->> 'duration_ms')::bigint
+            when n.kind in ('evt.task.claimed', 'evt.task.completed') then n.ms
             when t.attempt is distinct from n.attempt then null  -- another one has begun since
             when n.kind in ('evt.task.failed', 'evt.task.retry_scheduled')
                 or (n.kind = 'evt.task.dead' and n.payload ->> 'error_class' not in ('lease_expired', 'released'))
                 then greatest(0, date_part('epoch', n.created_at - t.started_at) * 1000)::bigint
-        end as run_ms
+        end as ms
     from moved
     cross join named n
     left join lateral (
-        select o.task_type, o.attempt, o.started_at
-        from grns.tasks o
-        where o.id = n.task_id
-            -- of what goes well the log says all that is asked
-            and (n.task_type is null or n.kind in ('evt.task.failed', 'evt.task.retry_scheduled', 'evt.task.dead'))
-        limit 1
+        select o.task_type, o.attempt, o.started_at from grns.tasks o where o.id = n.task_id limit 1
     ) as t on true
-    where n.kind = any($10::text[])
+    where n.is_special and n.kind = any($10::text[])
+),
+moves as (
+    select g.workspace, g.minute, g.task_type, g.kind, g.count, g.ms_count, g.ms_sum,
+        ($13::text[])[array_position($12::text[], g.was::text)] as before,
+        ($11::text[])[array_position($10::text[], g.kind)] as after
+    from (
+        select n.workspace, date_bin(interval '1 minute', n.created_at, timestamptz 'epoch') as minute, n.task_type,
+            n.kind, n.was, count(*) as count, count(n.ms) as ms_count, coalesce(sum(n.ms), 0) as ms_sum
+        from moved
+        cross join named n
+        where not n.is_special
+        group by n.workspace, 2, n.task_type, n.kind, n.was
+        union all
+        select s.workspace, date_bin(interval '1 minute', s.created_at, timestamptz 'epoch') as minute, s.task_type,
+            s.kind, s.was, count(*) as count, count(s.ms) as ms_count, coalesce(sum(s.ms), 0) as ms_sum
+        from steps s
+        group by s.workspace, 2, s.task_type, s.kind, s.was
+    ) as g
+    where g.kind = any($10::text[])
 ),
 deleted as (
     delete from grns.deleted_tasks d
@@ -75,8 +91,8 @@ tasks as (
     select c.workspace, c.task_type, c.status, sum(c.count)
     from (
         select s.workspace, s.task_type, m.status, m.count
-        from steps s
-        cross join lateral (values (s.before, -1), (s.after, 1)) as m (status, count)
+        from moves s
+        cross join lateral (values (s.before, -s.count), (s.after, s.count)) as m (status, count)
         union all
         select d.workspace, d.task_type, d.status, -d.count from deleted d
     ) as c
@@ -88,20 +104,23 @@ tasks as (
 minutes as (
     insert into grns.task_minutes as k (workspace, minute, task_type, submitted, claimed, succeeded, failed, dead,
         cancelled, retried, expired, released, redriven, queue_count, queue_ms_sum, run_count, run_ms_sum)
-    select s.workspace, date_bin(interval '1 minute', s.created_at, timestamptz 'epoch') as minute, s.task_type,
-        count(*) filter (where s.before is null),
-        count(*) filter (where s.after = 'running'),
-        count(*) filter (where s.after = 'succeeded'),
-        count(*) filter (where s.after = 'failed'),
-        count(*) filter (where s.after = 'dead'),
-        count(*) filter (where s.after = 'cancelled'),
-        count(*) filter (where s.after = 'retry_wait'),
-        count(*) filter (where s.kind = 'evt.task.lease_expired'),
-        count(*) filter (where s.kind = 'evt.task.released'),
-        count(*) filter (where s.before in ('dead', 'failed', 'cancelled')),
-        count(s.queue_ms), coalesce(sum(s.queue_ms), 0), count(s.run_ms), coalesce(sum(s.run_ms), 0)
-    from steps s
-    group by s.workspace, 2, s.task_type
+    select s.workspace, s.minute, s.task_type,
+        coalesce(sum(s.count) filter (where s.before is null), 0),
+        coalesce(sum(s.count) filter (where s.after = 'running'), 0),
+        coalesce(sum(s.count) filter (where s.after = 'succeeded'), 0),
+        coalesce(sum(s.count) filter (where s.after = 'failed'), 0),
+        coalesce(sum(s.count) filter (where s.after = 'dead'), 0),
+        coalesce(sum(s.count) filter (where s.after = 'cancelled'), 0),
+        coalesce(sum(s.count) filter (where s.after = 'retry_wait'), 0),
+        coalesce(sum(s.count) filter (where s.kind = 'evt.task.lease_expired'), 0),
+        coalesce(sum(s.count) filter (where s.kind = 'evt.task.released'), 0),
+        coalesce(sum(s.count) filter (where s.before in ('dead', 'failed', 'cancelled')), 0),
+        coalesce(sum(s.ms_count) filter (where s.kind = 'evt.task.claimed'), 0),
+        coalesce(sum(s.ms_sum) filter (where s.kind = 'evt.task.claimed'), 0),
+        coalesce(sum(s.ms_count) filter (where s.kind <> 'evt.task.claimed'), 0),
+        coalesce(sum(s.ms_sum) filter (where s.kind <> 'evt.task.claimed'), 0)
+    from moves s
+    group by s.workspace, s.minute, s.task_type
     on conflict (workspace, minute, task_type) do update
     set submitted = k.submitted + excluded.submitted, claimed = k.claimed + excluded.claimed,
         succeeded = k.succeeded + excluded.succeeded, failed = k.failed + excluded.failed,
@@ -133,7 +152,7 @@ touched as (
         select n.workspace, n.payload ->> 'fingerprint', 0, -1, null, null, null, null, null
         from moved
         cross join named n
-        where n.kind = 'evt.task.discarded' or n.was in ('d', 'f')
+        where n.is_special and (n.kind = 'evt.task.discarded' or n.was in ('d', 'f'))
         union all
         select d.workspace, d.fingerprint, 0, -d.count, null, null, null, null, null from deleted d
     ) as u
